@@ -1,0 +1,1 @@
+//! A local Kinesis stream: the engine in process, and the same engine over HTTP.

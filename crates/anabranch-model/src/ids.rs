@@ -1,0 +1,72 @@
+//! Names: of streams and of shards.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of a shard, such as `shardId-000000000012`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(Arc<str>);
+
+impl ShardId {
+    /// The id that Kinesis gives to the `index`-th shard of a stream.
+    pub fn from_index(index: u32) -> Self {
+        Self(format!("shardId-{index:012}").into())
+    }
+
+    /// The number in a Kinesis shard id. `None` for ids of another form (DynamoDB Streams).
+    pub fn index(&self) -> Option<u32> {
+        let digits = self.0.strip_prefix("shardId-")?;
+        let plain = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_digit());
+        if plain { digits.parse().ok() } else { None }
+    }
+
+    /// The id as the service writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ShardId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for ShardId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_read_from_kinesis_ids_only() {
+        for (id, index) in [
+            ("shardId-000000000012", Some(12)),
+            ("shardId-004294967295", Some(u32::MAX)),
+            ("shardId-999999999999", None),
+            ("shardId-00000001414576573621-f55eea83", None),
+            ("shardId-+00000000012", None),
+            ("shard-1", None),
+            ("", None),
+        ] {
+            assert_eq!(ShardId::from(id).index(), index, "{id}");
+        }
+        assert_eq!(ShardId::from_index(12).as_str(), "shardId-000000000012");
+    }
+}

@@ -1,0 +1,11 @@
+//! The pure model: every decision of Anabranch as a function of values.
+//!
+//! Nothing here reads a clock, draws a random number, opens a socket or spawns a task; `now` and
+//! every tie-break are arguments. `cargo xtask tidy` proves it from the dependency tree.
+//!
+//! The modules stand in reading order.
+
+pub mod limits;
+pub mod ids;
+pub mod hash;
+pub mod sequence;

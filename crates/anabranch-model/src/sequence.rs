@@ -1,0 +1,155 @@
+//! Sequence numbers: decimal numbers of up to 57 digits (Kinesis uses 186 bits, 56 digits).
+
+#![expect(clippy::cast_possible_truncation, reason = "digits: every cast value is below 100")]
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Digits kept in one limb, and the limb's base.
+const LIMB_DIGITS: usize = 19;
+const LIMB_BASE: u64 = 10_u64.pow(19);
+const LIMBS: usize = 3;
+
+/// The longest text of a sequence number.
+pub const SEQUENCE_NUMBER_MAX_DIGITS: usize = LIMB_DIGITS * LIMBS;
+
+/// A sequence number. Ordered as an integer, 24 bytes, prints the digits that it was read from.
+///
+/// The value is kept as three limbs in base 10^19, highest first, and not as a binary number:
+/// reading and printing then cost no wide division, and both happen for each record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SequenceNumber([u64; LIMBS]);
+
+impl SequenceNumber {
+    /// The smallest sequence number, `0`.
+    pub const ZERO: Self = Self([0; LIMBS]);
+
+    /// The number `high · 10^38 + middle · 10^19 + low`. `None` if a part has over 19 digits.
+    pub fn from_limbs(high: u64, middle: u64, low: u64) -> Option<Self> {
+        let limbs = [high, middle, low];
+        limbs.iter().all(|limb| *limb < LIMB_BASE).then_some(Self(limbs))
+    }
+
+    /// The parts that [`SequenceNumber::from_limbs`] takes.
+    pub fn limbs(&self) -> [u64; LIMBS] {
+        self.0
+    }
+
+    /// Writes the decimal digits to the end of `out`.
+    pub fn write_digits(&self, out: &mut Vec<u8>) {
+        let mut digits = [b'0'; SEQUENCE_NUMBER_MAX_DIGITS];
+        for (limb, chunk) in self.0.iter().zip(digits.chunks_exact_mut(LIMB_DIGITS)) {
+            write_limb(*limb, chunk);
+        }
+        let leading = digits.iter().take_while(|d| **d == b'0').count();
+        out.extend_from_slice(&digits[leading.min(SEQUENCE_NUMBER_MAX_DIGITS - 1)..]);
+    }
+}
+
+/// Fills `chunk` with the digits of `limb`, two at a time, leaving leading zeros as they are.
+fn write_limb(mut limb: u64, chunk: &mut [u8]) {
+    const PAIRS: &[u8; 200] = &digit_pairs();
+    let mut at = chunk.len();
+    while limb >= 10 {
+        let pair = (limb % 100) as usize * 2;
+        limb /= 100;
+        at -= 2;
+        chunk[at..at + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+    }
+    if limb > 0 {
+        chunk[at - 1] = b'0' + limb as u8;
+    }
+}
+
+/// "00", "01", … "99" in a row.
+const fn digit_pairs() -> [u8; 200] {
+    let mut pairs = [0; 200];
+    let mut i = 0;
+    while i < 100 {
+        pairs[i * 2] = b'0' + (i / 10) as u8;
+        pairs[i * 2 + 1] = b'0' + (i % 10) as u8;
+        i += 1;
+    }
+    pairs
+}
+
+/// Why a text is not a sequence number.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a sequence number: it must be a decimal number without leading zeros, \
+     at most {SEQUENCE_NUMBER_MAX_DIGITS} digits"
+)]
+pub struct NotASequenceNumber(String);
+
+impl FromStr for SequenceNumber {
+    type Err = NotASequenceNumber;
+
+    fn from_str(text: &str) -> Result<Self, NotASequenceNumber> {
+        let digits = text.as_bytes();
+        let well_formed = !digits.is_empty()
+            && digits.len() <= SEQUENCE_NUMBER_MAX_DIGITS
+            && digits.iter().all(u8::is_ascii_digit)
+            && (digits[0] != b'0' || digits.len() == 1);
+        if !well_formed {
+            return Err(NotASequenceNumber(text.chars().take(80).collect()));
+        }
+        let mut limbs = [0; LIMBS];
+        for (limb, chunk) in limbs.iter_mut().rev().zip(digits.rchunks(LIMB_DIGITS)) {
+            *limb = chunk.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
+        }
+        Ok(Self(limbs))
+    }
+}
+
+impl fmt::Display for SequenceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut digits = Vec::with_capacity(SEQUENCE_NUMBER_MAX_DIGITS);
+        self.write_digits(&mut digits);
+        f.pad(std::str::from_utf8(&digits).expect("digits are ASCII"))
+    }
+}
+
+impl fmt::Debug for SequenceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LARGEST_OF_186_BITS: &str = "98079714615416886934934209737619787751599303819750539263";
+
+    #[test]
+    fn texts_that_are_no_sequence_numbers_are_refused() {
+        for text in ["", "00", "01", "-1", "+1", "1 ", "1e3", "LATEST", "٣"] {
+            assert!(text.parse::<SequenceNumber>().is_err(), "{text:?}");
+        }
+        assert!("9".repeat(57).parse::<SequenceNumber>().is_ok());
+        assert!("9".repeat(58).parse::<SequenceNumber>().is_err());
+        assert!(LARGEST_OF_186_BITS.parse::<SequenceNumber>().is_ok());
+    }
+
+    #[test]
+    fn limbs_of_twenty_digits_are_refused() {
+        assert!(SequenceNumber::from_limbs(0, LIMB_BASE, 0).is_none());
+        let largest = SequenceNumber::from_limbs(LIMB_BASE - 1, LIMB_BASE - 1, LIMB_BASE - 1);
+        assert_eq!(largest.unwrap().to_string(), "9".repeat(57));
+    }
+
+    proptest! {
+        #[test]
+        fn every_digit_comes_back(text in "0|[1-9][0-9]{0,56}") {
+            prop_assert_eq!(text.parse::<SequenceNumber>().unwrap().to_string(), text);
+        }
+
+        #[test]
+        fn order_is_the_order_of_integers(a in "0|[1-9][0-9]{0,56}", b in "0|[1-9][0-9]{0,56}") {
+            let by_value = (a.len(), &a).cmp(&(b.len(), &b));
+            let (a, b): (SequenceNumber, SequenceNumber) = (a.parse().unwrap(), b.parse().unwrap());
+            prop_assert_eq!(a.cmp(&b), by_value);
+        }
+    }
+}
