@@ -9,3 +9,5 @@ pub mod limits;
 pub mod ids;
 pub mod hash;
 pub mod sequence;
+pub mod position;
+pub mod record;
