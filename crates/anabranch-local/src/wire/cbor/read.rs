@@ -1,0 +1,290 @@
+//! A cursor over one CBOR document. It borrows from the input and never panics.
+
+use std::borrow::Cow;
+
+use super::{BREAK, MAX_DEPTH, Malformed, major};
+
+const CUT: Malformed = Malformed("the CBOR body ends too early");
+
+/// A place in a CBOR document.
+pub(crate) struct Cursor<'a> {
+    /// The whole document.
+    bytes: &'a [u8],
+    /// Where the next item begins.
+    at: usize,
+}
+
+/// What is left of a container: a count, or everything up to the break byte.
+pub(crate) struct Items(Option<u64>);
+
+impl Items {
+    /// A size to reserve for: what the header claims, but never more than the caller's bound.
+    pub(crate) fn hint(&self, most: usize) -> usize {
+        self.0.map_or(0, |count| usize::try_from(count).unwrap_or(most).min(most))
+    }
+}
+
+/// The first byte of an item, taken apart, with its argument.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) major: u8,
+    /// The low five bits. 31 means indefinite.
+    pub(super) info: u8,
+    pub(super) argument: u64,
+}
+
+impl Head {
+    fn is_indefinite(self) -> bool {
+        self.info == 31
+    }
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The next byte, without taking it.
+    pub(crate) fn peek(&self) -> Result<u8, Malformed> {
+        self.bytes.get(self.at).copied().ok_or(CUT)
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let end = self.at.checked_add(count).ok_or(CUT)?;
+        let taken = self.bytes.get(self.at..end).ok_or(CUT)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    pub(super) fn head(&mut self) -> Result<Head, Malformed> {
+        let first = self.peek()?;
+        self.at += 1;
+        let (major, info) = (first >> 5, first & 31);
+        let argument = match info {
+            0..=23 => u64::from(info),
+            24..=27 => {
+                let digits = self.take(1 << (info - 24))?;
+                digits.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+            }
+            31 => 0,
+            _ => return Err(Malformed("a reserved CBOR length")),
+        };
+        let may_be_indefinite =
+            matches!(major, major::BYTES | major::TEXT | major::ARRAY | major::MAP | major::SIMPLE);
+        if info == 31 && !may_be_indefinite {
+            return Err(Malformed("a CBOR number or tag without a length"));
+        }
+        Ok(Head { major, info, argument })
+    }
+
+    /// Takes the null (or undefined) that stands here, if one does.
+    pub(crate) fn null(&mut self) -> Result<bool, Malformed> {
+        let null = matches!(self.peek()?, 0xf6 | 0xf7);
+        self.at += usize::from(null);
+        Ok(null)
+    }
+
+    /// Takes the tag that stands here, if one does.
+    pub(crate) fn tag(&mut self) -> Result<Option<u64>, Malformed> {
+        if self.peek()? >> 5 == major::TAG { Ok(Some(self.head()?.argument)) } else { Ok(None) }
+    }
+
+    /// A whole number.
+    pub(crate) fn integer(&mut self) -> Result<i64, Malformed> {
+        let head = self.head()?;
+        let value = i64::try_from(head.argument).map_err(|_| Malformed("a number too large"))?;
+        match head.major {
+            major::UNSIGNED => Ok(value),
+            major::NEGATIVE => Ok(-1 - value),
+            _ => Err(Malformed("a value that is not a whole number")),
+        }
+    }
+
+    /// A text string; borrowed unless it came in chunks.
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
+        const NOT_UTF8: Malformed = Malformed("a CBOR text that is not UTF-8");
+        match self.string(major::TEXT)? {
+            Cow::Borrowed(bytes) => {
+                std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| NOT_UTF8)
+            }
+            Cow::Owned(bytes) => String::from_utf8(bytes).map(Cow::Owned).map_err(|_| NOT_UTF8),
+        }
+    }
+
+    /// A byte string; borrowed unless it came in chunks.
+    pub(crate) fn blob(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+        self.string(major::BYTES)
+    }
+
+    fn string(&mut self, wanted: u8) -> Result<Cow<'a, [u8]>, Malformed> {
+        let head = self.head()?;
+        if head.major != wanted {
+            return Err(Malformed("a value that is not a string of the expected kind"));
+        }
+        if !head.is_indefinite() {
+            return Ok(Cow::Borrowed(self.take_string(head)?));
+        }
+        let mut whole = Vec::new();
+        while !self.at_break()? {
+            let chunk = self.head()?;
+            if chunk.major != wanted || chunk.is_indefinite() {
+                return Err(Malformed("a CBOR string with a foreign chunk"));
+            }
+            whole.extend_from_slice(self.take_string(chunk)?);
+        }
+        Ok(Cow::Owned(whole))
+    }
+
+    fn take_string(&mut self, head: Head) -> Result<&'a [u8], Malformed> {
+        self.take(usize::try_from(head.argument).map_err(|_| CUT)?)
+    }
+
+    /// Takes the break byte that stands here, if it does.
+    fn at_break(&mut self) -> Result<bool, Malformed> {
+        let found = self.peek()? == BREAK;
+        self.at += usize::from(found);
+        Ok(found)
+    }
+
+    /// Enters a map.
+    pub(crate) fn map(&mut self) -> Result<Items, Malformed> {
+        self.container(major::MAP)
+    }
+
+    /// Enters an array.
+    pub(crate) fn array(&mut self) -> Result<Items, Malformed> {
+        self.container(major::ARRAY)
+    }
+
+    fn container(&mut self, wanted: u8) -> Result<Items, Malformed> {
+        let head = self.head()?;
+        if head.major != wanted {
+            return Err(Malformed("a value that is not the expected map or list"));
+        }
+        Ok(Items((!head.is_indefinite()).then_some(head.argument)))
+    }
+
+    /// True while the container has another item (for a map: another key and value).
+    pub(crate) fn more(&mut self, items: &mut Items) -> Result<bool, Malformed> {
+        match &mut items.0 {
+            None => Ok(!self.at_break()?),
+            Some(0) => Ok(false),
+            Some(left) => {
+                *left -= 1;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Passes over one item, whatever it is.
+    pub(crate) fn skip(&mut self) -> Result<(), Malformed> {
+        self.skip_within(MAX_DEPTH)
+    }
+
+    fn skip_within(&mut self, depth: u8) -> Result<(), Malformed> {
+        let depth = depth.checked_sub(1).ok_or(Malformed("CBOR nested too deep"))?;
+        let (before, head) = (self.at, self.head()?);
+        match head.major {
+            major::BYTES | major::TEXT => {
+                self.at = before;
+                self.string(head.major)?;
+            }
+            major::ARRAY | major::MAP => {
+                self.at = before;
+                let mut items = self.container(head.major)?;
+                while self.more(&mut items)? {
+                    self.skip_within(depth)?;
+                    if head.major == major::MAP {
+                        self.skip_within(depth)?;
+                    }
+                }
+            }
+            major::TAG => self.skip_within(depth)?,
+            major::SIMPLE if head.is_indefinite() => return Err(Malformed("a stray CBOR break")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses bytes behind the document.
+    pub(crate) fn finish(&self) -> Result<(), Malformed> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(Malformed("bytes behind the body")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of(bytes: &[u8]) -> Option<String> {
+        let mut cursor = Cursor::new(bytes);
+        let text = cursor.text().ok()?.into_owned();
+        cursor.finish().ok().map(|()| text)
+    }
+
+    #[test]
+    fn a_text_is_read_whole_or_in_chunks_and_nothing_else_is_a_text() {
+        for (bytes, text) in [
+            (&b"\x60"[..], Some("")),
+            (b"\x62ab", Some("ab")),
+            (b"\x78\x02ab", Some("ab")),
+            (b"\x7f\x61a\x61b\xff", Some("ab")),
+            (b"\x7f\xff", Some("")),
+            (b"\x42ab", None),
+            (b"\x62a", None),
+            (b"\x61\xff", None),
+            (b"\x7f\x41a\xff", None),
+            (b"\x7f\x7f\xff\xff", None),
+            (b"\x7b\xff\xff\xff\xff\xff\xff\xff\xff", None),
+            (b"\x7c", None),
+            (b"\x62abc", None),
+            (b"", None),
+        ] {
+            assert_eq!(text_of(bytes).as_deref(), text, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn integers_keep_their_sign_and_refuse_what_does_not_fit() {
+        for (bytes, integer) in [
+            (&b"\x00"[..], Ok(0)),
+            (b"\x17", Ok(23)),
+            (b"\x18\xff", Ok(255)),
+            (b"\x19\x01\x00", Ok(256)),
+            (b"\x1a\x00\x01\x00\x00", Ok(65_536)),
+            (b"\x1b\x7f\xff\xff\xff\xff\xff\xff\xff", Ok(i64::MAX)),
+            (b"\x20", Ok(-1)),
+            (b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff", Ok(i64::MIN)),
+            (b"\x1b\x80\x00\x00\x00\x00\x00\x00\x00", Err(())),
+            (b"\x1f", Err(())),
+            (b"\xf6", Err(())),
+            (b"\x61a", Err(())),
+        ] {
+            assert_eq!(Cursor::new(bytes).integer().map_err(|_| ()), integer, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn skipping_passes_over_exactly_one_item() {
+        for bytes in [
+            &b"\x00"[..],
+            b"\x83\x01\x02\x03",
+            b"\x9f\x01\x02\xff",
+            b"\xa1\x61a\x82\x01\xf6",
+            b"\xbf\x61a\xc1\x1a\x00\x00\x00\x01\xff",
+            b"\xfb\x40\x09\x21\xfb\x54\x44\x2d\x18",
+            b"\x5f\x41a\x41b\xff",
+        ] {
+            let mut cursor = Cursor::new(bytes);
+            assert_eq!(cursor.skip().and_then(|()| cursor.finish()), Ok(()), "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn nesting_beyond_the_limit_is_refused_and_not_followed() {
+        for opener in [0x81, 0x9f, 0xc1] {
+            let deep = vec![opener; 100_000];
+            assert_eq!(Cursor::new(&deep).skip(), Err(Malformed("CBOR nested too deep")));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Writing CBOR to the end of a buffer.
+
+#![expect(clippy::cast_possible_truncation, reason = "each cast is behind a check of its range")]
+
+use super::{TAG_TIME, major};
+
+fn head(out: &mut Vec<u8>, major: u8, argument: u64) {
+    let major = major << 5;
+    match argument {
+        0..24 => out.push(major | argument as u8),
+        24..0x100 => out.extend_from_slice(&[major | 24, argument as u8]),
+        0x100..0x1_0000 => {
+            out.push(major | 25);
+            out.extend_from_slice(&(argument as u16).to_be_bytes());
+        }
+        0x1_0000..0x1_0000_0000 => {
+            out.push(major | 26);
+            out.extend_from_slice(&(argument as u32).to_be_bytes());
+        }
+        _ => {
+            out.push(major | 27);
+            out.extend_from_slice(&argument.to_be_bytes());
+        }
+    }
+}
+
+/// The header of a map of `count` pairs.
+pub(crate) fn map(out: &mut Vec<u8>, count: usize) {
+    head(out, major::MAP, count as u64);
+}
+
+/// The header of a list of `count` items.
+pub(crate) fn array(out: &mut Vec<u8>, count: usize) {
+    head(out, major::ARRAY, count as u64);
+}
+
+/// A text string.
+pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
+    head(out, major::TEXT, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// A byte string.
+pub(crate) fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
+    head(out, major::BYTES, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// A number that is not negative.
+pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
+    head(out, major::UNSIGNED, value);
+}
+
+/// A number of either sign.
+pub(crate) fn integer(out: &mut Vec<u8>, value: i64) {
+    match u64::try_from(value) {
+        Ok(value) => head(out, major::UNSIGNED, value),
+        // -1 - value is the bitwise complement, which cannot overflow.
+        Err(_) => head(out, major::NEGATIVE, (!value).cast_unsigned()),
+    }
+}
+
+/// A double.
+pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
+    out.push(0xfb);
+    out.extend_from_slice(&value.to_be_bytes());
+}
+
+/// A truth value.
+pub(crate) fn boolean(out: &mut Vec<u8>, value: bool) {
+    out.push(if value { 0xf5 } else { 0xf4 });
+}
+
+/// Null.
+pub(crate) fn null(out: &mut Vec<u8>) {
+    out.push(0xf6);
+}
+
+/// A point in time as AWS sends it: tag 1 and whole *milliseconds*, where RFC 8949 has seconds.
+pub(crate) fn time(out: &mut Vec<u8>, ms: i64) {
+    head(out, major::TAG, TAG_TIME);
+    integer(out, ms);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cursor;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_time_is_tag_one_with_milliseconds() {
+        let mut out = Vec::new();
+        time(&mut out, 1_603_152_823_565);
+        assert_eq!(out, b"\xc1\x1b\x00\x00\x01\x75\x43\x5a\xc5\x0d");
+    }
+
+    proptest! {
+        #[test]
+        fn integers_come_back(value: i64) {
+            let mut out = Vec::new();
+            integer(&mut out, value);
+            prop_assert_eq!(Cursor::new(&out).integer(), Ok(value));
+        }
+
+        #[test]
+        fn strings_come_back(words in ".{0,300}", bytes: Vec<u8>) {
+            let mut out = Vec::new();
+            text(&mut out, &words);
+            blob(&mut out, &bytes);
+            let mut cursor = Cursor::new(&out);
+            prop_assert_eq!(cursor.text().unwrap(), words);
+            prop_assert_eq!(&*cursor.blob().unwrap(), &bytes[..]);
+            prop_assert_eq!(cursor.finish(), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What goes over the wire: bodies in JSON and CBOR, and the frames of an event stream.
+
+pub(crate) mod cbor;
