@@ -1,2 +1,42 @@
-//! What a contributor runs.
-fn main() {}
+//! What a contributor runs: `cargo xtask test`, `tidy`, `interop`, `bench`.
+
+mod shell;
+mod tally;
+mod parts;
+mod server;
+mod tidy;
+mod interop;
+mod bench;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask <command>
+
+  test                 everything: tidy, build, all tests, real clients
+  tidy                 format, lints, file map, size caps, purity of the model, banned calls
+  interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java)
+  bench local          server CPU per record beside a peer, memory per record, time to ready
+
+`test` ends with a line that counts: N passed, N failed, N skipped.
+With CI=true a skipped part is a failure.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test"] => test::run(),
+        ["tidy"] => tidy::run().close(),
+        ["interop", clients @ ..] => interop::run(clients).close(),
+        ["bench", "local"] => bench::local::run(),
+        ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("error: unknown command {:?}\n\n{HELP}", words.join(" "));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Benchmarks: ratios to a peer in the same run, never a bare time.
+
+pub(crate) mod local;

@@ -1,0 +1,110 @@
+//! Real clients against `anabranch local`: each at its default settings, over real sockets.
+//!
+//! A client is a program under `interop/`. It reads the endpoint from the usual AWS variables and
+//! prints one line a check: `ok NAME`, or `not ok NAME: WHY`.
+
+use crate::parts::{self, Missing};
+use crate::server::Server;
+use crate::shell::{output, program, root};
+use crate::tally::Tally;
+use std::process::Command;
+
+struct Client {
+    name: &'static str,
+    /// Gets what the client needs and gives the command that runs it.
+    prepare: fn() -> Result<Command, Missing>,
+}
+
+const CLIENTS: [Client; 5] = [
+    Client { name: "boto3", prepare: boto3 },
+    Client { name: "cli", prepare: cli },
+    Client { name: "javascript", prepare: javascript },
+    Client { name: "go", prepare: go },
+    Client { name: "java", prepare: java },
+];
+
+/// Runs the named clients, or all of them.
+pub(crate) fn run(names: &[&str]) -> Tally {
+    let mut tally = Tally::default();
+    for name in names.iter().filter(|name| !CLIENTS.iter().any(|c| c.name == **name)) {
+        let known: Vec<&str> = CLIENTS.iter().map(|c| c.name).collect();
+        tally.fail(name, &format!("no such client; there are {}", known.join(", ")));
+    }
+    for client in CLIENTS.iter().filter(|c| names.is_empty() || names.contains(&c.name)) {
+        match (client.prepare)() {
+            Err(Missing(way_out)) => tally.skip(client.name, &way_out),
+            Ok(command) => run_client(client.name, command, &mut tally),
+        }
+    }
+    tally
+}
+
+fn run_client(name: &str, mut command: Command, tally: &mut Tally) {
+    let server = match Server::anabranch(&[]) {
+        Ok(server) => server,
+        Err(why) => return tally.fail(name, &why),
+    };
+    let out = match server.configure(&mut command).output() {
+        Ok(out) => out,
+        Err(error) => return tally.fail(name, &format!("did not start: {error}")),
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut checks = 0;
+    for line in text.lines() {
+        if let Some(check) = line.strip_prefix("ok ") {
+            tally.pass(&format!("{name}: {check}"));
+            checks += 1;
+        } else if let Some(check) = line.strip_prefix("not ok ") {
+            tally.fail(&format!("{name}: {check}"), check);
+            checks += 1;
+        }
+    }
+    // A client that fell over half-way must not look like one that had little to check.
+    if !out.status.success() || checks == 0 {
+        let printed = String::from_utf8_lossy(&out.stderr);
+        tally.fail(name, &format!("{checks} checks, then {}\n{text}{printed}", out.status));
+    }
+}
+
+fn boto3() -> Result<Command, Missing> {
+    Ok(program(parts::python()?, &["interop/boto3/conformance.py"]))
+}
+
+fn cli() -> Result<Command, Missing> {
+    let python = parts::python()?;
+    let mut command = program("bash", &["interop/cli/round_trip.sh"]);
+    command.env("AWS", python.with_file_name("aws"));
+    Ok(command)
+}
+
+fn javascript() -> Result<Command, Missing> {
+    let (node, packages) = parts::node()?;
+    // A module finds its packages beside itself, so the program runs from the cache folder.
+    let source = root().join("interop/javascript/round_trip.mjs");
+    let copy = packages.join("round_trip.mjs");
+    std::fs::copy(&source, &copy).map_err(|e| Missing(format!("{}: {e}", copy.display())))?;
+    let mut command = program(node, &["round_trip.mjs"]);
+    command.current_dir(packages);
+    Ok(command)
+}
+
+fn go() -> Result<Command, Missing> {
+    let go = parts::go()?;
+    let binary = parts::cache().join("go-round-trip");
+    let mut build = program(go, &["build", "-o"]);
+    let build = build.arg(&binary).arg(".").current_dir(root().join("interop/go"));
+    output(build).map_err(|why| Missing(format!("the Go client did not build: {why}")))?;
+    Ok(program(binary, &[]))
+}
+
+fn java() -> Result<Command, Missing> {
+    let maven = parts::maven()?;
+    let target = parts::cache().join("java");
+    let mut build = program(&maven, &["--batch-mode", "--quiet", "package"]);
+    let build = build
+        .arg(format!("-DbuildDirectory={}", target.display()))
+        .current_dir(root().join("interop/java"));
+    output(build).map_err(|why| Missing(format!("the Java client did not build: {why}")))?;
+    let classpath = format!("{0}/classes:{0}/lib/*", target.display());
+    Ok(program("java", &["-cp", &classpath, "RoundTrip"]))
+}

@@ -1,0 +1,139 @@
+//! Third-party parts that the tests need: from the machine, else from a registry into a cache
+//! folder under `target/`, else from Debian's packages when we are root.
+
+use crate::shell::{is_there, output, program, root};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A part that could not be had, and the way to get it.
+#[derive(Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+/// Where parts are kept between runs.
+pub(crate) fn cache() -> PathBuf {
+    root().join("target").join("parts")
+}
+
+/// A Python with the packages of `interop/requirements.txt`.
+pub(crate) fn python() -> Result<PathBuf, Missing> {
+    let venv = cache().join("python");
+    let python = venv.join("bin/python");
+    let wanted = root().join("interop/requirements.txt");
+    once(&venv, &wanted, || {
+        if !is_there("python3", "--version") || output(&mut make_venv(&venv)).is_err() {
+            debian(&["python3", "python3-venv"])?;
+            output(&mut make_venv(&venv))?;
+        }
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+        output(program(&python, &install).arg(&wanted)).map(drop)
+    })
+    .map_err(|why| {
+        Missing(format!("needs Python 3 with venv and pip (apt install python3-venv): {why}"))
+    })?;
+    Ok(python)
+}
+
+fn make_venv(venv: &Path) -> std::process::Command {
+    let mut command = program("python3", &["-m", "venv"]);
+    command.arg(venv);
+    command
+}
+
+/// A folder with `node_modules` as `interop/javascript/package.json` asks, and the Node to run there.
+pub(crate) fn node() -> Result<(PathBuf, PathBuf), Missing> {
+    let folder = cache().join("node");
+    let wanted = root().join("interop/javascript/package.json");
+    let tools = node_and_npm().map_err(|why| {
+        Missing(format!("needs Node 20 with npm (apt install nodejs npm): {why}"))
+    })?;
+    once(&folder, &wanted, || {
+        fs::copy(&wanted, folder.join("package.json")).map_err(|e| e.to_string())?;
+        let install = ["install", "--no-audit", "--no-fund", "--loglevel=error"];
+        output(program(&tools.npm, &install).current_dir(&folder)).map(drop)
+    })
+    .map_err(|why| Missing(format!("npm could not install the packages: {why}")))?;
+    Ok((tools.node, folder))
+}
+
+struct NodeTools {
+    node: PathBuf,
+    npm: PathBuf,
+}
+
+fn node_and_npm() -> Result<NodeTools, String> {
+    let on_machine = || is_there("node", "--version") && is_there("npm", "--version");
+    if !on_machine() {
+        debian(&["nodejs", "npm"])?;
+    }
+    if on_machine() {
+        Ok(NodeTools { node: "node".into(), npm: "npm".into() })
+    } else {
+        Err("`node --version` does not answer".to_owned())
+    }
+}
+
+/// The Go command.
+pub(crate) fn go() -> Result<PathBuf, Missing> {
+    on_path("go", "version", &["golang-go"])
+}
+
+/// The Maven command; it brings its Java with it.
+pub(crate) fn maven() -> Result<PathBuf, Missing> {
+    on_path("mvn", "--version", &["maven", "default-jdk-headless"])
+}
+
+fn on_path(name: &str, version_flag: &str, packages: &[&str]) -> Result<PathBuf, Missing> {
+    let install = || format!("needs `{name}` (apt install {})", packages.join(" "));
+    if !is_there(name, version_flag) {
+        debian(packages).map_err(|why| Missing(format!("{}: {why}", install())))?;
+    }
+    if is_there(name, version_flag) { Ok(name.into()) } else { Err(Missing(install())) }
+}
+
+/// The binary of a crate from the registry, built once into the cache.
+pub(crate) fn crate_binary(name: &str, version: &str) -> Result<PathBuf, Missing> {
+    let folder = cache().join(format!("{name}-{version}"));
+    let binary = folder.join("bin").join(name);
+    if !binary.exists() {
+        println!("building {name} {version} (once, some minutes)");
+        let mut install = crate::shell::cargo(&[
+            "install",
+            name,
+            "--locked",
+            "--quiet",
+            "--version",
+            version,
+            "--root",
+        ]);
+        output(install.arg(&folder))
+            .map_err(|why| Missing(format!("{name} {version} did not build: {why}")))?;
+    }
+    Ok(binary)
+}
+
+/// Runs `make` unless it succeeded before in this folder for the same text of `wanted`.
+fn once(
+    folder: &Path,
+    wanted: &Path,
+    make: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let text = fs::read_to_string(wanted).map_err(|e| format!("{}: {e}", wanted.display()))?;
+    let mark = folder.join("made-for");
+    if fs::read_to_string(&mark).is_ok_and(|made_for| made_for == text) {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    make()?;
+    fs::write(&mark, text).map_err(|e| format!("{}: {e}", mark.display()))
+}
+
+/// Installs Debian packages, if we are root on Debian.
+fn debian(packages: &[&str]) -> Result<(), String> {
+    let root_user = output(&mut program("id", &["-u"])).is_ok_and(|id| id.trim() == "0");
+    if !root_user || !is_there("apt-get", "--version") {
+        return Err("not on this machine, and not root on Debian to install it".to_owned());
+    }
+    output(&mut program("apt-get", &["update", "-qq"]))?;
+    let mut install = program("apt-get", &["install", "-y", "-qq", "--no-install-recommends"]);
+    output(install.args(packages).env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
+}

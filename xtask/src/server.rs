@@ -1,0 +1,79 @@
+//! A server under test: started on a free port, stopped by its pid.
+
+use crate::shell::{program, root};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server process. Dropping it kills the process and waits for it.
+pub(crate) struct Server {
+    child: Child,
+    /// Where it answers, `http://127.0.0.1:PORT`.
+    pub(crate) endpoint: String,
+    /// From the start of the process to its ready line or its first accepted connection.
+    pub(crate) ready_after: Duration,
+}
+
+impl Server {
+    /// `anabranch local` with more options, on a free port.
+    pub(crate) fn anabranch(options: &[&str]) -> Result<Self, String> {
+        let binary = root().join("target/release/anabranch");
+        let mut command = program(binary, &["local", "--port", "0"]);
+        let started = Instant::now();
+        let mut child = spawn(command.args(options).stdout(Stdio::piped()))?;
+        let stdout = child.stdout.take().expect("stdout is piped");
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Some(at) = line.find("http://") {
+                let endpoint = line[at..].split_whitespace().next().unwrap_or_default().to_owned();
+                return Ok(Self { child, endpoint, ready_after: started.elapsed() });
+            }
+        }
+        let _ = child.kill();
+        Err("`anabranch local` ended without its ready line".to_owned())
+    }
+
+    /// Another server, given a free port; ready when it accepts a connection.
+    pub(crate) fn peer(command: &mut Command, port: u16) -> Result<Self, String> {
+        let started = Instant::now();
+        let child = spawn(command)?;
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if started.elapsed() > Duration::from_secs(30) {
+                return Err(format!("{:?} does not answer on port {port}", command.get_program()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let endpoint = format!("http://127.0.0.1:{port}");
+        Ok(Self { child, endpoint, ready_after: started.elapsed() })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The settings with which any AWS SDK talks to this server.
+    pub(crate) fn configure<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_DEFAULT_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())
+}
+
+fn spawn(command: &mut Command) -> Result<Child, String> {
+    command.spawn().map_err(|e| format!("{:?} did not start: {e}", command.get_program()))
+}

@@ -1,0 +1,60 @@
+//! Running other programs: echoed, from the repository's root, with their output kept or shown.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The repository's root.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
+}
+
+/// The cargo that runs us.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// A program, run from the repository's root.
+pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Command {
+    let mut command = Command::new(name);
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command with its output shown. The error names the command.
+pub(crate) fn show(command: &mut Command) -> Result<(), String> {
+    println!("$ {}", line(command));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{}` ended with {status}", line(command))),
+        Err(error) => Err(format!("`{}` did not start: {error}", line(command))),
+    }
+}
+
+/// Runs a command quietly and gives its standard output. The error holds the end of what it printed.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let out = command.output().map_err(|e| format!("`{}` did not start: {e}", line(command)))?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    if out.status.success() {
+        return Ok(text);
+    }
+    let printed = text + &String::from_utf8_lossy(&out.stderr);
+    let from = printed.lines().count().saturating_sub(20);
+    let end: Vec<&str> = printed.lines().skip(from).collect();
+    Err(format!("`{}` ended with {}:\n{}", line(command), out.status, end.join("\n")))
+}
+
+/// Whether a program answers `--version`.
+pub(crate) fn is_there(name: &str, version_flag: &str) -> bool {
+    output(Command::new(name).arg(version_flag).stdin(Stdio::null())).is_ok()
+}
+
+/// A command as one would type it.
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|w| w.to_string_lossy()).collect();
+    let text = words.join(" ");
+    text.replace(&format!("{}/", root().display()), "")
+}

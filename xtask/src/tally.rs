@@ -1,0 +1,100 @@
+//! What passed, what failed and what was skipped, and the closing line that counts them.
+
+use std::process::ExitCode;
+
+/// Counts of checks, and the text for each one that did not pass.
+#[derive(Default)]
+pub(crate) struct Tally {
+    passed: usize,
+    failed: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Tally {
+    /// Counts one check by its result; a failure is printed at once.
+    pub(crate) fn check(&mut self, name: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => self.pass(name),
+            Err(why) => self.fail(name, &why),
+        }
+    }
+
+    pub(crate) fn pass(&mut self, name: &str) {
+        println!("ok      {name}");
+        self.passed += 1;
+    }
+
+    pub(crate) fn fail(&mut self, name: &str, why: &str) {
+        println!("FAILED  {name}\n        {}", why.replace('\n', "\n        "));
+        self.failed.push(name.to_owned());
+    }
+
+    /// Counts a part that could not run here, with the way to get what it lacks.
+    pub(crate) fn skip(&mut self, name: &str, way_out: &str) {
+        println!("skipped {name}: {way_out}");
+        self.skipped.push(format!("{name}: {way_out}"));
+    }
+
+    /// Counts the results of a `cargo test` run from its "test result:" lines.
+    pub(crate) fn cargo_test(&mut self, output: &str) {
+        for line in output.lines() {
+            if let Some(counts) = line.strip_prefix("test result: ") {
+                self.passed += number_before(counts, " passed");
+            } else if let Some(name) = failed_test(line) {
+                self.failed.push(name.to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+    }
+
+    pub(crate) fn failures(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Prints the closing lines and gives the exit code. A skip counts as a failure in CI, where
+    /// everything must be there.
+    pub(crate) fn close(self) -> ExitCode {
+        for name in &self.failed {
+            println!("failed:  {name}");
+        }
+        for what in &self.skipped {
+            println!("skipped: {what}");
+        }
+        let (passed, failed, skipped) = (self.passed, self.failed.len(), self.skipped.len());
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        if failed > 0 || (in_ci && skipped > 0) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+/// The name in a line such as `test lineage::tests::merge ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+}
+
+/// The number that stands right before `word`.
+fn number_before(text: &str, word: &str) -> usize {
+    let before = text.split(word).next().unwrap_or_default();
+    before.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_results_are_counted() {
+        let mut tally = Tally::default();
+        tally.cargo_test(
+            "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\n\
+             test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n\
+             test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n",
+        );
+        assert_eq!((tally.passed, tally.failed), (42, vec!["a::c".to_owned()]));
+    }
+}

@@ -1,0 +1,74 @@
+//! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
+
+use crate::tally::Tally;
+use crate::{interop, shell, tidy};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Minutes that a part may take on 2 cores, cold. Printed beside what it took; no test asserts it.
+const BUILD_AND_LINT_MINUTES: f64 = 12.0;
+const TESTS_MINUTES: f64 = 6.0;
+const REAL_PARTS_MINUTES: f64 = 10.0;
+
+/// Runs everything.
+pub(crate) fn run() -> ExitCode {
+    let mut tally = Tally::default();
+    let mut times = Vec::new();
+    timed(&mut times, "build and lint", BUILD_AND_LINT_MINUTES, || {
+        tally.check("build", build());
+        tally.merge(tidy::run());
+    });
+    timed(&mut times, "tests", TESTS_MINUTES, || cargo_tests(&mut tally));
+    timed(&mut times, "real parts", REAL_PARTS_MINUTES, || tally.merge(interop::run(&[])));
+
+    println!();
+    for (name, took, budget) in times {
+        let minutes = took.as_secs_f64() / 60.0;
+        let over = if minutes > budget { "   OVER BUDGET" } else { "" };
+        println!("{name:<16} {minutes:>5.1} of {budget:>4.0} minutes{over}");
+    }
+    tally.close()
+}
+
+fn timed(
+    times: &mut Vec<(&'static str, Duration, f64)>,
+    name: &'static str,
+    budget: f64,
+    part: impl FnOnce(),
+) {
+    println!("\n== {name}");
+    let start = Instant::now();
+    part();
+    times.push((name, start.elapsed(), budget));
+}
+
+/// The binary and all test programs, in the one profile that everything uses.
+fn build() -> Result<(), String> {
+    shell::show(&mut shell::cargo(&[
+        "build",
+        "--release",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+    ]))
+}
+
+/// Unit, property, simulation and end-to-end tests, and the examples in the docs.
+fn cargo_tests(tally: &mut Tally) {
+    let mut command =
+        shell::cargo(&["test", "--release", "--workspace", "--locked", "--no-fail-fast"]);
+    println!("$ cargo test --release --workspace --locked --no-fail-fast");
+    let before = tally.failures();
+    match command.stderr(std::process::Stdio::inherit()).output() {
+        Err(error) => tally.fail("cargo test", &error.to_string()),
+        Ok(out) => {
+            let text = String::from_utf8_lossy(&out.stdout);
+            print!("{text}");
+            tally.cargo_test(&text);
+            // A test program that died without a result line must not go uncounted.
+            if !out.status.success() && tally.failures() == before {
+                tally.fail("cargo test", &format!("ended with {}", out.status));
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `cargo xtask tidy`: the rules of the house that a machine can check.
+
+mod bans;
+mod file_map;
+mod purity;
+mod size;
+mod sources;
+
+use crate::shell::{cargo, output};
+use crate::tally::Tally;
+
+/// Runs every rule and counts each as one check.
+pub(crate) fn run() -> Tally {
+    let mut tally = Tally::default();
+    let sources = sources::all();
+    tally.check("tidy: rustfmt", output(&mut cargo(&["fmt", "--all", "--check"])).map(drop));
+    tally.check("tidy: clippy", clippy());
+    tally.check("tidy: the file map is complete", file_map::check(&sources));
+    tally.check("tidy: files are small and well named", size::check(&sources));
+    tally.check("tidy: the model is pure", purity::check());
+    tally.check("tidy: no banned call", bans::check(&sources));
+    tally
+}
+
+fn clippy() -> Result<(), String> {
+    let all = ["clippy", "--release", "--workspace", "--all-targets", "--locked"];
+    output(cargo(&all).args(["--", "-D", "warnings"])).map(drop)
+}
