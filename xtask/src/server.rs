@@ -38,7 +38,8 @@ impl Server {
         let child = spawn(command)?;
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             if started.elapsed() > Duration::from_secs(30) {
-                return Err(format!("{:?} does not answer on port {port}", command.get_program()));
+                let name = command.get_program().display();
+                return Err(format!("{name} does not answer on port {port}"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -75,5 +76,5 @@ pub(crate) fn free_port() -> Result<u16, String> {
 }
 
 fn spawn(command: &mut Command) -> Result<Child, String> {
-    command.spawn().map_err(|e| format!("{:?} did not start: {e}", command.get_program()))
+    command.spawn().map_err(|e| format!("{} did not start: {e}", command.get_program().display()))
 }

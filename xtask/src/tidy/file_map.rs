@@ -23,7 +23,7 @@ fn listed(text: &str) -> BTreeMap<String, usize> {
         if line.starts_with("## ") {
             inside = line == "## File map";
         } else if let Some(heading) = line.strip_prefix("### ") {
-            folder = in_backticks(heading).unwrap_or_default().to_owned();
+            in_backticks(heading).unwrap_or_default().clone_into(&mut folder);
         } else if let Some(file) = line.strip_prefix("| ").and_then(in_backticks)
             && inside
         {
