@@ -760,7 +760,7 @@ def main():
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())[:400] or type(error).__name__
             print(f"not ok {function.__name__}: line {where.lineno}: {text}", flush=True)
-    return 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
