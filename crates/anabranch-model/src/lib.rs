@@ -8,6 +8,9 @@
 pub mod limits;
 pub mod ids;
 pub mod hash;
+pub mod coverage;
 pub mod sequence;
 pub mod position;
 pub mod record;
+pub mod lineage;
+pub mod aggregate;

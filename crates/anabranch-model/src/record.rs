@@ -32,6 +32,7 @@ impl Key {
 
     /// The key as text. It checks the bytes again, which is cheaper than it is worth `unsafe` to
     /// avoid; where bytes do, use [`Key::as_bytes`].
+    #[expect(clippy::missing_panics_doc, reason = "the bytes were checked when the key was made")]
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a key is made of checked UTF-8 only")
     }
