@@ -111,6 +111,11 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// A text string, or null.
+    pub(crate) fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
+        if self.null()? { Ok(None) } else { self.text().map(Some) }
+    }
+
     /// A byte string; borrowed unless it came in chunks.
     pub(crate) fn blob(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
         self.string(major::BYTES)

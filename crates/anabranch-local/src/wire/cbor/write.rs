@@ -40,6 +40,12 @@ pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// A text string of ASCII digits and letters, given as bytes.
+pub(crate) fn ascii(out: &mut Vec<u8>, text: &[u8]) {
+    head(out, major::TEXT, text.len() as u64);
+    out.extend_from_slice(text);
+}
+
 /// A byte string.
 pub(crate) fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
     head(out, major::BYTES, bytes.len() as u64);
