@@ -1,0 +1,344 @@
+//! Taking an aggregate apart, exactly as KCL does.
+//!
+//! KCL never fails on a record: what is not an aggregate, or not a sound one, is delivered as it
+//! is. Two things lose records, there and here, so both are told to the caller, who counts them:
+//! a record outside the shard's range hides its whole aggregate, because its producer sends all of
+//! it again; and a record that points outside the tables ends the aggregate before it.
+//!
+//! Nothing here allocates by a length that the data claim, only for what is really there: 8 bytes
+//! for a string of a table and 20 for a record. Keys and sub-records are made one by one, as they
+//! are asked for.
+
+use super::digest::{DIGEST_BYTES, digest, hash_keys};
+use super::wire::{Malformed, Reader, Span, Tag};
+use super::{FRAME_BYTES, MAGIC};
+use crate::hash::{HashKey, HashRange};
+use crate::record::{Key, Record, UserRecord};
+use bytes::Bytes;
+
+const KEYS: Tag = Tag::bytes(1);
+const HASH_KEYS: Tag = Tag::bytes(2);
+const RECORDS: Tag = Tag::bytes(3);
+const RECORD_KEY: Tag = Tag::varint(1);
+const RECORD_HASH_KEY: Tag = Tag::varint(2);
+const RECORD_DATA: Tag = Tag::bytes(3);
+const RECORD_TAGS: Tag = Tag::bytes(4);
+const TAG_KEY: Tag = Tag::bytes(1);
+
+/// What a record of the stream turned out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded {
+    /// Not an aggregate. The record is delivered as it is.
+    Plain(Plain),
+    /// An aggregate; these are its records. A sound message can also hold none.
+    Records(SubRecords),
+    /// An aggregate with a record that belongs to another shard. Nothing of it is delivered.
+    OutOfRange {
+        /// How many records are lost to this shard.
+        dropped: usize,
+        /// The place of the first one that lies outside.
+        stray: usize,
+    },
+    /// An aggregate with a record that cannot be read. It and all that follow are lost.
+    Partial {
+        /// The records before it.
+        kept: SubRecords,
+        /// How many are lost.
+        lost: usize,
+        /// What is wrong with the first one lost.
+        why: Unreadable,
+    },
+}
+
+/// Why a record is taken as plain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// It has no magic, or nothing between magic and digest.
+    NotFramed,
+    /// It is framed, but the digest is not that of the message.
+    DigestMismatch,
+    /// The digest is right, but the message is not an aggregate's.
+    Malformed,
+}
+
+/// Why a record of an aggregate cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Its partition key index points outside the table.
+    NoSuchKey,
+    /// Its explicit hash key index points outside the table.
+    NoSuchHashKey,
+    /// Its explicit hash key is not a number.
+    NotANumber,
+}
+
+/// Takes `record` apart if it is an aggregate. `range` is that of the shard which it was read from,
+/// or [`HashRange::ALL`] where that is not known.
+///
+/// Data of a sub-record that look like an aggregate stay as they are: only one layer comes off.
+pub fn decode(record: &Record, range: HashRange) -> Decoded {
+    let data = &record.data;
+    if data.len() <= FRAME_BYTES || data[..MAGIC.len()] != MAGIC {
+        return Decoded::Plain(Plain::NotFramed);
+    }
+    let message = MAGIC.len()..data.len() - DIGEST_BYTES;
+    if digest(&data[message.clone()]) != data[message.end..] {
+        return Decoded::Plain(Plain::DigestMismatch);
+    }
+    match Message::read(data, message) {
+        Ok(message) => message.judge(record, range),
+        Err(Malformed) => Decoded::Plain(Plain::Malformed),
+    }
+}
+
+/// A whole message, as places in the record's data.
+struct Message {
+    keys: Vec<Span32>,
+    hash_keys: Vec<Span32>,
+    records: Vec<Raw>,
+}
+
+/// A [`Span`] in half the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span32 {
+    start: u32,
+    end: u32,
+}
+
+impl Span32 {
+    /// `None` for data beyond 4 GiB, which no stream carries.
+    fn of(span: &Span) -> Result<Self, Malformed> {
+        let place = |at: usize| u32::try_from(at).map_err(|_| Malformed);
+        Ok(Self { start: place(span.start)?, end: place(span.end)? })
+    }
+
+    fn of_bytes(self, data: &[u8]) -> &[u8] {
+        &data[self.start as usize..self.end as usize]
+    }
+
+    fn slice(self, data: &Bytes) -> Bytes {
+        data.slice(self.start as usize..self.end as usize)
+    }
+}
+
+/// A record of the message, its indices not yet looked up.
+///
+/// Indices have 64 bits on the wire. KCL keeps the low 32, so that is what counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Raw {
+    key: u32,
+    hash_key: Option<u32>,
+    data: Span32,
+}
+
+impl Message {
+    fn read(data: &[u8], span: Span) -> Result<Self, Malformed> {
+        let mut message = Self { keys: Vec::new(), hash_keys: Vec::new(), records: Vec::new() };
+        let mut reader = Reader::new(data, span);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                KEYS => message.keys.push(Span32::of(&reader.bytes()?)?),
+                HASH_KEYS => message.hash_keys.push(Span32::of(&reader.bytes()?)?),
+                RECORDS => {
+                    let span = reader.bytes()?;
+                    message.records.push(Raw::read(reader.nested(span))?);
+                }
+                _ => reader.skip(tag)?,
+            }
+        }
+        Ok(message)
+    }
+
+    /// Applies the rules of range and readability to each record in turn.
+    fn judge(mut self, record: &Record, range: HashRange) -> Decoded {
+        let places = self.key_places(&record.data, range);
+        let mut end = None;
+        for (at, raw) in self.records.iter().enumerate() {
+            match raw.place(&places, &self.hash_keys, &record.data) {
+                Ok(Some(place)) if range.contains(place) => {}
+                Ok(_) => return Decoded::OutOfRange { dropped: self.records.len(), stray: at },
+                Err(why) => {
+                    end = Some((at, why));
+                    break;
+                }
+            }
+        }
+        let lost = end.map_or(0, |(at, _)| self.records.len() - at);
+        self.records.truncate(self.records.len() - lost);
+        let kept = SubRecords {
+            carrier: record.clone(),
+            keys: self.keys,
+            hash_keys: self.hash_keys,
+            records: self.records.into_iter().enumerate(),
+        };
+        match end {
+            None => Decoded::Records(kept),
+            Some((_, why)) => Decoded::Partial { kept, lost, why },
+        }
+    }
+
+    /// Where each partition key lies. With no range to hold them against, nobody looks at the
+    /// places, so then they cost no MD5.
+    fn key_places(&self, data: &Bytes, range: HashRange) -> Vec<HashKey> {
+        if range == HashRange::ALL {
+            return vec![HashKey::MIN; self.keys.len()];
+        }
+        let mut places = Vec::with_capacity(self.keys.len());
+        for chunk in self.keys.chunks(64) {
+            let keys: Vec<Key> = chunk.iter().map(|span| key_of(data, *span)).collect();
+            let bytes: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+            places.extend(hash_keys(&bytes));
+        }
+        places
+    }
+}
+
+impl Raw {
+    fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
+        let (mut key, mut hash_key, mut data) = (None, None, None);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                RECORD_KEY => key = Some(low_half(reader.varint()?)),
+                RECORD_HASH_KEY => hash_key = Some(low_half(reader.varint()?)),
+                RECORD_DATA => data = Some(Span32::of(&reader.bytes()?)?),
+                RECORD_TAGS => {
+                    let span = reader.bytes()?;
+                    check_tag(reader.nested(span))?;
+                }
+                _ => reader.skip(tag)?,
+            }
+        }
+        let (key, data) = (key.ok_or(Malformed)?, data.ok_or(Malformed)?);
+        Ok(Self { key, hash_key, data })
+    }
+
+    /// Where the record lies; `None` if its explicit hash key lies outside the hash key space.
+    fn place(
+        &self,
+        places: &[HashKey],
+        hash_keys: &[Span32],
+        data: &[u8],
+    ) -> Result<Option<HashKey>, Unreadable> {
+        // KCL looks the partition key up first, also if the hash key decides.
+        let of_key = places.get(self.key as usize).ok_or(Unreadable::NoSuchKey)?;
+        let Some(index) = self.hash_key else { return Ok(Some(*of_key)) };
+        let text = hash_keys.get(index as usize).ok_or(Unreadable::NoSuchHashKey)?;
+        match HashText::read(text.of_bytes(data)) {
+            HashText::HashKey(place) => Ok(Some(place)),
+            HashText::OutsideTheSpace => Ok(None),
+            HashText::NotANumber => Err(Unreadable::NotANumber),
+        }
+    }
+}
+
+/// A tag must have a key; nothing else of it matters.
+fn check_tag(mut reader: Reader<'_>) -> Result<(), Malformed> {
+    let mut has_key = false;
+    while let Some(tag) = reader.tag()? {
+        has_key |= tag == TAG_KEY;
+        reader.skip(tag)?;
+    }
+    if has_key { Ok(()) } else { Err(Malformed) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "KCL keeps the low half too")]
+fn low_half(index: u64) -> u32 {
+    index as u32
+}
+
+/// A partition key of the table. Bytes that are not UTF-8 are replaced, as Java replaces them.
+fn key_of(data: &Bytes, span: Span32) -> Key {
+    let bytes = span.slice(data);
+    Key::from_utf8(bytes.clone())
+        .unwrap_or_else(|_| Key::from(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// An explicit hash key of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HashText {
+    HashKey(HashKey),
+    /// Below 0 or above 2^128 − 1.
+    OutsideTheSpace,
+    NotANumber,
+}
+
+impl HashText {
+    /// Reads what Java's `BigInteger` takes: a sign or none, then digits. (It also takes digits of
+    /// other scripts. Nobody writes those, so here they are no number.)
+    fn read(text: &[u8]) -> Self {
+        let (negative, digits) = match text {
+            [b'-', digits @ ..] => (true, digits),
+            [b'+', digits @ ..] | digits => (false, digits),
+        };
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Self::NotANumber;
+        }
+        // Eighteen digits at a time, because a wide product for each digit would cost more.
+        let value = digits.chunks(18).try_fold(0_u128, |value, chunk| {
+            let (scale, part) = chunk.iter().fold((1_u64, 0_u64), |(scale, part), digit| {
+                (scale * 10, part * 10 + u64::from(digit - b'0'))
+            });
+            value.checked_mul(u128::from(scale))?.checked_add(u128::from(part))
+        });
+        match value {
+            Some(value) if !negative || value == 0 => Self::HashKey(HashKey(value)),
+            _ => Self::OutsideTheSpace,
+        }
+    }
+}
+
+/// The records of an aggregate, in their order. Each is made when it is asked for; its key and data
+/// are slices of the aggregate.
+#[derive(Debug, Clone)]
+pub struct SubRecords {
+    /// The record that carried them.
+    carrier: Record,
+    /// The table of partition keys, as places in the carrier's data.
+    keys: Vec<Span32>,
+    /// The table of explicit hash keys, likewise.
+    hash_keys: Vec<Span32>,
+    /// The records still to come, with their places.
+    records: std::iter::Enumerate<std::vec::IntoIter<Raw>>,
+}
+
+impl Iterator for SubRecords {
+    type Item = UserRecord;
+
+    fn next(&mut self) -> Option<UserRecord> {
+        let (sub, raw) = self.records.next()?;
+        let data = &self.carrier.data;
+        let explicit_hash_key = raw.hash_key.and_then(|index| {
+            match HashText::read(self.hash_keys[index as usize].of_bytes(data)) {
+                HashText::HashKey(hash_key) => Some(hash_key),
+                HashText::OutsideTheSpace | HashText::NotANumber => None,
+            }
+        });
+        Some(UserRecord {
+            sequence: self.carrier.sequence,
+            sub: sub as u64,
+            aggregated: true,
+            partition_key: key_of(data, self.keys[raw.key as usize]),
+            explicit_hash_key,
+            data: raw.data.slice(data),
+            arrival_ms: self.carrier.arrival_ms,
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.records.size_hint()
+    }
+}
+
+impl ExactSizeIterator for SubRecords {}
+
+/// Two are equal if they give the same records.
+impl PartialEq for SubRecords {
+    fn eq(&self, other: &Self) -> bool {
+        self.clone().eq(other.clone())
+    }
+}
+
+impl Eq for SubRecords {}
+
+#[cfg(test)]
+mod tests;

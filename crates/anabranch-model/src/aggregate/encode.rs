@@ -1,0 +1,381 @@
+//! Building an aggregate: records go in, one container for the stream comes out.
+//!
+//! The size is exact at every moment, also the size with one more record, so a container never
+//! has to be taken apart again because it came out too large.
+
+use super::digest::{Digest, digest, digest_many};
+use super::table::{Found, Table};
+use super::wire::{Tag, VARINT_MAX_BYTES, varint_len, write_varint};
+use super::{AGGREGATE_PARTITION_KEY, FRAME_BYTES, MAGIC};
+use crate::hash::HashKey;
+use crate::limits::RECORD_MAX_KIB_HIGHEST;
+use crate::record::Key;
+use bytes::Bytes;
+use std::io::Write as _;
+
+/// The largest record, data and key, that any stream accepts.
+const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
+
+const RECORD: Tag = Tag::bytes(3);
+const RECORD_KEY: Tag = Tag::varint(1);
+const RECORD_HASH_KEY: Tag = Tag::varint(2);
+const RECORD_DATA: Tag = Tag::bytes(3);
+
+/// Four tags of one byte, each with a varint.
+const RECORD_HEAD_MAX_BYTES: usize = 4 * (1 + VARINT_MAX_BYTES);
+
+/// A user record on its way into an aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The user's partition key.
+    pub partition_key: &'a str,
+    /// The user's explicit hash key. It is written as a plain decimal number.
+    pub explicit_hash_key: Option<HashKey>,
+    /// The payload.
+    pub data: &'a [u8],
+}
+
+/// What became of a record offered to a builder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// The record is in.
+    Taken,
+    /// It would take the container over its maximum. Close this container and offer it again.
+    Full,
+    /// It is larger than any record that the service accepts. No container takes it.
+    TooLarge,
+}
+
+/// An aggregate in the making. It is reused: closing it leaves it empty, with its memory.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    /// The partition keys.
+    keys: Table,
+    /// The explicit hash keys, as decimal text.
+    hash_keys: Table,
+    /// The records with their tags and lengths, as they go on the wire.
+    body: Vec<u8>,
+    /// For each record what it added, so that the last one can be taken back.
+    added: Vec<Added>,
+}
+
+/// What one record added to a builder.
+#[derive(Debug, Clone, Copy)]
+struct Added {
+    /// Where the record starts in the body.
+    record_at: usize,
+    /// Where its data starts in the body; they end with the record.
+    data_at: usize,
+    /// Whether it brought its partition key.
+    new_key: bool,
+    /// Whether it brought its explicit hash key.
+    new_hash_key: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Builder {
+    /// An empty builder.
+    pub fn new() -> Self {
+        Self { keys: Table::new(1), hash_keys: Table::new(2), body: Vec::new(), added: Vec::new() }
+    }
+
+    /// How many records are in.
+    pub fn len(&self) -> usize {
+        self.added.len()
+    }
+
+    /// Whether no record is in.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty()
+    }
+
+    /// The exact length of the container's data, were it closed now.
+    pub fn size(&self) -> usize {
+        match self.added.as_slice() {
+            [] => 0,
+            [alone] => self.body.len() - alone.data_at,
+            _ => self.framed_size(),
+        }
+    }
+
+    /// The exact length of the container's data with `next` added.
+    pub fn size_with(&self, next: &Entry<'_>) -> usize {
+        if self.is_empty() {
+            next.data.len()
+        } else {
+            self.framed_size() + self.fit(next).added_bytes
+        }
+    }
+
+    /// Takes `next` if the container's data then stay within `max_bytes`.
+    ///
+    /// A first record is taken even if it is larger, since it travels alone and unframed, as long
+    /// as the service could accept it.
+    pub fn add_within(&mut self, next: &Entry<'_>, max_bytes: usize) -> Room {
+        if next.partition_key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
+            return Room::TooLarge;
+        }
+        let fit = self.fit(next);
+        let max_bytes = max_bytes.min(RECORD_MAX_BYTES_HIGHEST);
+        if !self.is_empty() && self.framed_size() + fit.added_bytes > max_bytes {
+            return Room::Full;
+        }
+        self.place(next, &fit);
+        Room::Taken
+    }
+
+    /// Takes the last record back. Says whether there was one.
+    pub fn remove_last(&mut self) -> bool {
+        let Some(last) = self.added.pop() else { return false };
+        self.body.truncate(last.record_at);
+        if last.new_key {
+            self.keys.pop();
+        }
+        if last.new_hash_key {
+            self.hash_keys.pop();
+        }
+        true
+    }
+
+    /// Forgets all records.
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.hash_keys.clear();
+        self.body.clear();
+        self.added.clear();
+    }
+
+    /// Closes the container and empties the builder. `None` if no record is in.
+    ///
+    /// A record that is alone goes as it is, under its own key, as the KPL sends it.
+    pub fn close(&mut self) -> Option<Closed> {
+        let first = *self.added.first()?;
+        let closed = if self.len() == 1 {
+            Closed {
+                partition_key: self.first_key(),
+                explicit_hash_key: self.first_explicit_hash_key(first),
+                data: self.body[first.data_at..].to_vec(),
+                records: 1,
+                framed: false,
+            }
+        } else {
+            Closed {
+                partition_key: aggregate_key(),
+                explicit_hash_key: Some(HashKey::effective(
+                    self.first_key().as_str(),
+                    self.first_explicit_hash_key(first),
+                )),
+                data: self.framed(),
+                records: self.len(),
+                framed: true,
+            }
+        };
+        self.clear();
+        Some(closed)
+    }
+
+    /// The magic and the message, with room for the digest.
+    fn framed(&self) -> Vec<u8> {
+        let mut data = Vec::with_capacity(self.framed_size());
+        data.extend_from_slice(&MAGIC);
+        data.extend_from_slice(self.keys.wire());
+        data.extend_from_slice(self.hash_keys.wire());
+        data.extend_from_slice(&self.body);
+        data
+    }
+
+    fn framed_size(&self) -> usize {
+        FRAME_BYTES + self.keys.wire().len() + self.hash_keys.wire().len() + self.body.len()
+    }
+
+    fn first_key(&self) -> Key {
+        Key::from_utf8(Bytes::copy_from_slice(self.keys.text(0)))
+            .expect("the table is filled from str only")
+    }
+
+    fn first_explicit_hash_key(&self, first: Added) -> Option<HashKey> {
+        first.new_hash_key.then(|| {
+            let text = std::str::from_utf8(self.hash_keys.text(0)).expect("digits are ASCII");
+            text.parse().expect("the table is filled from hash keys only")
+        })
+    }
+
+    /// What `next` would add, and where.
+    fn fit(&self, next: &Entry<'_>) -> Fit {
+        let key = self.keys.find(next.partition_key.as_bytes());
+        let mut new_strings = match key {
+            Found::New(_) => Table::added_bytes(next.partition_key.len()),
+            Found::Held(_) => 0,
+        };
+        let data = next.data.len();
+        let mut inner = 1 + varint_len(key.number()) + 1 + varint_len(data) + data;
+        let hash_key = next.explicit_hash_key.map(|hash_key| {
+            let digits = Digits::of(hash_key);
+            let found = self.hash_keys.find(digits.text());
+            if let Found::New(_) = found {
+                new_strings += Table::added_bytes(digits.text().len());
+            }
+            inner += 1 + varint_len(found.number());
+            (found, digits)
+        });
+        Fit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
+    }
+
+    fn place(&mut self, next: &Entry<'_>, fit: &Fit) {
+        let new_key = matches!(fit.key, Found::New(_));
+        if new_key {
+            self.keys.push(next.partition_key.as_bytes());
+        }
+        let mut head = Head::default();
+        head.field(RECORD, fit.inner);
+        head.field(RECORD_KEY, fit.key.number());
+        let mut new_hash_key = false;
+        if let Some((found, digits)) = &fit.hash_key {
+            new_hash_key = matches!(found, Found::New(_));
+            if new_hash_key {
+                self.hash_keys.push(digits.text());
+            }
+            head.field(RECORD_HASH_KEY, found.number());
+        }
+        head.field(RECORD_DATA, next.data.len());
+        let record_at = self.body.len();
+        let data_at = record_at + head.len;
+        self.body.reserve(head.len + next.data.len());
+        self.body.extend_from_slice(&head.bytes[..head.len]);
+        self.body.extend_from_slice(next.data);
+        self.added.push(Added { record_at, data_at, new_key, new_hash_key });
+    }
+}
+
+/// The key of every aggregate, without an allocation.
+fn aggregate_key() -> Key {
+    Key::from_utf8(Bytes::from_static(AGGREGATE_PARTITION_KEY.as_bytes()))
+        .expect("the aggregates' own key is UTF-8")
+}
+
+/// Where a record's strings stand or would stand in the tables, and what it would add.
+struct Fit {
+    key: Found,
+    hash_key: Option<(Found, Digits)>,
+    /// Bytes of the record's own message.
+    inner: usize,
+    /// Bytes that the container grows by.
+    added_bytes: usize,
+}
+
+/// Everything of a record that stands before its data.
+struct Head {
+    bytes: [u8; RECORD_HEAD_MAX_BYTES],
+    len: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; RECORD_HEAD_MAX_BYTES], len: 0 }
+    }
+}
+
+impl Head {
+    fn field(&mut self, tag: Tag, value: usize) {
+        self.bytes[self.len] = tag.byte();
+        self.len += 1 + write_varint(&mut self.bytes[self.len + 1..], value);
+    }
+}
+
+/// A hash key in decimal, without an allocation.
+struct Digits {
+    bytes: [u8; Digits::MAX],
+    len: usize,
+}
+
+impl Digits {
+    /// Digits of 2^128 − 1.
+    const MAX: usize = 39;
+
+    fn of(hash_key: HashKey) -> Self {
+        let mut bytes = [0; Self::MAX];
+        let mut rest = bytes.as_mut_slice();
+        write!(rest, "{hash_key}").expect("39 digits hold every hash key");
+        let len = Self::MAX - rest.len();
+        Self { bytes, len }
+    }
+
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A container without its digest. Several are sealed together, because several digests side by
+/// side are cheaper than one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    partition_key: Key,
+    explicit_hash_key: Option<HashKey>,
+    data: Vec<u8>,
+    records: usize,
+    framed: bool,
+}
+
+/// A container, ready to be put: an aggregate, or one record alone. Its bytes never change again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// The key to put it under.
+    pub partition_key: Key,
+    /// The hash key to put it at: for an aggregate that of its first record; for a record alone
+    /// what the user gave.
+    pub explicit_hash_key: Option<HashKey>,
+    /// The bytes to put.
+    pub data: Bytes,
+    /// How many user records are in.
+    pub records: usize,
+}
+
+impl Container {
+    /// The bytes that the service counts.
+    pub fn bytes(&self) -> usize {
+        self.partition_key.len() + self.data.len()
+    }
+}
+
+impl Closed {
+    /// Seals this container.
+    pub fn seal(self) -> Container {
+        let digest = self.message().map(digest);
+        self.with_digest(digest)
+    }
+
+    fn message(&self) -> Option<&[u8]> {
+        self.framed.then(|| &self.data[MAGIC.len()..])
+    }
+
+    fn with_digest(mut self, digest: Option<Digest>) -> Container {
+        self.data.extend_from_slice(digest.as_ref().map_or(&[], |digest| digest));
+        Container {
+            partition_key: self.partition_key,
+            explicit_hash_key: self.explicit_hash_key,
+            data: self.data.into(),
+            records: self.records,
+        }
+    }
+}
+
+/// Seals each container, in their order.
+pub fn seal_many(closed: Vec<Closed>) -> Vec<Container> {
+    let messages: Vec<&[u8]> = closed.iter().filter_map(Closed::message).collect();
+    let mut digests = digest_many(&messages).into_iter();
+    closed
+        .into_iter()
+        .map(|one| {
+            let digest = if one.framed { digests.next() } else { None };
+            one.with_digest(digest)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! A string table of an aggregate: its bytes on the wire, and which strings it holds already.
+
+#![expect(clippy::cast_possible_truncation, reason = "hashing keeps the low bits on purpose")]
+
+use super::wire::{Tag, VARINT_MAX_BYTES, varint_len, write_varint};
+
+/// How far a lookup walks before it gives up. A table may hold a string twice, so giving up costs
+/// some bytes and never the sense; and keys chosen to collide cannot make a lookup slow.
+const MAX_PROBES: usize = 64;
+
+/// Slots of a table that holds something, at the least.
+const MIN_SLOTS: usize = 64;
+
+/// The strings of one table, each once, in the order in which they were first seen.
+///
+/// Strings are found through an open-addressed table of their numbers. The last string can be taken
+/// back: nothing that is still there was placed after it, so no other string moves.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// The tag of the table's field.
+    tag: Tag,
+    /// The strings with their tags and lengths, as they go on the wire.
+    wire: Vec<u8>,
+    /// For each string where its tag and where its text starts in `wire`.
+    strings: Vec<Placed>,
+    /// For each slot 0, or one more than the number of the string that it holds.
+    slots: Vec<u32>,
+}
+
+/// Where one string lies on the wire.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    tag_at: u32,
+    text_at: u32,
+}
+
+/// What a lookup found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The table holds the string under this number.
+    Held(usize),
+    /// It doesn't; adding the string gives it this number.
+    New(usize),
+}
+
+impl Found {
+    /// The string's number, once it is added.
+    pub(super) fn number(self) -> usize {
+        match self {
+            Self::Held(number) | Self::New(number) => number,
+        }
+    }
+}
+
+impl Table {
+    /// An empty table for field `field`.
+    pub(super) fn new(field: u32) -> Self {
+        Self { tag: Tag::bytes(field), wire: Vec::new(), strings: Vec::new(), slots: Vec::new() }
+    }
+
+    /// The table's bytes on the wire.
+    pub(super) fn wire(&self) -> &[u8] {
+        &self.wire
+    }
+
+    /// How many strings the table holds.
+    pub(super) fn len(&self) -> usize {
+        self.strings.len()
+    }
+
+    /// The string with this number.
+    pub(super) fn text(&self, number: usize) -> &[u8] {
+        let end = self.strings.get(number + 1).map_or(self.wire.len(), |next| next.tag_at as usize);
+        &self.wire[self.strings[number].text_at as usize..end]
+    }
+
+    /// How many bytes a new string of `len` bytes adds to the wire.
+    pub(super) fn added_bytes(len: usize) -> usize {
+        1 + varint_len(len) + len
+    }
+
+    /// Looks a string up.
+    pub(super) fn find(&self, text: &[u8]) -> Found {
+        if let Some(mask) = self.slots.len().checked_sub(1) {
+            let first = scatter(text);
+            for probe in 0..MAX_PROBES {
+                let Some(number) = self.slots[(first + probe) & mask].checked_sub(1) else { break };
+                if self.text(number as usize) == text {
+                    return Found::Held(number as usize);
+                }
+            }
+        }
+        Found::New(self.len())
+    }
+
+    /// Adds a string that [`Table::find`] did not find.
+    pub(super) fn push(&mut self, text: &[u8]) {
+        if (self.len() + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        let mut head = [0; 1 + VARINT_MAX_BYTES];
+        head[0] = self.tag.byte();
+        let head_len = 1 + write_varint(&mut head[1..], text.len());
+        let tag_at = offset(self.wire.len());
+        self.wire.extend_from_slice(&head[..head_len]);
+        let text_at = offset(self.wire.len());
+        self.wire.extend_from_slice(text);
+        self.strings.push(Placed { tag_at, text_at });
+        self.occupy(self.len() - 1);
+    }
+
+    /// Takes the last string back.
+    pub(super) fn pop(&mut self) {
+        let Some(last) = self.len().checked_sub(1) else { return };
+        if let Some(slot) = self.slot_of(self.text(last), offset(last + 1)) {
+            self.slots[slot] = 0;
+        }
+        self.wire.truncate(self.strings[last].tag_at as usize);
+        self.strings.pop();
+    }
+
+    /// Forgets all strings and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.wire.clear();
+        self.strings.clear();
+        self.slots.fill(0);
+    }
+
+    /// Doubles the slots and places the strings again, in their order.
+    fn grow(&mut self) {
+        let slots = (self.slots.len() * 2).max(MIN_SLOTS);
+        self.slots.clear();
+        self.slots.resize(slots, 0);
+        for number in 0..self.len() {
+            self.occupy(number);
+        }
+    }
+
+    /// Puts a string's number into the first free slot of its walk, if there is one.
+    fn occupy(&mut self, number: usize) {
+        if let Some(slot) = self.slot_of(self.text(number), 0) {
+            self.slots[slot] = offset(number + 1);
+        }
+    }
+
+    /// The first slot on the walk of `text` that holds `value`.
+    fn slot_of(&self, text: &[u8], value: u32) -> Option<usize> {
+        let mask = self.slots.len() - 1;
+        let first = scatter(text);
+        (0..MAX_PROBES).map(|probe| (first + probe) & mask).find(|slot| self.slots[*slot] == value)
+    }
+}
+
+/// A place in a container. Containers end long before 4 GiB, the builder sees to that.
+fn offset(place: usize) -> u32 {
+    u32::try_from(place).expect("the builder refuses records that would take it past its maximum")
+}
+
+/// Where the walk for `text` begins: eight bytes at a time, each folded from a wide product.
+fn scatter(text: &[u8]) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let fold = |value: u64| {
+        let wide = u128::from(value) * u128::from(ODD);
+        (wide >> 64) as u64 ^ wide as u64
+    };
+    let mut chunks = text.chunks_exact(8);
+    let mut hash = ODD ^ text.len() as u64;
+    for chunk in &mut chunks {
+        let word = u64::from_le_bytes(chunk.try_into().expect("a chunk has eight bytes"));
+        hash = fold(hash ^ word);
+    }
+    let rest = chunks.remainder().iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    fold(hash ^ rest) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Add(String),
+        TakeBack,
+    }
+
+    proptest! {
+        // Few different strings, so that they repeat; enough steps to grow and to shrink again.
+        #[test]
+        fn a_table_holds_each_string_once_in_first_seen_order(
+            steps in proptest::collection::vec(
+                prop_oneof![
+                    4 => "[a-f]{0,3}".prop_map(Step::Add),
+                    1 => Just(Step::TakeBack),
+                ], 0..600),
+        ) {
+            let mut table = Table::new(1);
+            let mut model: Vec<String> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Add(text) => {
+                        let want = model.iter().position(|held| *held == text);
+                        let found = table.find(text.as_bytes());
+                        prop_assert_eq!(found, want.map_or(Found::New(model.len()), Found::Held));
+                        if let Found::New(_) = found {
+                            let before = table.wire().len();
+                            table.push(text.as_bytes());
+                            let added = table.wire().len() - before;
+                            prop_assert_eq!(added, Table::added_bytes(text.len()));
+                            model.push(text);
+                        }
+                    }
+                    Step::TakeBack => {
+                        model.pop();
+                        table.pop();
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            for (number, text) in model.iter().enumerate() {
+                prop_assert_eq!(table.text(number), text.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn strings_that_collide_are_kept_and_only_lose_their_sharing() {
+        // Bytes that begin the same walk in the smallest table.
+        let colliding: Vec<[u8; 4]> = (0_u32..)
+            .map(u32::to_be_bytes)
+            .filter(|text| scatter(text).is_multiple_of(4096))
+            .take(MAX_PROBES + 10)
+            .collect();
+        let mut table = Table::new(1);
+        for text in &colliding {
+            assert_eq!(table.find(text), Found::New(table.len()));
+            table.push(text);
+        }
+        assert_eq!(table.find(&colliding[0]), Found::Held(0));
+        assert_eq!(table.find(&colliding[MAX_PROBES + 5]), Found::New(colliding.len()));
+        while table.len() > 0 {
+            table.pop();
+        }
+        assert!(table.slots.iter().all(|slot| *slot == 0), "a slot outlived its string");
+    }
+}

@@ -1,0 +1,246 @@
+//! The protobuf wire format, as far as aggregates need it.
+//!
+//! Reading follows the Java library that KCL uses, because "does this parse?" decides whether a
+//! record is taken apart: unknown fields are skipped, groups too, and a known field with another
+//! wire type counts as unknown.
+
+#![expect(clippy::cast_possible_truncation, reason = "the format keeps low bits on purpose")]
+
+/// The bytes that a varint takes at most.
+pub(super) const VARINT_MAX_BYTES: usize = 10;
+
+/// How deep messages and groups may nest.
+const MAX_DEPTH: usize = 100;
+
+/// How many bytes `value` takes as a varint.
+pub(super) fn varint_len(value: usize) -> usize {
+    let bits = usize::BITS - (value | 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
+/// Writes `value` as a varint to the front of `out`, and says how many bytes it took.
+pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
+    let mut at = 0;
+    while value >= 0x80 {
+        out[at] = (value & 0x7f) as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    out[at] = value as u8;
+    at + 1
+}
+
+/// The bytes are not a protobuf message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// A field's tag: its number and wire type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(u32);
+
+impl Tag {
+    /// The tag of a varint field.
+    pub(super) const fn varint(field: u32) -> Self {
+        Self(field << 3)
+    }
+
+    /// The tag of a field with a length before it: bytes, a string or a message.
+    pub(super) const fn bytes(field: u32) -> Self {
+        Self(field << 3 | 2)
+    }
+
+    /// The tag as the one byte that it takes on the wire.
+    pub(super) const fn byte(self) -> u8 {
+        assert!(self.0 < 0x80);
+        self.0 as u8
+    }
+
+    fn field(self) -> u32 {
+        self.0 >> 3
+    }
+}
+
+/// Reads the fields of one message.
+pub(super) struct Reader<'a> {
+    /// The buffer that the offsets point into.
+    buffer: &'a [u8],
+    /// Where the next field starts.
+    at: usize,
+    /// Where this message ends.
+    end: usize,
+    /// How many messages this one is nested in.
+    depth: usize,
+}
+
+/// A part of the buffer, from the first offset to before the second.
+pub(super) type Span = std::ops::Range<usize>;
+
+impl<'a> Reader<'a> {
+    /// A reader of the message that fills `span` of `buffer`.
+    pub(super) fn new(buffer: &'a [u8], span: Span) -> Self {
+        debug_assert!(span.start <= span.end && span.end <= buffer.len());
+        Self { buffer, at: span.start, end: span.end, depth: 0 }
+    }
+
+    /// A reader of the message in a field of this one.
+    pub(super) fn nested(&self, span: Span) -> Self {
+        Self { depth: self.depth + 1, ..Reader::new(self.buffer, span) }
+    }
+
+    /// The next field's tag; `None` at the end of the message.
+    pub(super) fn tag(&mut self) -> Result<Option<Tag>, Malformed> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        // Java reads a varint of any width here and keeps its low 32 bits.
+        let tag = Tag(self.varint()? as u32);
+        if tag.field() == 0 { Err(Malformed) } else { Ok(Some(tag)) }
+    }
+
+    /// A varint. Bits above the 64th are dropped; an eleventh byte is an error.
+    #[inline]
+    pub(super) fn varint(&mut self) -> Result<u64, Malformed> {
+        let bytes = &self.buffer[self.at..self.end];
+        let mut value = 0;
+        for (i, byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
+            value |= u64::from(byte & 0x7f) << (i * 7);
+            if *byte < 0x80 {
+                self.at += i + 1;
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    /// The span of a field with a length before it.
+    #[inline]
+    pub(super) fn bytes(&mut self) -> Result<Span, Malformed> {
+        // Java keeps the low 32 bits and takes them as signed.
+        let len = i32::try_from(self.varint()? as u32).map_err(|_| Malformed)?;
+        let len = usize::try_from(len).map_err(|_| Malformed)?;
+        self.take(len)
+    }
+
+    /// Skips the value of a field that nobody asked for.
+    pub(super) fn skip(&mut self, tag: Tag) -> Result<(), Malformed> {
+        match tag.0 & 7 {
+            0 => self.varint().map(drop),
+            1 => self.take(8).map(drop),
+            2 => self.bytes().map(drop),
+            3 => self.skip_group(tag.field()),
+            5 => self.take(4).map(drop),
+            // 4 ends a group that never began, and 6 and 7 don't exist.
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Skips a group up to its end. It loops over an own stack, so that input cannot exhaust ours.
+    fn skip_group(&mut self, field: u32) -> Result<(), Malformed> {
+        let mut open = [0; MAX_DEPTH];
+        let room = MAX_DEPTH.saturating_sub(self.depth);
+        let mut depth = 0;
+        let mut entering = Some(field);
+        loop {
+            if let Some(field) = entering.take() {
+                if depth == room {
+                    return Err(Malformed);
+                }
+                open[depth] = field;
+                depth += 1;
+            }
+            let tag = self.tag()?.ok_or(Malformed)?;
+            match tag.0 & 7 {
+                3 => entering = Some(tag.field()),
+                4 if open[depth - 1] != tag.field() => return Err(Malformed),
+                4 => depth -= 1,
+                _ => self.skip(tag)?,
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<Span, Malformed> {
+        if len > self.end - self.at {
+            return Err(Malformed);
+        }
+        let start = self.at;
+        self.at += len;
+        Ok(start..self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Skips every field of `bytes` as unknown.
+    fn skim(bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut reader = Reader::new(bytes, 0..bytes.len());
+        let mut fields = 0;
+        while let Some(tag) = reader.tag()? {
+            reader.skip(tag)?;
+            fields += 1;
+        }
+        Ok(fields)
+    }
+
+    #[test]
+    fn unknown_fields_are_skipped_and_broken_ones_are_malformed() {
+        let check = |bytes: &[u8], want| assert_eq!(skim(bytes), want, "{bytes:02x?}");
+        check(&[], Ok(0));
+        check(&[0x78, 0x05], Ok(1));
+        check(&[0x79, 1, 2, 3, 4, 5, 6, 7, 8], Ok(1));
+        check(&[0x79, 1, 2, 3, 4, 5, 6, 7], Err(Malformed));
+        check(&[0x7d, 1, 2, 3, 4, 0x78, 0], Ok(2));
+        check(&[0x7d, 1, 2, 3], Err(Malformed));
+        check(&[0x7a, 2, 9, 9], Ok(1));
+        check(&[0x7a, 3, 9, 9], Err(Malformed));
+        check(&[0x7a, 0xff, 0xff, 0xff, 0xff, 0x0f], Err(Malformed));
+        // A group, a group in it, the wrong end, no end, an end without a start.
+        check(&[0x7b, 0x78, 1, 0x7c], Ok(1));
+        check(&[0x7b, 0x73, 0x74, 0x7c], Ok(1));
+        check(&[0x7b, 0x73, 0x7c, 0x74], Err(Malformed));
+        check(&[0x7b, 0x78, 1], Err(Malformed));
+        check(&[0x7c], Err(Malformed));
+        check(&[0x7e, 0], Err(Malformed));
+        check(&[0x7f, 0], Err(Malformed));
+        // Field number 0.
+        check(&[0x00], Err(Malformed));
+        check(&[0x02, 0], Err(Malformed));
+    }
+
+    #[test]
+    fn groups_nest_a_hundred_deep_and_no_deeper() {
+        let nest = |depth| [vec![0x7b; depth], vec![0x7c; depth]].concat();
+        assert_eq!(skim(&nest(100)), Ok(1));
+        assert_eq!(skim(&nest(101)), Err(Malformed));
+        assert_eq!(skim(&nest(1_000_000)), Err(Malformed));
+    }
+
+    #[test]
+    fn a_varint_ends_within_ten_bytes() {
+        let read = |bytes: &[u8]| Reader::new(bytes, 0..bytes.len()).varint();
+        let max = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(read(&max), Ok(u64::MAX));
+        assert_eq!(read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), Ok(0));
+        assert_eq!(read(&[0x80; 10]), Err(Malformed));
+        let eleven = [[0x80; 10].as_slice(), &[0]].concat();
+        assert_eq!(read(&eleven), Err(Malformed));
+        assert_eq!(read(&[0x80]), Err(Malformed));
+        assert_eq!(read(&[]), Err(Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn a_varint_comes_back_and_its_length_was_known(bits in 0u32..64, low: u64) {
+            let value = usize::try_from((1 << bits) | (low & ((1 << bits) - 1))).unwrap();
+            let mut out = [0; VARINT_MAX_BYTES];
+            let len = write_varint(&mut out, value);
+            prop_assert_eq!(len, varint_len(value));
+            prop_assert_eq!(Reader::new(&out, 0..len).varint(), Ok(value as u64));
+        }
+    }
+}
