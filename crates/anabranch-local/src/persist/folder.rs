@@ -1,0 +1,115 @@
+//! The journal's folder: the names of its files, and the lock that keeps a second server out.
+
+use super::error::OpenError;
+use super::frame::{self, Kind};
+use super::header::FileHeader;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// The folder of one journal, locked for as long as this value lives.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Where it is.
+    path: PathBuf,
+    /// Held open for its lock, which the system lifts when the process ends, however it ends.
+    lock: File,
+}
+
+/// How often, and how many milliseconds apart, the lock is tried: a server that was killed just
+/// now may not be gone yet.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE_MS: u64 = 20;
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing is not enough while a child process that was just forked still has the file.
+        let _ = self.lock.unlock();
+    }
+}
+
+impl Folder {
+    /// Makes the folder if it is not there, and locks it.
+    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        let io = |verb, source| OpenError::Io { verb, path: path.to_owned(), source };
+        fs::create_dir_all(path).map_err(|source| io("create the folder", source))?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(|source| io("write to the folder", source))?;
+        for _ in 0..LOCK_TRIES {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { path: path.to_owned(), lock }),
+                Err(TryLockError::Error(source)) => return Err(io("lock the folder", source)),
+                Err(TryLockError::WouldBlock) => {
+                    thread::sleep(Duration::from_millis(LOCK_PAUSE_MS));
+                }
+            }
+        }
+        Err(OpenError::InUse { folder: path.to_owned() })
+    }
+
+    /// Where the journal file with this number is.
+    pub(super) fn file(&self, number: u64) -> PathBuf {
+        self.path.join(format!("journal-{number:010}.log"))
+    }
+
+    /// The numbers of the journal files that are there, ascending.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>, OpenError> {
+        let io = |source| OpenError::Io { verb: "list", path: self.path.clone(), source };
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            let number = name.to_str().and_then(|name| {
+                name.strip_prefix("journal-")?.strip_suffix(".log")?.parse::<u64>().ok()
+            });
+            // Another spelling of a number ("journal-1.log") is not a file of ours.
+            numbers.extend(number.filter(|n| self.file(*n).file_name() == Some(&name)));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Makes a journal file of a header and a snapshot: either whole and on disk, or not at all.
+    ///
+    /// The file is built under another name, because a half-written snapshot could not be told
+    /// from damage. Gives the file, ready for appending, and its length.
+    pub(super) fn create(&self, header: FileHeader, snapshot: &[u8]) -> io::Result<(File, u64)> {
+        let mut bytes = Vec::new();
+        header.write(&mut bytes);
+        frame::write(&mut bytes, header.salt, header.first, Kind::Snapshot, |out| {
+            out.extend_from_slice(snapshot);
+        })
+        .ok_or(io::ErrorKind::FileTooLarge)?;
+        let unfinished = self.path.join("journal.new");
+        let made = (|| {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(&bytes)?;
+            file.sync_data()?;
+            fs::rename(&unfinished, self.file(header.file))?;
+            self.sync()?;
+            Ok(file)
+        })();
+        if made.is_err() {
+            // Neither name may stay: the old file goes on, with the numbers of the new one.
+            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(self.file(header.file));
+        }
+        made.map(|file| (file, bytes.len() as u64))
+    }
+
+    /// Deletes the journal file with this number.
+    pub(super) fn remove(&self, number: u64) -> io::Result<()> {
+        fs::remove_file(self.file(number))
+    }
+
+    /// Puts names on stable storage: new and removed files stay so after a power cut.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        // Folders can't be opened as files on Windows, where names need no sync.
+        if cfg!(windows) { Ok(()) } else { File::open(&self.path)?.sync_all() }
+    }
+}

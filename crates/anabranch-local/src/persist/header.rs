@@ -1,0 +1,104 @@
+//! The first bytes of a journal file: what it is, which one of them, and where it begins.
+
+/// Says that a file is a journal of ours.
+const MAGIC: &[u8; 8] = b"anabrlog";
+/// The layout of header, frames and entries. A reader of one version refuses every other.
+pub(super) const FORMAT_VERSION: u32 = 1;
+/// Bytes of a header.
+pub(super) const FILE_HEADER_BYTES: usize = 40;
+/// Where the checksum of the header lies.
+const CHECKSUM_AT: usize = FILE_HEADER_BYTES - 4;
+
+/// The header of a journal file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileHeader {
+    /// Where the checksums of this file's frames start from.
+    pub(super) salt: u32,
+    /// The number in the file's name.
+    pub(super) file: u64,
+    /// The number of the file's first frame, its snapshot.
+    pub(super) first: u64,
+    /// Whether the file holds all that is still needed of older ones, which may be gone.
+    pub(super) replaces_older: bool,
+}
+
+/// Why a file doesn't begin with a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotAHeader {
+    #[error("the file does not begin like a journal")]
+    Magic,
+    #[error("it has format {0}, and this version reads format {FORMAT_VERSION} only")]
+    Version(u32),
+    #[error("the checksum of its header does not match")]
+    Checksum,
+}
+
+impl FileHeader {
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.salt.to_le_bytes());
+        out.extend_from_slice(&self.file.to_le_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.replaces_older).to_le_bytes());
+        let checksum = crc32fast::hash(&out[start..]);
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The version is looked at before the checksum, because another version may check otherwise.
+    pub(super) fn read(file: &[u8]) -> Result<Self, NotAHeader> {
+        let bytes: &[u8; FILE_HEADER_BYTES] = file.first_chunk().ok_or(NotAHeader::Magic)?;
+        if !bytes.starts_with(MAGIC) {
+            return Err(NotAHeader::Magic);
+        }
+        let version = u32_at(bytes, 8);
+        if version != FORMAT_VERSION {
+            return Err(NotAHeader::Version(version));
+        }
+        if crc32fast::hash(&bytes[..CHECKSUM_AT]) != u32_at(bytes, CHECKSUM_AT) {
+            return Err(NotAHeader::Checksum);
+        }
+        Ok(Self {
+            salt: u32_at(bytes, 12),
+            file: u64_at(bytes, 16),
+            first: u64_at(bytes, 24),
+            replaces_older: u32_at(bytes, 32) != 0,
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8; FILE_HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8; FILE_HEADER_BYTES], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_reads_back_and_every_flipped_bit_is_noticed() {
+        let header = FileHeader { salt: 1, file: 2, first: 3, replaces_older: true };
+        let mut bytes = Vec::new();
+        header.write(&mut bytes);
+        assert_eq!(bytes.len(), FILE_HEADER_BYTES);
+        assert_eq!(FileHeader::read(&bytes), Ok(header));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(FileHeader::read(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = Vec::new();
+        FileHeader { salt: 1, file: 2, first: 3, replaces_older: true }.write(&mut bytes);
+        bytes[8] = 9;
+        assert_eq!(FileHeader::read(&bytes), Err(NotAHeader::Version(9)));
+    }
+}

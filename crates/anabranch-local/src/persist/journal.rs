@@ -1,0 +1,346 @@
+//! The journal: entries go in at the end, one write each, and come back at the next opening.
+//!
+//! ```text
+//!  append(bytes) ─→ frame ─→ write(2) ─→ newest file ─→ full? ─→ rotate(snapshot) ─→ next file
+//!                                            │
+//!  durable(lsn) ─→ syncing thread ─→ fdatasync
+//! ```
+
+use super::error::{AppendError, OpenError, SyncError};
+use super::folder::Folder;
+use super::frame::{self, Kind};
+use super::header::FileHeader;
+use super::replay::{self, Apply, CutTail, End};
+use super::sync::{Fsync, Syncer, Target};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How a journal is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct JournalOptions {
+    /// When entries reach stable storage.
+    pub fsync: Fsync,
+    /// A file of this many bytes is full, and the next one is begun.
+    pub file_bytes: u64,
+    /// Any number; another one for each new folder.
+    pub salt: u32,
+}
+
+/// The size at which a file is full, unless told otherwise: 64 MiB.
+pub const DEFAULT_FILE_BYTES: u64 = 64 << 20;
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self { fsync: Fsync::Interval(1_000), file_bytes: DEFAULT_FILE_BYTES, salt: 0 }
+    }
+}
+
+/// The place of an entry in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lsn(u64);
+
+/// An open journal. Dropping it syncs (unless the policy is `never`) and frees the folder.
+#[derive(Debug)]
+pub struct Journal {
+    /// Where files are full.
+    file_bytes: u64,
+    /// The thread that syncs; before `inner`, so that it ends first.
+    syncer: Syncer,
+    /// The files. Shared with the syncing thread.
+    inner: Arc<Inner>,
+}
+
+/// What opening a journal found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The journal, ready for appending.
+    pub journal: Journal,
+    /// The half-written end that was cut off, if there was one.
+    pub cut: Option<CutTail>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Where the files are.
+    folder: Folder,
+    /// The newest file.
+    writer: Mutex<Writer>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// The newest file, its cursor at the end.
+    file: Arc<File>,
+    /// Its number.
+    number: u64,
+    /// Where its checksums start from.
+    salt: u32,
+    /// Its length; behind that is nothing.
+    length: u64,
+    /// The length at which it is full. Moves up when a rotation failed, so that not each append
+    /// tries again.
+    full_at: u64,
+    /// The number of the next entry.
+    next: u64,
+    /// The oldest file.
+    oldest: u64,
+    /// Where frames are built; kept, so that an append allocates nothing.
+    frame: Vec<u8>,
+    /// Why nothing may be appended any more.
+    broken: Option<String>,
+}
+
+impl Journal {
+    /// Opens the journal in `folder`, feeding everything in it to `apply`. An empty folder gets a
+    /// first file, which begins with `first_snapshot`.
+    pub fn open(
+        folder: &Path,
+        options: JournalOptions,
+        first_snapshot: &[u8],
+        apply: &mut Apply<'_>,
+    ) -> Result<Opened, OpenError> {
+        let folder = Folder::open(folder)?;
+        let (writer, cut) = match replay::replay(&folder, apply)? {
+            Some(end) => Writer::resume(&folder, &end, options.file_bytes)?,
+            None => (Writer::begin(&folder, options, first_snapshot)?, None),
+        };
+        let path = folder.file(writer.number);
+        let synced_up_to = writer.next - 1;
+        let inner = Arc::new(Inner { folder, writer: Mutex::new(writer) });
+        let target = Arc::clone(&inner) as Arc<dyn Target>;
+        let syncer = Syncer::start(options.fsync, synced_up_to, target).map_err(|source| {
+            OpenError::Io { verb: "start the thread that syncs", path, source }
+        })?;
+        let journal = Self { file_bytes: options.file_bytes, syncer, inner };
+        Ok(Opened { journal, cut })
+    }
+
+    /// Appends an entry. It is written when this returns: killing the process can't lose it.
+    pub fn append(&self, payload: &[u8]) -> Result<Lsn, AppendError> {
+        self.append_with(|out| out.extend_from_slice(payload))
+    }
+
+    /// Appends the entry that `fill` writes to the end of its argument.
+    pub fn append_with(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Lsn, AppendError> {
+        self.inner.writer().append(Kind::Entry, fill)
+    }
+
+    /// Waits until an entry is as safe as the sync policy promises. At once, unless that is
+    /// [`Fsync::Always`].
+    pub async fn durable(&self, lsn: Lsn) -> Result<(), SyncError> {
+        self.syncer.durable(lsn.0).await
+    }
+
+    /// The last entry.
+    pub fn last(&self) -> Lsn {
+        Lsn(self.inner.writer().next - 1)
+    }
+
+    /// The number of the newest file, which takes the next entry.
+    pub fn newest_file(&self) -> u64 {
+        self.inner.writer().number
+    }
+
+    /// Whether the newest file is full: it is time for [`Journal::rotate`].
+    pub fn is_full(&self) -> bool {
+        let writer = self.inner.writer();
+        writer.length >= writer.full_at && writer.broken.is_none()
+    }
+
+    /// Begins the next file with `snapshot`, the state that all entries so far lead to. The caller
+    /// keeps others from appending meanwhile.
+    ///
+    /// After an error the journal goes on in the old file.
+    pub fn rotate(&self, snapshot: &[u8]) -> Result<(), AppendError> {
+        let mut writer = self.inner.writer();
+        let rotated = writer.rotate(&self.inner.folder, snapshot, self.file_bytes);
+        if rotated.is_err() {
+            writer.full_at = writer.length + self.file_bytes / 8;
+        }
+        rotated
+    }
+
+    /// Deletes the files below number `file`, whose entries nobody needs any more. The next replay
+    /// starts with that file's snapshot.
+    pub fn drop_below(&self, file: u64) -> Result<(), AppendError> {
+        self.inner.writer().drop_below(&self.inner.folder, file)
+    }
+
+    /// How many syncs the thread made.
+    pub fn syncs(&self) -> u64 {
+        self.syncer.count()
+    }
+}
+
+impl Inner {
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic can happen in a `fill` only, when nothing of the frame is written yet.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Target for Inner {
+    fn target(&self) -> (Arc<File>, u64) {
+        let writer = self.writer();
+        (Arc::clone(&writer.file), writer.next - 1)
+    }
+
+    fn fail(&self, problem: &SyncError) {
+        self.writer().broken.get_or_insert_with(|| problem.to_string());
+    }
+}
+
+impl Writer {
+    /// Makes the first file of a journal.
+    fn begin(folder: &Folder, options: JournalOptions, snapshot: &[u8]) -> Result<Self, OpenError> {
+        let header = FileHeader { salt: options.salt, file: 1, first: 1, replaces_older: false };
+        let (file, length) = folder.create(header, snapshot).map_err(|source| OpenError::Io {
+            verb: "create",
+            path: folder.file(header.file),
+            source,
+        })?;
+        Ok(Self {
+            file: Arc::new(file),
+            number: header.file,
+            salt: header.salt,
+            length,
+            full_at: options.file_bytes,
+            next: header.first + 1,
+            oldest: header.file,
+            frame: Vec::new(),
+            broken: None,
+        })
+    }
+
+    /// Goes on where a replay ended: cuts a torn tail, finishes an interrupted deletion.
+    fn resume(
+        folder: &Folder,
+        end: &End,
+        full_at: u64,
+    ) -> Result<(Self, Option<CutTail>), OpenError> {
+        let path = folder.file(end.file);
+        let prepare = || {
+            let mut file = File::options().write(true).open(&path)?;
+            if end.torn > 0 {
+                file.set_len(end.length)?;
+            }
+            // Entries that only a killed process wrote may be read from now on, so they must stay.
+            file.sync_data()?;
+            file.seek(SeekFrom::Start(end.length))?;
+            for number in folder.numbers().unwrap_or_default() {
+                if number < end.oldest {
+                    folder.remove(number)?;
+                }
+            }
+            Ok(file)
+        };
+        let file = prepare().map_err(|source| OpenError::Io {
+            verb: "write to",
+            path: path.clone(),
+            source,
+        })?;
+        let writer = Self {
+            file: Arc::new(file),
+            number: end.file,
+            salt: end.salt,
+            length: end.length,
+            full_at,
+            next: end.next,
+            oldest: end.oldest,
+            frame: Vec::new(),
+            broken: None,
+        };
+        let cut = CutTail { path, offset: end.length, bytes: end.torn };
+        Ok((writer, (end.torn > 0).then_some(cut)))
+    }
+
+    fn append(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Lsn, AppendError> {
+        self.refuse_if_broken()?;
+        self.frame.clear();
+        frame::write(&mut self.frame, self.salt, self.next, kind, fill)
+            .ok_or(AppendError::TooLong)?;
+        if let Err(problem) = (&*self.file).write_all(&self.frame) {
+            self.cut_back(&problem);
+            return Err(AppendError::Write(problem.to_string()));
+        }
+        self.length += self.frame.len() as u64;
+        let lsn = Lsn(self.next);
+        self.next += 1;
+        Ok(lsn)
+    }
+
+    fn refuse_if_broken(&self) -> Result<(), AppendError> {
+        match &self.broken {
+            Some(problem) => Err(AppendError::Broken(problem.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what a failed write left, so that the next frame follows the last whole one.
+    fn cut_back(&mut self, problem: &io::Error) {
+        let cut = self
+            .file
+            .set_len(self.length)
+            .and_then(|()| (&*self.file).seek(SeekFrom::Start(self.length)));
+        if cut.is_err() {
+            self.broken = Some(problem.to_string());
+        }
+    }
+
+    fn rotate(
+        &mut self,
+        folder: &Folder,
+        snapshot: &[u8],
+        file_bytes: u64,
+    ) -> Result<(), AppendError> {
+        self.refuse_if_broken()?;
+        // The syncing thread looks at the newest file only.
+        self.sync()?;
+        let header = FileHeader {
+            // Any other number will do.
+            salt: self.salt.wrapping_mul(0x9E37_79B1).wrapping_add(1),
+            file: self.number + 1,
+            first: self.next,
+            replaces_older: false,
+        };
+        let (file, length) = folder
+            .create(header, snapshot)
+            .map_err(|problem| AppendError::Write(problem.to_string()))?;
+        // Only a help for noticing a lost newest file, so it may fail.
+        let _ = self.append(Kind::Sealed, |_| ());
+        self.file = Arc::new(file);
+        self.number = header.file;
+        self.salt = header.salt;
+        self.length = length;
+        self.full_at = file_bytes.max(length * 2);
+        self.next = header.first + 1;
+        Ok(())
+    }
+
+    fn drop_below(&mut self, folder: &Folder, file: u64) -> Result<(), AppendError> {
+        let file = file.min(self.number);
+        if file <= self.oldest {
+            return Ok(());
+        }
+        self.append(Kind::Dropped, |out| out.extend_from_slice(&file.to_le_bytes()))?;
+        // The note must not be lost where the deletion is not: that would look like a lost file.
+        self.sync()?;
+        while self.oldest < file {
+            folder
+                .remove(self.oldest)
+                .map_err(|problem| AppendError::Write(problem.to_string()))?;
+            self.oldest += 1;
+        }
+        folder.sync().map_err(|problem| AppendError::Write(problem.to_string()))
+    }
+
+    fn sync(&mut self) -> Result<(), AppendError> {
+        self.file.sync_data().map_err(|problem| {
+            let problem = SyncError(problem.to_string()).to_string();
+            self.broken = Some(problem.clone());
+            AppendError::Broken(problem)
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! Reading a journal back: every entry in order, a torn tail found, damage refused.
+//!
+//! A *torn tail* is what a crash in the middle of a write leaves: at the end of the last file, an
+//! entry that is incomplete or wrong, and nothing valid behind it. All else that is wrong is
+//! damage: something that was written whole is lost, and going on would hide that.
+
+use super::error::OpenError;
+use super::folder::Folder;
+use super::frame::{self, FRAME_HEADER_BYTES, Kind, NotAFrame};
+use super::header::{FILE_HEADER_BYTES, FileHeader};
+use std::path::PathBuf;
+
+/// An entry as it comes back from disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The journal file that holds it.
+    pub file: u64,
+    /// What it is.
+    pub content: Content<'a>,
+}
+
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// The snapshot that the oldest file begins with. Always the first entry, and only that.
+    Start(&'a [u8]),
+    /// The snapshot of a later file: the state that the entries before it lead to.
+    Snapshot(&'a [u8]),
+    /// What was appended.
+    Appended(&'a [u8]),
+}
+
+/// The end of a journal that a crash left half-written, now cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutTail {
+    /// The file that was cut.
+    pub path: PathBuf,
+    /// Its length now.
+    pub offset: u64,
+    /// How many bytes were cut off.
+    pub bytes: u64,
+}
+
+/// Takes the entries of a journal. An error text stops the replay.
+pub type Apply<'a> = dyn FnMut(Entry<'_>) -> Result<(), String> + 'a;
+
+/// Where a journal ends, so that appending can go on there.
+#[derive(Debug)]
+pub(super) struct End {
+    /// The newest file.
+    pub(super) file: u64,
+    /// The oldest file that is still needed.
+    pub(super) oldest: u64,
+    /// The salt of the newest file.
+    pub(super) salt: u32,
+    /// The length of the newest file, without a torn tail.
+    pub(super) length: u64,
+    /// Bytes behind `length` that are a torn tail.
+    pub(super) torn: u64,
+    /// The number of the next entry.
+    pub(super) next: u64,
+}
+
+/// Reads all files of `folder`. `None` when there is none yet.
+pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<End>, OpenError> {
+    let files = folder.numbers()?;
+    let (Some(&oldest), Some(&newest)) = (files.first(), files.last()) else { return Ok(None) };
+    if let Some(pair) = files.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
+        return Err(OpenError::Missing { path: folder.file(pair[0] + 1) });
+    }
+    let mut reader = Reader { folder, apply, oldest, newest, needed: 1, reached: None };
+    for file in files {
+        reader.read_file(file)?;
+    }
+    // Dropping a file is written down before it is done, so a file that is gone without that
+    // note was lost.
+    if oldest > reader.needed {
+        return Err(OpenError::Missing { path: folder.file(reader.needed) });
+    }
+    let needed = reader.needed;
+    Ok(reader.reached.map(|end| End { oldest: needed, ..end }))
+}
+
+/// The state of a replay.
+struct Reader<'a, 'b> {
+    folder: &'a Folder,
+    apply: &'a mut Apply<'b>,
+    /// The first file that is there.
+    oldest: u64,
+    /// The last file that is there.
+    newest: u64,
+    /// The first file that must be there, by what was read so far.
+    needed: u64,
+    /// Where the files read so far end.
+    reached: Option<End>,
+}
+
+impl Reader<'_, '_> {
+    fn read_file(&mut self, file: u64) -> Result<(), OpenError> {
+        let path = self.folder.file(file);
+        let bytes = std::fs::read(&path).map_err(|source| OpenError::Io {
+            verb: "read",
+            path: path.clone(),
+            source,
+        })?;
+        let header = FileHeader::read(&bytes).map_err(|problem| OpenError::NotAJournal {
+            path: path.clone(),
+            problem: problem.to_string(),
+        })?;
+        if header.file != file {
+            let problem = format!("its header says that it is file {}", header.file);
+            return Err(OpenError::NotAJournal { path, problem });
+        }
+        if let Some(before) = self.reached.as_ref().filter(|end| end.next != header.first) {
+            let problem =
+                format!("entries {} to {} should follow here", before.next, header.first - 1);
+            let path = self.folder.file(before.file);
+            return Err(OpenError::Damaged { path, offset: before.length, problem });
+        }
+        let end = self.read_frames(file, header, &bytes)?;
+        self.reached = Some(end);
+        Ok(())
+    }
+
+    fn read_frames(
+        &mut self,
+        file: u64,
+        header: FileHeader,
+        bytes: &[u8],
+    ) -> Result<End, OpenError> {
+        let damaged = |at: usize, problem: String| OpenError::Damaged {
+            path: self.folder.file(file),
+            offset: at as u64,
+            problem,
+        };
+        let (mut at, mut next, mut sealed) = (FILE_HEADER_BYTES, header.first, false);
+        while at < bytes.len() {
+            let frame = match frame::read(bytes, at, header.salt) {
+                Ok(frame) => frame,
+                Err(problem) if self.is_torn_tail(file, header, bytes, at, next, problem) => break,
+                Err(problem) => return Err(damaged(at, problem.to_string())),
+            };
+            if frame.number != next {
+                let problem = format!("entry {next} should be here, and entry {} is", frame.number);
+                return Err(damaged(at, problem));
+            }
+            if sealed || (frame.kind == Kind::Snapshot) != (next == header.first) {
+                return Err(damaged(at, "an entry is out of its place".to_owned()));
+            }
+            let payload = &bytes[frame.payload.clone()];
+            self.take(file, frame.kind, payload).map_err(|problem| OpenError::Unusable {
+                path: self.folder.file(file),
+                offset: at as u64,
+                problem,
+            })?;
+            sealed = frame.kind == Kind::Sealed;
+            next += u64::from(!sealed);
+            at = frame.payload.end;
+        }
+        if next == header.first {
+            return Err(damaged(FILE_HEADER_BYTES, NotAFrame::Incomplete.to_string()));
+        }
+        if sealed && file == self.newest {
+            return Err(OpenError::Missing { path: self.folder.file(file + 1) });
+        }
+        let torn = (bytes.len() - at) as u64;
+        Ok(End { file, oldest: 0, salt: header.salt, length: at as u64, torn, next })
+    }
+
+    /// Whether what is wrong at `at` is no more than a write that a crash interrupted.
+    fn is_torn_tail(
+        &self,
+        file: u64,
+        header: FileHeader,
+        bytes: &[u8],
+        at: usize,
+        next: u64,
+        problem: NotAFrame,
+    ) -> bool {
+        // Numbers that frames in the rest of the file could have, were all of them empty.
+        let most = (bytes.len() - at) / FRAME_HEADER_BYTES + 1;
+        let numbers = next..next.saturating_add(most as u64);
+        // A frame of an unknown kind is whole, and a snapshot is never written bit by bit.
+        file == self.newest
+            && problem != NotAFrame::Kind
+            && next != header.first
+            && frame::find(bytes, at + 1, header.salt, &numbers).is_none()
+    }
+
+    fn take(&mut self, file: u64, kind: Kind, payload: &[u8]) -> Result<(), String> {
+        let content = match kind {
+            Kind::Snapshot if file == self.oldest => Content::Start(payload),
+            Kind::Snapshot => Content::Snapshot(payload),
+            Kind::Entry => Content::Appended(payload),
+            Kind::Sealed => return Ok(()),
+            Kind::Dropped => {
+                let below = payload.try_into().map(u64::from_le_bytes);
+                let below = below.map_err(|_| "it does not name a file".to_owned())?;
+                self.needed = self.needed.max(below);
+                return Ok(());
+            }
+        };
+        (self.apply)(Entry { file, content })
+    }
+}

@@ -1,0 +1,227 @@
+//! When appended entries reach stable storage, and who waits for that.
+//!
+//! A thread of its own syncs, because a sync blocks for milliseconds. Under `always` everybody who
+//! asked while one sync ran is served by the next: many waiters, one sync.
+
+use super::error::SyncError;
+use std::fs::File;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// When the journal is synced to stable storage. A killed process loses nothing under any of them;
+/// they differ in what a power cut may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before an operation is acknowledged. A power cut loses nothing that was.
+    Always,
+    /// So many milliseconds apart. A power cut loses at most what came in since.
+    Interval(u64),
+    /// When the system likes.
+    Never,
+}
+
+/// The interval of a plain `interval`.
+const DEFAULT_INTERVAL_MS: u64 = 1_000;
+
+/// Why a text is not a sync policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a sync policy: it must be always, never, interval or interval:MILLISECONDS")]
+pub struct NotAFsync(String);
+
+impl FromStr for Fsync {
+    type Err = NotAFsync;
+
+    fn from_str(text: &str) -> Result<Self, NotAFsync> {
+        let wrong = || NotAFsync(text.chars().take(64).collect());
+        match text {
+            "always" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            "interval" => Ok(Self::Interval(DEFAULT_INTERVAL_MS)),
+            _ => match text.strip_prefix("interval:").and_then(|ms| ms.parse().ok()) {
+                Some(ms) if ms > 0 => Ok(Self::Interval(ms)),
+                _ => Err(wrong()),
+            },
+        }
+    }
+}
+
+/// What the thread must sync next: the current file, and the last entry that is in it.
+pub(super) trait Target: Send + Sync + 'static {
+    /// The file to sync, and the number of the last entry that this covers.
+    fn target(&self) -> (Arc<File>, u64);
+    /// Syncing failed, so what was written may be lost: take nothing more.
+    fn fail(&self, problem: &SyncError);
+}
+
+/// The syncing thread and those who wait for it.
+#[derive(Debug)]
+pub(super) struct Syncer {
+    /// When to sync.
+    policy: Fsync,
+    /// What the thread and the askers share.
+    shared: Arc<Shared>,
+    /// The thread, unless the policy is `never`.
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// What the thread is asked to do.
+    asked: Mutex<Asked>,
+    /// Wakes the thread.
+    wake: Condvar,
+    /// How far it came.
+    synced: watch::Sender<Synced>,
+    /// Syncs so far.
+    count: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    /// Sync at least up to this entry.
+    up_to: u64,
+    /// Sync a last time and end.
+    stop: bool,
+}
+
+#[derive(Debug, Default)]
+struct Synced {
+    /// Everything up to this entry is on stable storage.
+    up_to: u64,
+    /// Why nothing more will be.
+    failed: Option<SyncError>,
+}
+
+impl Syncer {
+    pub(super) fn start(
+        policy: Fsync,
+        synced_up_to: u64,
+        target: Arc<dyn Target>,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            asked: Mutex::default(),
+            wake: Condvar::new(),
+            synced: watch::Sender::new(Synced { up_to: synced_up_to, failed: None }),
+            count: AtomicU64::new(0),
+        });
+        let thread = match policy {
+            Fsync::Never => None,
+            Fsync::Always | Fsync::Interval(_) => {
+                let shared = Arc::clone(&shared);
+                let run = move || shared.run(policy, &*target);
+                Some(thread::Builder::new().name("journal-sync".to_owned()).spawn(run)?)
+            }
+        };
+        Ok(Self { policy, shared, thread })
+    }
+
+    /// Waits until the entry is as safe as the policy promises: at once, unless that is `always`.
+    pub(super) async fn durable(&self, number: u64) -> Result<(), SyncError> {
+        if self.policy != Fsync::Always {
+            return Ok(());
+        }
+        let mut synced = self.shared.synced.subscribe();
+        let is_settled = |synced: &Synced| synced.up_to >= number || synced.failed.is_some();
+        if !is_settled(&synced.borrow()) {
+            let mut asked = self.shared.asked();
+            asked.up_to = asked.up_to.max(number);
+            self.shared.wake.notify_one();
+        }
+        let closed = |_| SyncError("the journal was closed".to_owned());
+        let synced = synced.wait_for(is_settled).await.map_err(closed)?;
+        match &synced.failed {
+            Some(problem) if synced.up_to < number => Err(problem.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many syncs there were.
+    pub(super) fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.shared.asked().stop = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It panics on a bug only, and the journal is closing anyway.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, policy: Fsync, target: &dyn Target) {
+        let mut done = self.synced.borrow().up_to;
+        loop {
+            let stop = self.wait(policy, done);
+            let (file, up_to) = target.target();
+            if up_to > done {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                if let Err(problem) = file.sync_data() {
+                    // The system may have dropped the pages that it could not write, so a second
+                    // sync that succeeds would prove nothing.
+                    let problem = SyncError(problem.to_string());
+                    target.fail(&problem);
+                    self.synced.send_modify(|synced| synced.failed = Some(problem));
+                    return;
+                }
+                done = up_to;
+                self.synced.send_modify(|synced| synced.up_to = up_to);
+            }
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it is time to sync. True when it is for the last time.
+    fn wait(&self, policy: Fsync, done: u64) -> bool {
+        let asked = self.asked();
+        let asked = match policy {
+            Fsync::Interval(ms) => {
+                let ms = Duration::from_millis(ms);
+                self.wake
+                    .wait_timeout_while(asked, ms, |asked| !asked.stop)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
+            Fsync::Always | Fsync::Never => self
+                .wake
+                .wait_while(asked, |asked| !asked.stop && asked.up_to <= done)
+                .unwrap_or_else(PoisonError::into_inner),
+        };
+        asked.stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_from_text() {
+        for (text, policy) in [
+            ("always", Some(Fsync::Always)),
+            ("never", Some(Fsync::Never)),
+            ("interval", Some(Fsync::Interval(1_000))),
+            ("interval:250", Some(Fsync::Interval(250))),
+            ("interval:0", None),
+            ("interval:", None),
+            ("Always", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse::<Fsync>().ok(), policy, "{text:?}");
+        }
+    }
+}
