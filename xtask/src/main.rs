@@ -16,6 +16,7 @@ cargo xtask <command>
 
   test                 everything: tidy, build, all tests, real clients
   tidy                 format, lints, file map, size caps, purity of the model, banned calls
+  map                  write the file map of ARCHITECTURE.md from the sources
   interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java)
   bench local          server CPU per record beside a peer, memory per record, time to ready
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["test"] => test::run(),
         ["tidy"] => tidy::run().close(),
+        ["map"] => tidy::write_map().close(),
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
         ["help" | "--help" | "-h"] => {
