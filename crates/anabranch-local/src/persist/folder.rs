@@ -2,9 +2,9 @@
 
 use super::error::OpenError;
 use super::frame::{self, Kind};
-use super::header::FileHeader;
+use super::header::{FILE_HEADER_BYTES, FileHeader};
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -58,6 +58,11 @@ impl Folder {
         self.path.join(format!("journal-{number:010}.log"))
     }
 
+    /// Where a file is built before it gets its name. What a crash leaves there is overwritten.
+    pub(super) fn unfinished(&self) -> PathBuf {
+        self.path.join("journal.new")
+    }
+
     /// The numbers of the journal files that are there, ascending.
     pub(super) fn numbers(&self) -> Result<Vec<u64>, OpenError> {
         let io = |source| OpenError::Io { verb: "list", path: self.path.clone(), source };
@@ -85,7 +90,7 @@ impl Folder {
             out.extend_from_slice(snapshot);
         })
         .ok_or(io::ErrorKind::FileTooLarge)?;
-        let unfinished = self.path.join("journal.new");
+        let unfinished = self.unfinished();
         let made = (|| {
             let mut file = File::create(&unfinished)?;
             file.write_all(&bytes)?;
@@ -100,6 +105,18 @@ impl Folder {
             let _ = fs::remove_file(self.file(header.file));
         }
         made.map(|file| (file, bytes.len() as u64))
+    }
+
+    /// Bytes of the journal file with this number; none when it can't be seen.
+    pub(super) fn size(&self, number: u64) -> u64 {
+        fs::metadata(self.file(number)).map_or(0, |file| file.len())
+    }
+
+    /// The first bytes of a journal file, if they are a header.
+    pub(super) fn header(&self, number: u64) -> Option<FileHeader> {
+        let mut bytes = [0; FILE_HEADER_BYTES];
+        File::open(self.file(number)).ok()?.read_exact(&mut bytes).ok()?;
+        FileHeader::read(&bytes).ok()
     }
 
     /// Deletes the journal file with this number.

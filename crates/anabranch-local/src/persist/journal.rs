@@ -6,6 +6,7 @@
 //!  durable(lsn) ─→ syncing thread ─→ fdatasync
 //! ```
 
+use super::compact;
 use super::error::{AppendError, OpenError, SyncError};
 use super::folder::Folder;
 use super::frame::{self, Kind};
@@ -166,6 +167,39 @@ impl Journal {
     /// starts with that file's snapshot.
     pub fn drop_below(&self, file: u64) -> Result<(), AppendError> {
         self.inner.writer().drop_below(&self.inner.folder, file)
+    }
+
+    /// Makes one file of all files below number `file`, with the entries that `keep` chooses,
+    /// behind the snapshot of `file`. The caller does one such thing at a time.
+    pub fn compact_below(
+        &self,
+        file: u64,
+        keep: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<(), AppendError> {
+        let (oldest, newest) = {
+            let writer = self.inner.writer();
+            (writer.oldest, writer.number)
+        };
+        let file = file.min(newest);
+        if file <= oldest {
+            return Ok(());
+        }
+        let failed = |problem: io::Error| AppendError::Write(problem.to_string());
+        // Appends go on meanwhile: nothing here touches the newest file.
+        compact::compact(&self.inner.folder, oldest..file, keep).map_err(failed)?;
+        self.inner.writer().oldest = file - 1;
+        (oldest..file - 1).try_for_each(|old| self.inner.folder.remove(old)).map_err(failed)?;
+        self.inner.folder.sync().map_err(failed)
+    }
+
+    /// Bytes of each file, oldest first.
+    pub fn file_sizes(&self) -> Vec<(u64, u64)> {
+        let (oldest, newest, length) = {
+            let writer = self.inner.writer();
+            (writer.oldest, writer.number, writer.length)
+        };
+        let sealed = (oldest..newest).map(|number| (number, self.inner.folder.size(number)));
+        sealed.chain([(newest, length)]).collect()
     }
 
     /// How many syncs the thread made.

@@ -9,6 +9,7 @@
 //! Each file begins with a snapshot of the metadata, so that old files can go when no record in
 //! them is within retention.
 
+mod compact;
 mod error;
 mod folder;
 mod frame;

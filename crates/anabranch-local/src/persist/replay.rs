@@ -63,12 +63,20 @@ pub(super) struct End {
 
 /// Reads all files of `folder`. `None` when there is none yet.
 pub(super) fn replay(folder: &Folder, apply: &mut Apply<'_>) -> Result<Option<End>, OpenError> {
-    let files = folder.numbers()?;
+    let mut files = folder.numbers()?;
+    // A file that replaces older ones makes them count no more, whether they are gone or not.
+    let base = files
+        .iter()
+        .copied()
+        .rev()
+        .find(|number| folder.header(*number).is_some_and(|header| header.replaces_older));
+    files.retain(|number| base.is_none_or(|base| *number >= base));
     let (Some(&oldest), Some(&newest)) = (files.first(), files.last()) else { return Ok(None) };
     if let Some(pair) = files.windows(2).find(|pair| pair[0] + 1 != pair[1]) {
         return Err(OpenError::Missing { path: folder.file(pair[0] + 1) });
     }
-    let mut reader = Reader { folder, apply, oldest, newest, needed: 1, reached: None };
+    let mut reader =
+        Reader { folder, apply, oldest, newest, needed: base.unwrap_or(1), reached: None };
     for file in files {
         reader.read_file(file)?;
     }

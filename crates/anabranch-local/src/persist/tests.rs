@@ -309,6 +309,50 @@ fn a_deletion_that_a_crash_interrupted_is_finished() {
 }
 
 #[test]
+fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
+    let compact = |dir: &TempDir| {
+        let (journal, _) = open(dir.path()).unwrap();
+        journal.compact_below(3, &mut |entry| matches!(entry, b"bb" | b"ccc")).unwrap();
+        journal.append(b"later").unwrap();
+    };
+    let compacted = ["^s3", "bb", "ccc", "|s3", "eeeee", "f", "later"];
+    let dir = three_files();
+    compact(&dir);
+    assert!(!file(dir.path(), 1).exists());
+    assert_eq!(
+        open(dir.path()).unwrap().1,
+        Found { entries: compacted.map(str::to_owned).to_vec(), cut: None }
+    );
+    // The older files were not deleted any more.
+    let saved = three_files();
+    fs::copy(file(saved.path(), 1), file(dir.path(), 1)).unwrap();
+    assert_eq!(open(dir.path()).unwrap().1.entries, compacted);
+    assert!(!file(dir.path(), 1).exists());
+    // The new file did not get its name.
+    let dir = three_files();
+    fs::write(dir.path().join("journal.new"), b"half").unwrap();
+    assert_eq!(open(dir.path()).unwrap().1.entries, THREE_FILES);
+    // It is a journal like any other: it can be compacted, dropped, and damaged.
+    let dir = three_files();
+    compact(&dir);
+    {
+        let (journal, _) = open(dir.path()).unwrap();
+        journal.compact_below(3, &mut |entry| entry == b"ccc").unwrap();
+    }
+    assert_eq!(open(dir.path()).unwrap().1.entries[..3], ["^s3", "ccc", "|s3"]);
+    let path = file(dir.path(), 2);
+    let bytes = fs::read(&path).unwrap();
+    for cut_to in 0..bytes.len() - 17 {
+        fs::write(&path, &bytes[..cut_to]).unwrap();
+        let problem = open(dir.path()).expect_err("an entry is missing").to_string();
+        assert!(problem.contains(path.to_str().unwrap()), "{problem}");
+    }
+    fs::write(&path, &bytes).unwrap();
+    open(dir.path()).unwrap().0.drop_below(3).unwrap();
+    assert_eq!(open(dir.path()).unwrap().1.entries, ["^s3", "eeeee", "f", "later"]);
+}
+
+#[test]
 fn an_entry_that_the_engine_refuses_is_named() {
     let dir = three_files();
     let problem = Journal::open(dir.path(), OPTIONS, b"", &mut |entry| match entry.content {
