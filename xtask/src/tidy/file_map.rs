@@ -48,7 +48,7 @@ fn render(sources: &[Source]) -> Result<String, String> {
         match first_sentence(&source.text) {
             Some(doc) => folders.entry(folder).or_default().push((file, doc)),
             None => {
-                silent.push(format!("{} has no `//!` line that says what it holds", source.path))
+                silent.push(format!("{} has no `//!` line that says what it holds", source.path));
             }
         }
     }
@@ -57,9 +57,9 @@ fn render(sources: &[Source]) -> Result<String, String> {
     }
     let mut map = String::new();
     for (folder, files) in folders {
-        map += &format!("\n### `{folder}`\n\n| file | what it holds |\n|---|---|\n");
+        map.extend(["\n### `", folder, "`\n\n| file | what it holds |\n|---|---|\n"]);
         for (file, doc) in files {
-            map += &format!("| `{file}` | {doc} |\n");
+            map.extend(["| `", file, "` | ", &doc, " |\n"]);
         }
     }
     Ok(map)
@@ -100,8 +100,8 @@ mod tests {
         let map = render(&sources).unwrap();
         assert!(map.contains("### `crates/a/src`\n\n| file | what it holds |\n|---|---|\n| `x/y.rs` | Does one thing |\n"), "{map}");
         assert!(map.contains("### `crates/a/tests`"), "{map}");
-        let page = with_map("# A\n\n## File map\nold\n\n## Next\nmore\n", &map).unwrap();
-        assert!(!page.contains("old") && page.ends_with("\n## Next\nmore\n"), "{page}");
+        let page = with_map("# A\n\n## File map\nstale\n\n## Next\nmore\n", &map).unwrap();
+        assert!(!page.contains("stale") && page.ends_with("\n## Next\nmore\n"), "{page}");
         assert_eq!(with_map(&page, &map).unwrap(), page);
     }
 
