@@ -1,0 +1,115 @@
+//! Time and chance: the only place where either enters the engine.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
+
+/// Where the engine reads the time. Clones share one clock.
+#[derive(Clone)]
+pub struct Clock(Source);
+
+#[derive(Clone)]
+enum Source {
+    /// The machine's wall clock.
+    System,
+    /// A clock that moves only when told to; the channel wakes those who wait on it.
+    Manual(watch::Sender<u64>),
+}
+
+impl Clock {
+    /// The machine's wall clock.
+    pub fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// A clock that stands at `start_ms` until it is moved.
+    pub fn manual(start_ms: u64) -> Self {
+        Self(Source::Manual(watch::Sender::new(start_ms)))
+    }
+
+    /// Milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        match &self.0 {
+            Source::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            }
+            Source::Manual(now) => *now.borrow(),
+        }
+    }
+
+    /// Whether the clock moves only when told to.
+    pub fn is_manual(&self) -> bool {
+        matches!(self.0, Source::Manual(_))
+    }
+
+    /// Moves a manual clock forward. Returns `false`, and does nothing, on the system's clock.
+    pub fn advance(&self, by_ms: u64) -> bool {
+        match &self.0 {
+            Source::System => false,
+            Source::Manual(now) => {
+                now.send_modify(|ms| *ms = ms.saturating_add(by_ms));
+                true
+            }
+        }
+    }
+
+    /// Waits until the clock shows `deadline_ms`.
+    pub async fn sleep_until(&self, deadline_ms: u64) {
+        match &self.0 {
+            Source::System => {
+                let wait = deadline_ms.saturating_sub(self.now_ms());
+                tokio::time::sleep(Duration::from_millis(wait)).await;
+            }
+            Source::Manual(now) => {
+                // The sender lives in `self`, so the channel can't close while this waits.
+                let _ = now.subscribe().wait_for(|ms| *ms >= deadline_ms).await;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_manual() { "manual" } else { "system" };
+        write!(f, "Clock({kind}, {} ms)", self.now_ms())
+    }
+}
+
+/// Seeded chance: the same seed gives the same throws.
+#[derive(Debug)]
+pub struct Dice(fastrand::Rng);
+
+impl Dice {
+    /// Dice that begin at `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// `true` with the given probability: never at 0, always at 1.
+    pub fn throw(&mut self, probability: f64) -> bool {
+        self.0.f64() < probability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn waiting_follows_a_manual_clock() {
+        let clock = Clock::manual(1_000);
+        let wait = clock.sleep_until(1_500);
+        tokio::pin!(wait);
+        assert!(tokio::time::timeout(Duration::from_millis(5), &mut wait).await.is_err());
+        clock.advance(500);
+        wait.await;
+        assert_eq!(clock.now_ms(), 1_500);
+    }
+
+    #[test]
+    fn dice_never_fall_at_zero_and_always_at_one() {
+        let mut dice = Dice::seeded(7);
+        assert!((0..1_000).all(|_| !dice.throw(0.0) && dice.throw(1.0)));
+    }
+}

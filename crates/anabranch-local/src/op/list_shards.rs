@@ -1,0 +1,235 @@
+//! `ListShards`: the shards of a stream, filtered, page by page.
+//!
+//! A page goes on from a snapshot of what was asked, carried in the token: the filter stays the
+//! same, and shards that open meanwhile have higher ids.
+
+use crate::constraint::Constraints;
+use crate::engine::Engine;
+use crate::error::{ApiError, ErrorKind};
+use crate::op::{Operation, ShardDescription, StreamTarget, Timestamp};
+use crate::phase::Status;
+use crate::stream::{ShardState, Topology};
+use crate::token::ListToken;
+use anabranch_model::limits;
+use serde::{Deserialize, Serialize};
+
+/// A request.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Request {
+    #[serde(flatten)]
+    pub stream: StreamTarget,
+    pub next_token: Option<String>,
+    pub exclusive_start_shard_id: Option<String>,
+    pub max_results: Option<i64>,
+    pub stream_creation_timestamp: Option<Timestamp>,
+    pub shard_filter: Option<ShardFilter>,
+}
+
+/// Which shards to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct ShardFilter {
+    #[serde(rename = "Type")]
+    pub filter_type: Option<String>,
+    pub shard_id: Option<String>,
+    pub timestamp: Option<Timestamp>,
+}
+
+/// A reply.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Reply {
+    pub shards: Vec<ShardDescription>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_token: Option<String>,
+}
+
+/// What a list was asked for, and where it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Cursor {
+    stream: String,
+    stream_id: u64,
+    after: Option<String>,
+    keep: Keep,
+    max_results: usize,
+}
+
+/// A filter, checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Keep {
+    /// Every shard that is listed.
+    All,
+    /// Shards above the given one.
+    After(String),
+    /// Open shards.
+    Open,
+    /// Shards that were open at a moment.
+    OpenAt(u64),
+    /// Shards that were open at a moment or later.
+    OpenSince(u64),
+    /// Shards that were open at the trim horizon.
+    OpenAtHorizon,
+    /// Shards that were open at the trim horizon or later.
+    OpenSinceHorizon,
+}
+
+impl Engine {
+    /// Lists the shards of a stream.
+    pub fn list_shards(&self, request: &Request) -> Result<Reply, ApiError> {
+        check(request)?;
+        let mut cursor = match &request.next_token {
+            Some(token) => self.resume(request, token)?,
+            None => self.begin(request)?,
+        };
+        if let Some(most) = request.max_results {
+            cursor.max_results = usize::try_from(most).expect("the constraint bounds it");
+        }
+        let name = cursor.stream.clone();
+        self.run(Operation::ListShards, Some(&name), || self.shards_page(cursor))
+    }
+
+    fn begin(&self, request: &Request) -> Result<Cursor, ApiError> {
+        let target = request.stream.as_ref();
+        let stream = self.find(&target)?;
+        Ok(Cursor {
+            stream: stream.name.clone(),
+            stream_id: stream.id,
+            after: request.exclusive_start_shard_id.clone(),
+            keep: keep(request.shard_filter.as_ref())?,
+            max_results: limits::LIST_SHARDS_DEFAULT_RESULTS,
+        })
+    }
+
+    fn resume(&self, request: &Request, token: &str) -> Result<Cursor, ApiError> {
+        let named = request.stream != StreamTarget::default();
+        if named || request.exclusive_start_shard_id.is_some() {
+            let with = if named { "StreamName" } else { "ExclusiveStartShardId" };
+            let text = format!("NextToken and {with} cannot be provided together.");
+            return Err(ApiError::invalid(text));
+        }
+        let invalid = || ApiError::invalid("Invalid NextToken.");
+        let token = ListToken::from_text(token).ok_or_else(invalid)?;
+        let age = self.now_ms().saturating_sub(token.issued_ms);
+        if age > self.options().list_token_ttl_ms {
+            let text = "The pagination token passed to the operation is expired.";
+            return Err(ApiError::new(ErrorKind::ExpiredNextToken, text));
+        }
+        serde_json::from_str(&token.state).map_err(|_| invalid())
+    }
+
+    fn shards_page(&self, mut cursor: Cursor) -> Result<Reply, ApiError> {
+        let stream = self.find_by_name(&cursor.stream)?;
+        if stream.id != cursor.stream_id {
+            return Err(self.stream_not_found(&cursor.stream));
+        }
+        let now_ms = self.now_ms();
+        let topology = stream.read();
+        match topology.status(now_ms) {
+            None => return Err(self.stream_not_found(&cursor.stream)),
+            Some(Status::Creating) => {
+                return Err(self.not_active(&cursor.stream, Status::Creating));
+            }
+            Some(_) => {}
+        }
+        let after = cursor.after.take();
+        let mut rest = topology.shards.iter().filter(|state| {
+            after.as_deref().is_none_or(|id| state.shard.id.as_str() > id)
+                && topology.is_listed(state, now_ms)
+                && cursor.keep.holds(&topology, state, now_ms)
+        });
+        let page = rest.by_ref().take(cursor.max_results);
+        let shards: Vec<_> = page.map(|state| topology.describe(state)).collect();
+        let more = rest.next().is_some();
+        let next_token = more.then(|| {
+            cursor.after = shards.last().map(|shard| shard.shard_id.clone());
+            let state = serde_json::to_string(&cursor).expect("a cursor is plain data");
+            ListToken { issued_ms: now_ms, state }.to_text()
+        });
+        Ok(Reply { shards, next_token })
+    }
+}
+
+fn check(request: &Request) -> Result<(), ApiError> {
+    let filter = request.shard_filter.as_ref();
+    let mut constraints = Constraints::new();
+    constraints
+        .optional_name(request.exclusive_start_shard_id.as_deref(), "exclusiveStartShardId")
+        .within(request.max_results, "maxResults", 1, 10_000)
+        .length(request.next_token.as_deref(), "nextToken", 1, 1_048_576);
+    if let Some(filter) = filter {
+        constraints
+            .present(filter.filter_type.as_ref(), "shardFilter.type")
+            .one_of(filter.filter_type.as_deref(), "shardFilter.type", FILTER_TYPES)
+            .optional_name(filter.shard_id.as_deref(), "shardFilter.shardId");
+    }
+    constraints.check()?;
+    if request.next_token.is_none() && request.stream == StreamTarget::default() {
+        let text = "Either NextToken or StreamName should be provided.";
+        return Err(ApiError::invalid(text));
+    }
+    Ok(())
+}
+
+const FILTER_TYPES: &[&str] = &[
+    "AFTER_SHARD_ID",
+    "AT_TRIM_HORIZON",
+    "FROM_TRIM_HORIZON",
+    "AT_LATEST",
+    "AT_TIMESTAMP",
+    "FROM_TIMESTAMP",
+];
+
+fn keep(filter: Option<&ShardFilter>) -> Result<Keep, ApiError> {
+    let Some(filter) = filter else { return Ok(Keep::All) };
+    let kind = filter.filter_type.as_deref().unwrap_or_default();
+    let missing = |what: &str| {
+        ApiError::invalid(format!("{what} must be specified for a ShardFilter of type {kind}."))
+    };
+    match kind {
+        "AFTER_SHARD_ID" => {
+            let id = filter.shard_id.clone().ok_or_else(|| missing("ShardId"))?;
+            Ok(Keep::After(id))
+        }
+        "AT_TRIM_HORIZON" => Ok(Keep::OpenAtHorizon),
+        "FROM_TRIM_HORIZON" => Ok(Keep::OpenSinceHorizon),
+        "AT_LATEST" => Ok(Keep::Open),
+        "AT_TIMESTAMP" | "FROM_TIMESTAMP" => {
+            let at = filter.timestamp.ok_or_else(|| missing("Timestamp"))?.0;
+            Ok(if kind == "AT_TIMESTAMP" { Keep::OpenAt(at) } else { Keep::OpenSince(at) })
+        }
+        _ => Ok(Keep::All),
+    }
+}
+
+impl Keep {
+    fn holds(&self, topology: &Topology, state: &ShardState, now_ms: u64) -> bool {
+        // A stream younger than its retention was first open when it was created.
+        let horizon = || {
+            let created = topology.shards.first().map_or(0, |first| first.shard.born_ms);
+            topology.horizon_ms(now_ms).max(created)
+        };
+        match self {
+            Self::All => true,
+            Self::After(id) => state.shard.id.as_str() > id.as_str(),
+            Self::Open => state.is_open(),
+            Self::OpenAt(at) => open_at(state, *at),
+            Self::OpenAtHorizon => open_at(state, horizon()),
+            Self::OpenSince(at) => open_since(state, *at),
+            Self::OpenSinceHorizon => open_since(state, horizon()),
+        }
+    }
+}
+
+/// Whether the shard was open at a moment. A shard is born at a moment and closed before one: at
+/// the moment of a split the children are open and the parent is not.
+fn open_at(state: &ShardState, at_ms: u64) -> bool {
+    state.shard.born_ms <= at_ms && open_since(state, at_ms)
+}
+
+fn open_since(state: &ShardState, at_ms: u64) -> bool {
+    state.closed_ms.is_none_or(|closed| closed > at_ms)
+}

@@ -1,0 +1,75 @@
+//! `PutRecord`: one record to the open shard that its key falls in.
+//!
+//! Differs from AWS: the record maximum is held against the data alone, without the partition key.
+
+use crate::constraint::Constraints;
+use crate::encryption::Encryption;
+use crate::engine::{Engine, StreamRef};
+use crate::error::{ApiError, ErrorKind};
+use crate::op::Operation;
+use crate::op::put_records::{Entry, EntryOutcome};
+use crate::stream::Topology;
+use anabranch_model::sequence::SequenceNumber;
+use std::borrow::Cow;
+
+/// A request, borrowed from its body.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The stream.
+    pub stream: StreamRef<'a>,
+    /// The record.
+    pub entry: Entry<'a>,
+    /// A number that the record's own must be above.
+    pub sequence_number_for_ordering: Option<Cow<'a, str>>,
+}
+
+/// A reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// The index of the shard that took the record.
+    pub shard: u32,
+    /// The record's sequence number.
+    pub sequence: SequenceNumber,
+    /// How the record is encrypted at rest.
+    pub encryption: Encryption,
+}
+
+impl Engine {
+    /// Puts one record.
+    pub fn put_record(&self, request: &Request<'_>) -> Result<Reply, ApiError> {
+        let name = self.resolve(&request.stream)?;
+        let ordering = request.sequence_number_for_ordering.as_deref();
+        Constraints::new().sequence_number(ordering, "sequenceNumberForOrdering").check()?;
+        let entries = std::slice::from_ref(&request.entry);
+        let check = |topology: &Topology| match ordering {
+            Some(number) if !came_from(topology, number) => {
+                let account = &self.home.account;
+                Err(ApiError::invalid(format!(
+                    "ExclusiveMinimumSequenceNumber {number} used in PutRecord on stream {name} \
+                     under account {account} is invalid."
+                )))
+            }
+            _ => Ok(()),
+        };
+        let reply = self.put(Operation::PutRecord, &name, entries, check)?;
+        match reply.entries.into_iter().next() {
+            Some(EntryOutcome::Placed { shard, sequence }) => {
+                Ok(Reply { shard, sequence, encryption: reply.encryption })
+            }
+            Some(EntryOutcome::Failed { code: ErrorKind::InternalFailure, .. }) | None => {
+                Err(ApiError::internal())
+            }
+            Some(EntryOutcome::Failed { code, message }) => Err(ApiError::new(code, message)),
+        }
+    }
+}
+
+/// Whether a number was given out by one of the stream's shards.
+fn came_from(topology: &Topology, number: &str) -> bool {
+    let Ok(number) = number.parse::<SequenceNumber>() else { return false };
+    let [high, counter, low] = number.limbs();
+    let shard = usize::try_from(low).ok().and_then(|index| topology.shards.get(index));
+    shard.is_some_and(|state| {
+        state.shard.stamp.high == high && counter < state.shard.lock().log.next_counter()
+    })
+}

@@ -1,0 +1,343 @@
+//! `PutRecords`: up to 500 records, each to the open shard that its key falls in.
+//!
+//! Each shard takes its records in the order of the request, under one hold of its lock: a
+//! sequence number is handed out and its record becomes visible at once, so that no tailing reader
+//! can pass a record by.
+//!
+//! Differs from AWS: the record maximum is held against the data alone, without the partition key.
+
+use crate::constraint::Constraints;
+use crate::encryption::Encryption;
+use crate::engine::{Engine, StreamRef};
+use crate::error::{ApiError, ErrorKind};
+use crate::fault::{ReplyFate, Site};
+use crate::journal::Append;
+use crate::op::Operation;
+use crate::op::run::reply_lost;
+use crate::phase::Status;
+use crate::shard::Shard;
+use crate::shard_log::NewRecord;
+use crate::stream::{Stream, Topology};
+use anabranch_model::hash::HashKey;
+use anabranch_model::limits;
+use anabranch_model::sequence::SequenceNumber;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A request, borrowed from its body.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The stream.
+    pub stream: StreamRef<'a>,
+    /// The records.
+    pub records: Vec<Entry<'a>>,
+}
+
+/// One record to put.
+#[derive(Debug, Clone)]
+pub struct Entry<'a> {
+    /// The partition key.
+    pub partition_key: Cow<'a, str>,
+    /// Where the record goes, in place of its key's hash.
+    pub explicit_hash_key: Option<Cow<'a, str>>,
+    /// The data.
+    pub data: Payload<'a>,
+}
+
+/// Data as it arrived.
+#[derive(Debug, Clone)]
+pub enum Payload<'a> {
+    /// The bytes themselves.
+    Raw(&'a [u8]),
+    /// The bytes in base64.
+    Base64(Cow<'a, str>),
+}
+
+/// A reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// What became of each record, in the order of the request.
+    pub entries: Vec<EntryOutcome>,
+    /// How many of them failed.
+    pub failed: usize,
+    /// How the records are encrypted at rest.
+    pub encryption: Encryption,
+}
+
+/// What became of one record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryOutcome {
+    /// It is stored.
+    Placed {
+        /// The index of the shard that took it.
+        shard: u32,
+        /// Its sequence number.
+        sequence: SequenceNumber,
+    },
+    /// It is not stored.
+    Failed {
+        /// The error's type.
+        code: ErrorKind,
+        /// What the service says about it.
+        message: String,
+    },
+}
+
+impl Engine {
+    /// Puts records.
+    pub fn put_records(&self, request: &Request<'_>) -> Result<Reply, ApiError> {
+        let name = self.resolve(&request.stream)?;
+        check_count(&request.records)?;
+        self.put(Operation::PutRecords, &name, &request.records, |_| Ok(()))
+    }
+
+    /// Puts records for either operation; `check` sees the stream before anything happens.
+    pub(crate) fn put(
+        &self,
+        operation: Operation,
+        name: &str,
+        entries: &[Entry<'_>],
+        check: impl FnOnce(&Topology) -> Result<(), ApiError>,
+    ) -> Result<Reply, ApiError> {
+        check_entries(operation, entries)?;
+        let decoded = Decoded::of(entries)?;
+        self.reshard_on_request(operation, name);
+        let stream = self.find_by_name(name)?;
+        let now_ms = self.now_ms();
+        let topology = stream.read();
+        match topology.status(now_ms) {
+            Some(Status::Active | Status::Updating) => {}
+            _ => return Err(self.stream_not_found(name)),
+        }
+        check_sizes(operation, &topology, entries, &decoded)?;
+        check(&topology)?;
+        let routes = route(&topology, entries)?;
+        let mut shards: Vec<u32> = routes.iter().map(|(shard, _)| *shard).collect();
+        shards.dedup();
+        let fate = self.faults().before(Site { operation, stream: Some(name), shards: &shards })?;
+
+        let mut outcomes: Vec<Option<EntryOutcome>> = vec![None; entries.len()];
+        for group in routes.chunk_by(|a, b| a.0 == b.0) {
+            let shard = &topology.shards[group[0].0 as usize].shard;
+            let batch = Batch { operation, stream: &stream, shard, now_ms };
+            let records = group.iter().map(|(_, at)| {
+                let key = entries[*at].partition_key.as_ref();
+                (*at, NewRecord { partition_key: key, data: decoded.data(*at, &entries[*at]) })
+            });
+            self.store(&batch, records, &mut outcomes);
+        }
+        if fate == ReplyFate::Lost {
+            return Err(reply_lost());
+        }
+        let entries: Vec<_> = outcomes.into_iter().flatten().collect();
+        let failed = entries.iter().filter(|o| matches!(o, EntryOutcome::Failed { .. })).count();
+        Ok(Reply { entries, failed, encryption: topology.encryption() })
+    }
+
+    /// Stores records in one shard, those that faults and limits let through.
+    fn store<'a>(
+        &self,
+        batch: &Batch<'_>,
+        records: impl ExactSizeIterator<Item = (usize, NewRecord<'a>)>,
+        outcomes: &mut [Option<EntryOutcome>],
+    ) {
+        let mut admitted: Vec<NewRecord<'_>> = Vec::with_capacity(records.len());
+        let mut places: Vec<usize> = Vec::with_capacity(records.len());
+        let shard = batch.shard;
+        let mut inside = shard.lock();
+        for (at, record) in records {
+            let size = record.partition_key.len() + record.data.len();
+            let fault = self.entry_fault(batch);
+            let limited = || {
+                let limited = self.options().enforce_limits;
+                (limited && !inside.rates.write(size, batch.now_ms))
+                    .then_some(ErrorKind::ProvisionedThroughputExceeded)
+            };
+            if let Some(code) = fault.or_else(limited) {
+                outcomes[at] = Some(self.entry_failed(batch, code));
+            } else {
+                admitted.push(record);
+                places.push(at);
+            }
+        }
+        let arrival_ms = inside.log.arrival_at(batch.now_ms);
+        let append = Append {
+            stream_id: batch.stream.id,
+            shard: shard.index,
+            first_counter: inside.log.next_counter(),
+            arrival_ms,
+            records: &admitted,
+        };
+        if !admitted.is_empty() && self.journal_append(&append).is_err() {
+            for at in places {
+                outcomes[at] = Some(self.entry_failed(batch, ErrorKind::InternalFailure));
+            }
+            return;
+        }
+        for (record, at) in admitted.iter().zip(places) {
+            let sequence = shard.stamp.number(inside.log.append(record, arrival_ms));
+            outcomes[at] = Some(EntryOutcome::Placed { shard: shard.index, sequence });
+        }
+        drop(inside);
+        shard.news.notify_waiters();
+    }
+
+    fn entry_fault(&self, batch: &Batch<'_>) -> Option<ErrorKind> {
+        if batch.operation != Operation::PutRecords {
+            return None;
+        }
+        let shards = [batch.shard.index];
+        let stream = Some(batch.stream.name.as_str());
+        self.faults().entry(Site { operation: batch.operation, stream, shards: &shards })
+    }
+
+    fn entry_failed(&self, batch: &Batch<'_>, code: ErrorKind) -> EntryOutcome {
+        let message = match code {
+            ErrorKind::InternalFailure => "Internal service failure.".to_owned(),
+            _ => self.rate_exceeded(batch.stream, &batch.shard.id),
+        };
+        EntryOutcome::Failed { code, message }
+    }
+}
+
+/// Where the records of one shard go.
+struct Batch<'a> {
+    operation: Operation,
+    stream: &'a Stream,
+    shard: &'a Shard,
+    now_ms: u64,
+}
+
+/// The payloads that came in base64, decoded into one buffer before anything is stored.
+struct Decoded {
+    bytes: Vec<u8>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl Decoded {
+    fn of(entries: &[Entry<'_>]) -> Result<Self, ApiError> {
+        let encoded = |entry: &Entry<'_>| match &entry.data {
+            Payload::Raw(_) => 0,
+            Payload::Base64(text) => text.len() / 4 * 3,
+        };
+        let mut bytes = Vec::with_capacity(entries.iter().map(encoded).sum());
+        let mut ranges = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let start = bytes.len();
+            if let Payload::Base64(text) = &entry.data {
+                base64_simd::STANDARD
+                    .decode_append(text.as_bytes(), &mut bytes)
+                    .map_err(|_| not_base64(text))?;
+            }
+            ranges.push(start..bytes.len());
+        }
+        Ok(Self { bytes, ranges })
+    }
+
+    fn data<'a>(&'a self, at: usize, entry: &'a Entry<'_>) -> &'a [u8] {
+        match &entry.data {
+            Payload::Raw(bytes) => bytes,
+            Payload::Base64(_) => &self.bytes[self.ranges[at].clone()],
+        }
+    }
+}
+
+fn not_base64(text: &str) -> ApiError {
+    let shown: String = text.chars().take(64).collect();
+    let why = if text.len().is_multiple_of(4) {
+        "Invalid Base64 character".to_owned()
+    } else {
+        let length = text.len();
+        format!("Base64 encoded length is expected a multiple of 4 bytes but found: {length}")
+    };
+    let text = format!("'{shown}' can not be converted to a Blob: {why}");
+    ApiError::new(ErrorKind::Serialization, text)
+}
+
+fn check_count(entries: &[Entry<'_>]) -> Result<(), ApiError> {
+    let must = match entries.len() {
+        0 => "Member must have length greater than or equal to 1".to_owned(),
+        count if count > limits::PUT_RECORDS_MAX_RECORDS => {
+            let most = limits::PUT_RECORDS_MAX_RECORDS;
+            format!("Member must have length less than or equal to {most}")
+        }
+        _ => return Ok(()),
+    };
+    let member = "com.amazonaws.kinesis.v20131202.PutRecordsRequestEntry@c965e310";
+    let shown = vec![member; entries.len().min(3)].join(", ");
+    Constraints::new().broken(&format!("'[{shown}]'"), "records", &must).check()
+}
+
+/// The path of an entry's field in messages.
+fn path(operation: Operation, at: usize, field: &str) -> String {
+    match operation {
+        Operation::PutRecords => format!("records.{}.member.{field}", at + 1),
+        _ => field.to_owned(),
+    }
+}
+
+fn check_entries(operation: Operation, entries: &[Entry<'_>]) -> Result<(), ApiError> {
+    let mut constraints = Constraints::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let key = entry.partition_key.as_ref();
+        // Paths are only spelled out for entries that may be wrong.
+        if key.is_empty() || key.len() > limits::PARTITION_KEY_MAX_CHARS {
+            let path = path(operation, at, "partitionKey");
+            constraints.length(Some(key), &path, 1, limits::PARTITION_KEY_MAX_CHARS);
+        }
+        if let Some(explicit) = entry.explicit_hash_key.as_deref() {
+            constraints.hash_key(Some(explicit), &path(operation, at, "explicitHashKey"));
+        }
+    }
+    constraints.check()
+}
+
+fn check_sizes(
+    operation: Operation,
+    topology: &Topology,
+    entries: &[Entry<'_>],
+    decoded: &Decoded,
+) -> Result<(), ApiError> {
+    let most = topology.record_max_bytes();
+    let mut constraints = Constraints::new();
+    let mut total = 0;
+    for (at, entry) in entries.iter().enumerate() {
+        let size = decoded.data(at, entry).len();
+        total += size + entry.partition_key.len();
+        if size > most {
+            let value = format!("'java.nio.HeapByteBuffer[pos=0 lim={size} cap={size}]'");
+            let must = format!("Member must have length less than or equal to {most}");
+            constraints.broken(&value, &path(operation, at, "data"), &must);
+        }
+    }
+    constraints.check()?;
+    let (request_max, words) = if most > limits::RECORD_MAX_BYTES_DEFAULT {
+        (limits::PUT_RECORDS_MAX_BYTES_LARGE, "10 MB")
+    } else {
+        (limits::PUT_RECORDS_MAX_BYTES, "5 MB")
+    };
+    if operation == Operation::PutRecords && total > request_max {
+        return Err(ApiError::invalid(format!("Records size exceeds {words} limit")));
+    }
+    Ok(())
+}
+
+/// The shard of each entry, by shard and then in the order of the request.
+fn route(topology: &Topology, entries: &[Entry<'_>]) -> Result<Vec<(u32, usize)>, ApiError> {
+    let mut routes = Vec::with_capacity(entries.len());
+    for (at, entry) in entries.iter().enumerate() {
+        let explicit = match entry.explicit_hash_key.as_deref() {
+            None => None,
+            Some(text) => Some(text.parse::<HashKey>().map_err(|_| {
+                ApiError::invalid(format!(
+                    "Invalid ExplicitHashKey. ExplicitHashKey must be in the range: [0, 2^128-1]. \
+                     Specified value was {text}"
+                ))
+            })?),
+        };
+        let key = HashKey::effective(&entry.partition_key, explicit);
+        routes.push((topology.route(key).index, at));
+    }
+    routes.sort_unstable();
+    Ok(routes)
+}

@@ -1,0 +1,85 @@
+//! What every operation shares: the faults around it, and errors that name a shard.
+
+use crate::engine::{Engine, StreamRef};
+use crate::error::{ApiError, ErrorKind};
+use crate::fault::{ReplyFate, Site};
+use crate::op::Operation;
+use crate::phase::Status;
+use crate::stream::Stream;
+use crate::token::ShardIterator;
+use anabranch_model::ids::ShardId;
+
+/// The error in place of a reply that is lost.
+pub(crate) fn reply_lost() -> ApiError {
+    ApiError::new(ErrorKind::ReplyLost, "The operation took effect; its reply is lost on request.")
+}
+
+impl Engine {
+    /// Runs a cold operation between the faults that strike it.
+    pub(crate) fn run<T>(
+        &self,
+        operation: Operation,
+        stream: Option<&str>,
+        body: impl FnOnce() -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        self.run_at(Site { operation, stream, shards: &[] }, body)
+    }
+
+    /// Runs an operation between the faults that strike it.
+    pub(crate) fn run_at<T>(
+        &self,
+        site: Site<'_>,
+        body: impl FnOnce() -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let fate = self.faults().before(site)?;
+        let result = body();
+        match fate {
+            ReplyFate::Sent => result,
+            ReplyFate::Lost => Err(reply_lost()),
+        }
+    }
+
+    /// How long a call must wait before it is made, by the fault rules. Who calls the engine from
+    /// async code asks this first and waits by the engine's clock.
+    pub fn delay_ms(
+        &self,
+        operation: Operation,
+        stream: &StreamRef<'_>,
+        shard_id: Option<&str>,
+        iterator: Option<&str>,
+    ) -> u64 {
+        let iterator = iterator.and_then(ShardIterator::from_text);
+        let shard = shard_id.and_then(|id| ShardId::from(id).index());
+        let shards: Vec<u32> = shard.or(iterator.as_ref().map(|it| it.shard)).into_iter().collect();
+        let resolved = self.resolve(stream).ok();
+        let stream = resolved.as_deref().or(iterator.as_ref().map(|it| it.stream.as_str()));
+        self.faults().delay_ms(Site { operation, stream, shards: &shards })
+    }
+
+    pub(crate) fn not_active(&self, stream: &str, status: Status) -> ApiError {
+        let account = &self.home.account;
+        let state = status.name();
+        ApiError::in_use(format!(
+            "Stream {stream} under account {account} not ACTIVE, instead in state {state}"
+        ))
+    }
+
+    pub(crate) fn shard_not_found(&self, stream: &str, shard: &str) -> ApiError {
+        let account = &self.home.account;
+        ApiError::not_found(format!(
+            "Could not find shard {shard} in stream {stream} under account {account}."
+        ))
+    }
+
+    pub(crate) fn shard_does_not_exist(&self, stream: &str, shard: &str) -> ApiError {
+        let account = &self.home.account;
+        ApiError::not_found(format!(
+            "Shard {shard} in stream {stream} under account {account} does not exist"
+        ))
+    }
+
+    pub(crate) fn rate_exceeded(&self, stream: &Stream, shard: &ShardId) -> String {
+        let (name, account) = (&stream.name, &self.home.account);
+        format!("Rate exceeded for shard {shard} in stream {name} under account {account}.")
+    }
+}

@@ -1,0 +1,202 @@
+//! Splits, merges and other shard counts, planned as pure functions over the open shards.
+//!
+//! A plan is a list of shards that open and shards that close. Its effect is there at once: the
+//! stream is UPDATING for a while, but the children already take what is put. On AWS the parents
+//! take records until the end of UPDATING.
+
+use crate::change::{NewShard, Reshard, What};
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::fault::{Effect, Site};
+use crate::op::Operation;
+use crate::shard::high_limb;
+use crate::stream::Topology;
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+
+/// A shard as a plan sees it.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    index: u32,
+    range: HashRange,
+    high: u64,
+}
+
+/// A reshard in the making.
+struct Plan {
+    /// The index of the next shard that opens.
+    next_index: u32,
+    /// When it happens.
+    now_ms: u64,
+    opens: Vec<NewShard>,
+    closes: Vec<u32>,
+}
+
+impl Plan {
+    fn new(topology: &Topology, now_ms: u64) -> Self {
+        let next_index = u32::try_from(topology.shards.len()).expect("far fewer than 2^32 shards");
+        Self { next_index, now_ms, opens: Vec::new(), closes: Vec::new() }
+    }
+
+    /// Closes `parents` and opens one shard that follows them.
+    fn open(&mut self, range: HashRange, parents: &[Piece]) -> Piece {
+        let high = high_limb(self.now_ms, parents.iter().map(|parent| parent.high));
+        let index = self.next_index;
+        self.next_index += 1;
+        let parents = parents.iter().map(|parent| parent.index).collect();
+        self.opens.push(NewShard { range, parents, high });
+        Piece { index, range, high }
+    }
+
+    fn split(&mut self, piece: Piece, at: HashKey) -> Option<(Piece, Piece)> {
+        let (low, high) = piece.range.split_at(at)?;
+        self.closes.push(piece.index);
+        Some((self.open(low, &[piece]), self.open(high, &[piece])))
+    }
+
+    fn merge(&mut self, left: Piece, right: Piece) -> Option<Piece> {
+        let range = left.range.join(&right.range)?;
+        self.closes.extend([left.index, right.index]);
+        Some(self.open(range, &[left, right]))
+    }
+
+    fn finish(self, until_ms: u64) -> Reshard {
+        Reshard { opens: self.opens, closes: self.closes, until_ms }
+    }
+}
+
+fn piece(topology: &Topology, index: u32) -> Option<Piece> {
+    let state = topology.shards.get(index as usize)?;
+    let shard = &state.shard;
+    state.is_open().then(|| Piece { index, range: shard.range, high: shard.stamp.high })
+}
+
+/// Cuts an open shard in two at `at`. `None` if it is closed or can't be cut there.
+pub(crate) fn split(
+    topology: &Topology,
+    index: u32,
+    at: HashKey,
+    now_ms: u64,
+    until_ms: u64,
+) -> Option<Reshard> {
+    let mut plan = Plan::new(topology, now_ms);
+    plan.split(piece(topology, index)?, at)?;
+    Some(plan.finish(until_ms))
+}
+
+/// Joins two open neighbours. `None` if one is closed or they don't touch.
+pub(crate) fn merge(
+    topology: &Topology,
+    left: u32,
+    right: u32,
+    now_ms: u64,
+    until_ms: u64,
+) -> Option<Reshard> {
+    let mut plan = Plan::new(topology, now_ms);
+    plan.merge(piece(topology, left)?, piece(topology, right)?)?;
+    Some(plan.finish(until_ms))
+}
+
+/// Goes to `count` shards of one size: every open shard is cut where a new border falls into it,
+/// then the pieces between two new borders are merged. Shards that already fit stay. `None` if
+/// all do.
+pub(crate) fn to_count(
+    topology: &Topology,
+    count: u32,
+    now_ms: u64,
+    until_ms: u64,
+) -> Option<Reshard> {
+    let mut plan = Plan::new(topology, now_ms);
+    let targets = HashRange::divide_all(count);
+    let mut pieces = Vec::new();
+    for index in topology.open_shards() {
+        let mut rest = piece(topology, index)?;
+        for target in &targets {
+            if let Some((low, high)) = plan.split(rest, target.start()) {
+                pieces.push(low);
+                rest = high;
+            }
+        }
+        pieces.push(rest);
+    }
+    for group in pieces.chunk_by(|a, b| same_target(&targets, a.range, b.range)) {
+        let mut merged = group[0];
+        for next in &group[1..] {
+            merged = plan.merge(merged, *next)?;
+        }
+    }
+    (!plan.opens.is_empty()).then(|| plan.finish(until_ms))
+}
+
+fn same_target(targets: &[HashRange], a: HashRange, b: HashRange) -> bool {
+    let target = |range: HashRange| targets.partition_point(|t| t.end() < range.start());
+    target(a) == target(b)
+}
+
+/// The key that cuts a range in two halves.
+pub(crate) fn middle(range: HashRange) -> HashKey {
+    let (start, end) = (range.start().0, range.end().0);
+    HashKey(start + (end - start) / 2 + 1)
+}
+
+impl Engine {
+    /// Splits an open shard in the middle, now, whatever the stream's state. Without a shard, the
+    /// first open one.
+    pub fn split_now(&self, stream: &str, shard: Option<&str>) -> Result<(), ApiError> {
+        self.reshard_now(stream, shard, |topology, index, now_ms, until_ms| {
+            let range = topology.shards[index as usize].shard.range;
+            split(topology, index, middle(range), now_ms, until_ms)
+        })
+    }
+
+    /// Merges an open shard with its upper neighbour (the last one with its lower), now, whatever
+    /// the stream's state. Without a shard, the first open one.
+    pub fn merge_now(&self, stream: &str, shard: Option<&str>) -> Result<(), ApiError> {
+        self.reshard_now(stream, shard, |topology, index, now_ms, until_ms| {
+            let open: Vec<u32> = topology.open_shards().collect();
+            let at = open.iter().position(|other| *other == index)?;
+            let left = at.min(open.len().checked_sub(2)?);
+            merge(topology, open[left], open[left + 1], now_ms, until_ms)
+        })
+    }
+
+    fn reshard_now(
+        &self,
+        stream: &str,
+        shard: Option<&str>,
+        plan: impl FnOnce(&Topology, u32, u64, u64) -> Option<Reshard>,
+    ) -> Result<(), ApiError> {
+        self.change_stream(stream, |scene| {
+            let missing = || self.shard_not_found(stream, shard.unwrap_or("(any open)"));
+            let index = match shard {
+                Some(id) => ShardId::from(id).index(),
+                None => scene.topology.open_shards().next(),
+            };
+            let index = index.filter(|index| piece(scene.topology, *index).is_some());
+            let until_ms = scene.now_ms + self.options().update_delay_ms;
+            let reshard = plan(scene.topology, index.ok_or_else(missing)?, scene.now_ms, until_ms)
+                .ok_or_else(|| ApiError::invalid("The shard can't be split or merged."))?;
+            Ok(Some(What::Reshard(reshard)))
+        })
+    }
+
+    /// Carries out the split or merge that a fault rule asks for before a call. One that is not
+    /// possible does nothing: the call is not the one at fault.
+    pub(crate) fn reshard_on_request(&self, operation: Operation, stream: &str) {
+        let site = Site { operation, stream: Some(stream), shards: &[] };
+        let _ = match self.faults().reshard(site) {
+            Some((Effect::Split, shard)) => self.split_now(stream, shard.as_deref()),
+            Some((Effect::Merge, shard)) => self.merge_now(stream, shard.as_deref()),
+            _ => Ok(()),
+        };
+    }
+
+    /// Makes every iterator that was given out so far expire, of one stream or of all.
+    pub fn expire_iterators(&self, stream: Option<&str>) -> Result<(), ApiError> {
+        match stream {
+            Some(name) => self.find_by_name(name)?.expire_iterators(),
+            None => self.present_streams().iter().for_each(|(s, _)| s.expire_iterators()),
+        }
+        Ok(())
+    }
+}

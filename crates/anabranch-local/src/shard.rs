@@ -1,0 +1,94 @@
+//! One shard: its place in the hash space, its lineage, its log.
+
+use crate::change::NewShard;
+use crate::guard;
+use crate::limit::Rates;
+use crate::record_batch::Stamp;
+use crate::shard_log::{ENDING_COUNTER, STARTING_COUNTER, ShardLog};
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+/// The 49 at the head of every sequence number, as the service writes it, moved to its digits.
+const HIGH_BASE: u64 = 49 * 10_u64.pow(16);
+
+/// The highest limb for a shard born at `born_ms` of parents with the given limbs.
+pub(crate) fn high_limb(born_ms: u64, parents: impl IntoIterator<Item = u64>) -> u64 {
+    // 13 digits of milliseconds reach the year 2286; a clock beyond it must not overflow the limb.
+    let by_birth = HIGH_BASE + born_ms.min(9_999_999_999_999) * 1000;
+    parents.into_iter().fold(by_birth, |high, parent| high.max(parent + 1))
+}
+
+/// What never changes of a shard, and its log.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    /// The shard's index in its stream.
+    pub(crate) index: u32,
+    /// The shard's name.
+    pub(crate) id: ShardId,
+    /// The hash keys that it takes.
+    pub(crate) range: HashRange,
+    /// Indexes of its parents: none, one (split) or two (merge).
+    pub(crate) parents: Vec<u32>,
+    /// When it was opened.
+    pub(crate) born_ms: u64,
+    /// What all its sequence numbers share.
+    pub(crate) stamp: Stamp,
+    /// Records and rates. A number is handed out and its record is stored under one hold.
+    inside: Mutex<Inside>,
+    /// Wakes subscriptions when records arrive or the shard closes.
+    pub(crate) news: Notify,
+}
+
+/// What changes with every put and get.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// The records.
+    pub(crate) log: ShardLog,
+    /// What is left of the shard's rates.
+    pub(crate) rates: Rates,
+}
+
+impl Shard {
+    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64) -> Self {
+        Self {
+            index,
+            id: ShardId::from_index(index),
+            range: shard.range,
+            parents: shard.parents.clone(),
+            born_ms,
+            stamp: Stamp { high: shard.high, low: index },
+            inside: Mutex::new(Inside { log: ShardLog::new(born_ms), rates: Rates::full(born_ms) }),
+            news: Notify::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
+        guard::lock(&self.inside)
+    }
+
+    pub(crate) fn starting_number(&self) -> SequenceNumber {
+        self.stamp.number(STARTING_COUNTER)
+    }
+
+    /// The ending number, which the shard shows once it is closed.
+    pub(crate) fn ending_number(&self) -> SequenceNumber {
+        self.stamp.number(ENDING_COUNTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_have_56_digits_and_children_are_above_parents() {
+        let birth = high_limb(1_700_000_000_000, []);
+        let stamp = Stamp { high: birth, low: 3 };
+        assert_eq!(stamp.number(1).to_string().len(), 56);
+        assert!(high_limb(1_700_000_000_000, [birth]) > birth);
+        assert!(high_limb(1_600_000_000_000, [birth, birth + 5]) > birth + 5);
+    }
+}

@@ -1,0 +1,250 @@
+//! The records of one shard, in order, in little memory.
+//!
+//! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
+//! it but the counter is the shard's, and the counter follows from the record's place.
+
+use crate::record_batch::{BatchEntry, RecordBatch};
+use std::collections::VecDeque;
+
+/// Bytes at which a segment is sealed and the next one begins.
+const SEGMENT_BYTES: usize = 256 * 1024;
+/// Bytes that the first segment of a shard begins with; a stream of many quiet shards stays small.
+const FIRST_BYTES: usize = 1024;
+
+/// The counter of a shard's starting sequence number; its first record has the next one.
+pub(crate) const STARTING_COUNTER: u64 = 0;
+/// The counter of a closed shard's ending sequence number, above that of any record.
+pub(crate) const ENDING_COUNTER: u64 = i64::MAX as u64;
+
+/// A record that is about to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRecord<'a> {
+    /// The partition key.
+    pub partition_key: &'a str,
+    /// The payload.
+    pub data: &'a [u8],
+}
+
+/// Where one record lies in its segment.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// Where the partition key begins in the segment's bytes; the data follows it.
+    offset: u32,
+    /// Bytes of data.
+    data_len: u32,
+    /// Milliseconds from the segment's first arrival to this one's.
+    arrival_delta: u32,
+    /// Bytes of partition key.
+    key_len: u16,
+}
+
+/// A run of records with consecutive counters.
+#[derive(Debug)]
+struct Segment {
+    /// The counter of the first record.
+    first_counter: u64,
+    /// When the first record arrived.
+    first_arrival_ms: u64,
+    /// Keys and payloads, one after another.
+    bytes: Vec<u8>,
+    /// One slot for each record.
+    slots: Vec<Slot>,
+}
+
+impl Segment {
+    fn end_counter(&self) -> u64 {
+        self.first_counter + self.slots.len() as u64
+    }
+
+    fn arrival_ms(&self, slot: &Slot) -> u64 {
+        self.first_arrival_ms + u64::from(slot.arrival_delta)
+    }
+
+    fn last_arrival_ms(&self) -> u64 {
+        self.slots.last().map_or(self.first_arrival_ms, |slot| self.arrival_ms(slot))
+    }
+
+    /// The slot of `record`, if the segment can hold it.
+    fn slot_for(&self, record: &NewRecord<'_>, arrival_ms: u64) -> Option<Slot> {
+        let size = record.partition_key.len() + record.data.len();
+        if !self.slots.is_empty() && self.bytes.len() + size > SEGMENT_BYTES {
+            return None;
+        }
+        Some(Slot {
+            offset: u32::try_from(self.bytes.len()).ok()?,
+            data_len: u32::try_from(record.data.len()).ok()?,
+            arrival_delta: u32::try_from(arrival_ms - self.first_arrival_ms).ok()?,
+            key_len: u16::try_from(record.partition_key.len()).ok()?,
+        })
+    }
+
+    fn push(&mut self, record: &NewRecord<'_>, slot: Slot) {
+        self.bytes.extend_from_slice(record.partition_key.as_bytes());
+        self.bytes.extend_from_slice(record.data);
+        self.slots.push(slot);
+    }
+
+    fn seal(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.slots.shrink_to_fit();
+    }
+}
+
+/// How much a read may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Take {
+    pub(crate) records: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The records of one shard.
+#[derive(Debug)]
+pub(crate) struct ShardLog {
+    /// Sealed segments, and at the back the one that grows.
+    segments: VecDeque<Segment>,
+    /// The counter of the next record.
+    next_counter: u64,
+    /// When the last record arrived; a later record never arrives earlier.
+    last_arrival_ms: u64,
+}
+
+impl ShardLog {
+    pub(crate) fn new(born_ms: u64) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            next_counter: STARTING_COUNTER + 1,
+            last_arrival_ms: born_ms,
+        }
+    }
+
+    pub(crate) fn next_counter(&self) -> u64 {
+        self.next_counter
+    }
+
+    pub(crate) fn last_arrival_ms(&self) -> u64 {
+        self.last_arrival_ms
+    }
+
+    /// The arrival time of a record that is stored at `now_ms`.
+    pub(crate) fn arrival_at(&self, now_ms: u64) -> u64 {
+        now_ms.max(self.last_arrival_ms)
+    }
+
+    /// Stores one record. `arrival_ms` comes from [`ShardLog::arrival_at`].
+    pub(crate) fn append(&mut self, record: &NewRecord<'_>, arrival_ms: u64) -> u64 {
+        let arrival_ms = self.arrival_at(arrival_ms);
+        let counter = self.next_counter;
+        let fits = self.segments.back().and_then(|segment| {
+            let in_line = segment.end_counter() == counter;
+            in_line.then(|| segment.slot_for(record, arrival_ms)).flatten()
+        });
+        let slot = fits.unwrap_or_else(|| {
+            self.begin_segment(arrival_ms, record.partition_key.len() + record.data.len());
+            let back = self.segments.back().expect("a segment was just begun");
+            back.slot_for(record, arrival_ms).expect("an empty segment takes any valid record")
+        });
+        self.segments.back_mut().expect("the slot lies in it").push(record, slot);
+        self.next_counter = counter + 1;
+        self.last_arrival_ms = arrival_ms;
+        counter
+    }
+
+    fn begin_segment(&mut self, first_arrival_ms: u64, first_size: usize) {
+        // A shard that filled a segment will likely fill the next one; a quiet one stays small.
+        let room = if self.segments.is_empty() { FIRST_BYTES } else { SEGMENT_BYTES / 8 };
+        if let Some(back) = self.segments.back_mut() {
+            back.seal();
+        }
+        self.segments.push_back(Segment {
+            first_counter: self.next_counter,
+            first_arrival_ms,
+            bytes: Vec::with_capacity(room.max(first_size)),
+            slots: Vec::new(),
+        });
+    }
+
+    /// Leaves a gap before the next record, so that a number that a reader may have seen before a
+    /// crash is never given again. Never goes back.
+    pub(crate) fn skip_to(&mut self, counter: u64) {
+        self.next_counter = self.next_counter.max(counter);
+    }
+
+    /// The counter of the first record that arrived at `ms` or later; the next one if none did.
+    pub(crate) fn counter_at_time(&self, ms: u64) -> u64 {
+        let at = self.segments.partition_point(|segment| segment.last_arrival_ms() < ms);
+        let Some(segment) = self.segments.get(at) else { return self.next_counter };
+        let slot = segment.slots.partition_point(|slot| segment.arrival_ms(slot) < ms);
+        segment.first_counter + slot as u64
+    }
+
+    /// Drops the segments that hold only records that arrived before `horizon_ms`.
+    pub(crate) fn trim(&mut self, horizon_ms: u64) {
+        while self.segments.front().is_some_and(|front| front.last_arrival_ms() < horizon_ms) {
+            self.segments.pop_front();
+        }
+    }
+
+    /// Copies records out, from `counter` on, without those that arrived before `horizon_ms`.
+    pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: Take) -> RecordBatch {
+        let counter = counter.max(self.counter_at_time(horizon_ms));
+        let first = self.segments.partition_point(|segment| segment.end_counter() <= counter);
+        let mut batch = RecordBatch::default();
+        let mut left = take;
+        let mut next = counter;
+        for segment in self.segments.range(first.min(self.segments.len())..) {
+            let from = next.saturating_sub(segment.first_counter);
+            let from = usize::try_from(from).unwrap_or(usize::MAX).min(segment.slots.len());
+            let until = from + fitting(&segment.slots[from..], &mut left, !batch.is_empty());
+            copy_run(segment, from, until, &mut batch);
+            next = segment.first_counter + until as u64;
+            if until < segment.slots.len() {
+                break;
+            }
+        }
+        batch.next_counter = next.max(counter);
+        batch
+    }
+
+    /// Bytes of memory that the records take, index and unused room included.
+    #[cfg(test)]
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        let segments = self.segments.capacity() * size_of::<Segment>();
+        let held = |s: &Segment| s.bytes.capacity() + s.slots.capacity() * size_of::<Slot>();
+        segments + self.segments.iter().map(held).sum::<usize>()
+    }
+}
+
+/// How many of `slots` still fit in `left`, which shrinks by them. The first record of a reply
+/// always fits, so that a reader never stands still.
+fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
+    let mut count = 0;
+    for slot in slots {
+        let size = slot.data_len as usize + usize::from(slot.key_len);
+        if left.records == 0 || (left.bytes < size && (begun || count > 0)) {
+            // Nothing behind a record that does not fit may overtake it.
+            left.records = 0;
+            break;
+        }
+        left.records -= 1;
+        left.bytes = left.bytes.saturating_sub(size);
+        count += 1;
+    }
+    count
+}
+
+/// Copies the slots `from..until` of a segment with one copy of their bytes.
+fn copy_run(segment: &Segment, from: usize, until: usize, batch: &mut RecordBatch) {
+    let slots = &segment.slots[from..until];
+    let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return };
+    let start = first.offset as usize;
+    let end = last.offset as usize + usize::from(last.key_len) + last.data_len as usize;
+    let moved = batch.bytes.len();
+    batch.bytes.extend_from_slice(&segment.bytes[start..end]);
+    batch.entries.extend(slots.iter().enumerate().map(|(i, slot)| BatchEntry {
+        counter: segment.first_counter + (from + i) as u64,
+        arrival_ms: segment.arrival_ms(slot),
+        offset: slot.offset as usize - start + moved,
+        key_len: usize::from(slot.key_len),
+        data_len: slot.data_len as usize,
+    }));
+}
