@@ -14,3 +14,7 @@ pub mod position;
 pub mod record;
 pub mod lineage;
 pub mod aggregate;
+pub mod ack;
+pub mod pack;
+pub mod bucket;
+pub mod retry;

@@ -1,0 +1,198 @@
+//! Packing: what goes into the next `PutRecords` request.
+
+use crate::limits::RECORD_MAX_BYTES_DEFAULT;
+use crate::limits::{PUT_RECORDS_MAX_BYTES, PUT_RECORDS_MAX_BYTES_LARGE, PUT_RECORDS_MAX_RECORDS};
+
+/// What one request may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Entries of a request.
+    pub max_records: usize,
+    /// Bytes of a request, partition keys counted.
+    pub max_bytes: usize,
+}
+
+impl RequestLimits {
+    /// The service's limits for a stream with this record maximum.
+    pub fn for_stream(record_max_bytes: usize) -> Self {
+        let max_bytes = if record_max_bytes > RECORD_MAX_BYTES_DEFAULT {
+            PUT_RECORDS_MAX_BYTES_LARGE
+        } else {
+            PUT_RECORDS_MAX_BYTES
+        };
+        Self { max_records: PUT_RECORDS_MAX_RECORDS, max_bytes }
+    }
+}
+
+/// How many entries of one lane a request may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PerLane {
+    /// One. The service can refuse an entry and take the one after it, so two of one lane could
+    /// change places.
+    One,
+    /// As many as fit, for producers that asked for no order.
+    Any,
+}
+
+/// What one request carries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packed {
+    /// What to take from which lane, in the order of the lanes.
+    pub takes: Vec<Take>,
+    /// The entries of the request.
+    pub records: usize,
+    /// The bytes of the request.
+    pub bytes: usize,
+    /// Lanes whose oldest entry fits no request at all. It has to be rejected, or the lane stands
+    /// still for ever.
+    pub too_large: Vec<usize>,
+}
+
+/// Entries taken from one lane, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Take {
+    /// The lane's place among those given.
+    pub lane: usize,
+    /// How many of its oldest entries go.
+    pub count: usize,
+}
+
+/// Chooses what the next request carries. Each lane gives the sizes of its entries (key and data),
+/// oldest first; lanes that may not send now are left out, or give none.
+///
+/// Lanes come in the order of preference, so the caller puts the one that waited longest first. An
+/// entry that no longer fits doesn't close the request: smaller ones of later lanes may fill it.
+pub fn pack<L>(lanes: L, limits: RequestLimits, per_lane: PerLane) -> Packed
+where
+    L: IntoIterator<Item: IntoIterator<Item = usize>>,
+{
+    let mut packed = Packed::default();
+    for (lane, sizes) in lanes.into_iter().enumerate() {
+        if packed.records >= limits.max_records {
+            break;
+        }
+        let room = match per_lane {
+            PerLane::One => 1,
+            PerLane::Any => limits.max_records - packed.records,
+        };
+        let mut count = 0;
+        for bytes in sizes.into_iter().take(room) {
+            // An entry that stays holds back those behind it, so that its lane keeps its order.
+            if bytes > limits.max_bytes - packed.bytes {
+                if count == 0 && bytes > limits.max_bytes {
+                    packed.too_large.push(lane);
+                }
+                break;
+            }
+            count += 1;
+            packed.bytes += bytes;
+        }
+        if count > 0 {
+            packed.records += count;
+            packed.takes.push(Take { lane, count });
+        }
+    }
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_are_filled_in_the_order_of_the_lanes() {
+        let check = |name: &str, per_lane, lanes: &[&[usize]], want: &[(usize, usize)]| {
+            let limits = RequestLimits { max_records: 4, max_bytes: 100 };
+            let packed = pack(lanes.iter().map(|lane| lane.iter().copied()), limits, per_lane);
+            let takes: Vec<_> = packed.takes.iter().map(|take| (take.lane, take.count)).collect();
+            assert_eq!(takes, want, "{name}");
+        };
+        check("nothing", PerLane::One, &[], &[]);
+        check("lanes with nothing to send", PerLane::Any, &[&[], &[]], &[]);
+        check(
+            "one of each",
+            PerLane::One,
+            &[&[1, 1], &[1], &[], &[1, 1]],
+            &[(0, 1), (1, 1), (3, 1)],
+        );
+        check("a whole lane", PerLane::Any, &[&[1, 1], &[1]], &[(0, 2), (1, 1)]);
+        check("the fifth waits", PerLane::Any, &[&[1, 1, 1], &[1, 1]], &[(0, 3), (1, 1)]);
+        let five: [&[usize]; 5] = [&[1]; 5];
+        check("the fifth lane waits", PerLane::One, &five, &[(0, 1), (1, 1), (2, 1), (3, 1)]);
+        check("full to the byte", PerLane::One, &[&[60], &[40], &[1]], &[(0, 1), (1, 1)]);
+        check("empty entries still fit", PerLane::One, &[&[100], &[0]], &[(0, 1), (1, 1)]);
+        check("a later lane fills up", PerLane::One, &[&[60], &[41], &[40]], &[(0, 1), (2, 1)]);
+        check("no overtaking in a lane", PerLane::Any, &[&[60, 41, 1], &[40]], &[(0, 1), (1, 1)]);
+        check("too large", PerLane::One, &[&[101], &[1]], &[(1, 1)]);
+    }
+
+    #[test]
+    fn an_entry_that_fits_no_request_is_reported_and_holds_nobody_up() {
+        let limits = RequestLimits { max_records: 4, max_bytes: 100 };
+        let packed = pack([vec![5], vec![101, 1], vec![100], vec![50, 101]], limits, PerLane::Any);
+        assert_eq!(packed.too_large, [1]);
+        assert_eq!((packed.records, packed.bytes), (2, 55));
+    }
+
+    #[test]
+    fn streams_with_larger_records_have_larger_requests() {
+        let of = |record_max_bytes| RequestLimits::for_stream(record_max_bytes).max_bytes;
+        assert_eq!(of(1 << 20), 5 << 20);
+        assert_eq!(of((1 << 20) + 1024), 10 << 20);
+    }
+
+    /// Removes what a request took from the queues.
+    fn drain(lanes: &mut [Vec<usize>], packed: &Packed) -> Vec<(usize, Vec<usize>)> {
+        packed.takes.iter().map(|t| (t.lane, lanes[t.lane].drain(..t.count).collect())).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn limits_hold_and_no_request_leaves_out_what_it_could_carry(
+            lanes in proptest::collection::vec(proptest::collection::vec(0_usize..120, 0..6), 0..12),
+            max_records in 1_usize..12,
+            one: bool,
+        ) {
+            let limits = RequestLimits { max_records, max_bytes: 100 };
+            let per_lane = if one { PerLane::One } else { PerLane::Any };
+            let packed = pack(lanes.clone(), limits, per_lane);
+            prop_assert!(packed.records <= max_records && packed.bytes <= 100);
+            let mut left = lanes.clone();
+            let taken = drain(&mut left, &packed);
+            let bytes: usize = taken.iter().flat_map(|(_, sizes)| sizes).sum();
+            let records: usize = taken.iter().map(|(_, sizes)| sizes.len()).sum();
+            prop_assert_eq!((records, bytes), (packed.records, packed.bytes));
+            prop_assert!(taken.windows(2).all(|pair| pair[0].0 < pair[1].0));
+            prop_assert!(!one || taken.iter().all(|(_, sizes)| sizes.len() == 1));
+            for (lane, sizes) in left.iter().enumerate() {
+                let may_give = !one || taken.iter().all(|(from, _)| *from != lane);
+                if let (Some(next), true) = (sizes.first(), may_give) {
+                    let fits = packed.records < max_records && packed.bytes + next <= 100;
+                    prop_assert!(!fits, "lane {} could have given {}", lane, next);
+                }
+            }
+        }
+
+        #[test]
+        fn request_after_request_everything_goes_once_and_in_order(
+            lanes in proptest::collection::vec(proptest::collection::vec(0_usize..=100, 0..6), 0..12),
+            one: bool,
+        ) {
+            let limits = RequestLimits { max_records: 5, max_bytes: 100 };
+            let per_lane = if one { PerLane::One } else { PerLane::Any };
+            let mut left = lanes.clone();
+            let mut sent: Vec<Vec<usize>> = vec![Vec::new(); lanes.len()];
+            while left.iter().any(|lane| !lane.is_empty()) {
+                let packed = pack(left.clone(), limits, per_lane);
+                prop_assert!(packed.records > 0, "nothing moves although something waits");
+                for (lane, sizes) in drain(&mut left, &packed) {
+                    sent[lane].extend(sizes);
+                }
+            }
+            prop_assert_eq!(sent, lanes);
+        }
+    }
+}

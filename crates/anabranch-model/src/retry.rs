@@ -1,0 +1,308 @@
+//! Retries: what an error of the service means, and how long to wait before the next attempt.
+
+/// What went wrong with a call, or with one entry of it, in the words of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// Over a rate limit. The call was not applied.
+    Throttled,
+    /// The service failed. It may have applied the call before it did.
+    Internal,
+    /// The connection broke or the reply was too late. The call may have been applied.
+    ReplyLost,
+    /// No connection was made, so nothing was sent.
+    NotSent,
+    /// The stream or consumer is being changed; it will be usable later.
+    Busy,
+    /// The credentials ran out. Fresh ones may pass.
+    CredentialsExpired,
+    /// The iterator is too old. A fresh one passes.
+    IteratorExpired,
+    /// The caller may not do this.
+    AccessDenied,
+    /// The stream, shard or consumer does not exist.
+    Missing,
+    /// The request breaks a rule of the service.
+    Invalid,
+    /// The record or request is too large.
+    TooLarge,
+    /// The stream's encryption key can't be used: disabled, missing, forbidden.
+    KeyUnusable,
+    /// An error that nobody here knows.
+    Unknown,
+}
+
+/// What a caller may conclude from a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class {
+    /// Whether the same call may succeed later without anyone's help.
+    pub retryable: bool,
+    /// Whether the call may have taken effect although it failed.
+    pub maybe_applied: bool,
+    /// Whether it failed because too much was asked.
+    pub throttle: bool,
+}
+
+impl Fault {
+    /// The fault behind an error's name and, where there was a reply, its HTTP status.
+    ///
+    /// The name may carry a namespace before `#` or an address after `:`, as replies do. An unknown
+    /// name is judged by the status.
+    pub fn of(name: &str, status: Option<u16>) -> Self {
+        let name = name.rsplit('#').next().unwrap_or(name);
+        let name = name.split(':').next().unwrap_or(name);
+        Self::of_name(name).unwrap_or_else(|| Self::of_status(status))
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "ProvisionedThroughputExceededException"
+            | "ProvisionedThroughputExceeded"
+            | "LimitExceededException"
+            | "KMSThrottlingException"
+            | "RequestLimitExceeded"
+            | "RequestThrottled"
+            | "RequestThrottledException"
+            | "SlowDown"
+            | "Throttling"
+            | "ThrottledException"
+            | "ThrottlingException"
+            | "TooManyRequestsException" => Self::Throttled,
+            "InternalFailure"
+            | "InternalFailureException"
+            | "InternalError"
+            | "InternalServerError"
+            | "InternalServerException"
+            | "ServiceUnavailable"
+            | "ServiceUnavailableException" => Self::Internal,
+            "RequestTimeout" | "RequestTimeoutException" => Self::ReplyLost,
+            "ResourceInUseException" => Self::Busy,
+            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => Self::CredentialsExpired,
+            "ExpiredIteratorException" => Self::IteratorExpired,
+            "AccessDenied"
+            | "AccessDeniedException"
+            | "IncompleteSignature"
+            | "IncompleteSignatureException"
+            | "InvalidClientTokenId"
+            | "InvalidSignatureException"
+            | "MissingAuthenticationToken"
+            | "MissingAuthenticationTokenException"
+            | "NotAuthorized"
+            | "OptInRequired"
+            | "SignatureDoesNotMatch"
+            | "UnrecognizedClientException" => Self::AccessDenied,
+            "ResourceNotFoundException" => Self::Missing,
+            "InvalidArgumentException"
+            | "MissingParameter"
+            | "SerializationException"
+            | "UnknownOperationException"
+            | "ValidationError"
+            | "ValidationException"
+            | "ExpiredNextTokenException" => Self::Invalid,
+            "RequestEntityTooLarge" | "RequestEntityTooLargeException" | "RequestTooLarge" => {
+                Self::TooLarge
+            }
+            "KMSAccessDeniedException"
+            | "KMSDisabledException"
+            | "KMSInvalidStateException"
+            | "KMSNotFoundException"
+            | "KMSOptInRequired" => Self::KeyUnusable,
+            _ => return None,
+        })
+    }
+
+    fn of_status(status: Option<u16>) -> Self {
+        match status {
+            Some(401 | 403) => Self::AccessDenied,
+            Some(404) => Self::Missing,
+            Some(408) => Self::ReplyLost,
+            Some(413) => Self::TooLarge,
+            Some(429) => Self::Throttled,
+            Some(400..=499) => Self::Invalid,
+            Some(500..=599) => Self::Internal,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// What a caller may conclude.
+    pub fn class(self) -> Class {
+        let (retryable, maybe_applied, throttle) = match self {
+            Self::Throttled => (true, false, true),
+            // An unknown error is retried: a retry that fails costs time, a record that is given
+            // up wrongly is lost.
+            Self::Internal | Self::ReplyLost | Self::Unknown => (true, true, false),
+            Self::NotSent | Self::Busy | Self::CredentialsExpired | Self::IteratorExpired => {
+                (true, false, false)
+            }
+            Self::AccessDenied
+            | Self::Missing
+            | Self::Invalid
+            | Self::TooLarge
+            | Self::KeyUnusable => (false, false, false),
+        };
+        Class { retryable, maybe_applied, throttle }
+    }
+
+    /// Whether the same call may succeed later without anyone's help.
+    pub fn is_retryable(self) -> bool {
+        self.class().retryable
+    }
+}
+
+/// Waits that double from one failure to the next, up to a cap, with jitter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first_ms: u64,
+    cap_ms: u64,
+}
+
+impl Backoff {
+    /// Waits of at most `first_ms` after one failure and never more than `cap_ms`. Both are at
+    /// least a millisecond.
+    pub const fn new(first_ms: u64, cap_ms: u64) -> Self {
+        let cap_ms = if cap_ms == 0 { 1 } else { cap_ms };
+        let first_ms = if first_ms == 0 { 1 } else { first_ms };
+        Self { first_ms: if first_ms < cap_ms { first_ms } else { cap_ms }, cap_ms }
+    }
+
+    /// The shortest and the longest wait after this many failures in a row.
+    ///
+    /// Half of the wait is fixed and half is jitter: callers that failed together come back apart,
+    /// and none comes back at once.
+    pub fn bounds_ms(&self, failures: u32) -> (u64, u64) {
+        let Some(doublings) = failures.checked_sub(1) else { return (0, 0) };
+        let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        let longest = self.first_ms.saturating_mul(factor).min(self.cap_ms);
+        (longest.div_ceil(2), longest)
+    }
+
+    /// The wait after this many failures in a row; none before the first. `entropy` is any random
+    /// number, and chooses evenly between the bounds.
+    pub fn wait_ms(&self, failures: u32, entropy: u64) -> u64 {
+        let (shortest, longest) = self.bounds_ms(failures);
+        let choices = u128::from(longest - shortest) + 1;
+        shortest + ((u128::from(entropy) * choices) >> u64::BITS) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_the_service_are_known() {
+        let check = |fault, names: &[&str]| {
+            for name in names {
+                // The status must not matter for a known name.
+                assert_eq!(Fault::of(name, Some(400)), fault, "{name}");
+                assert_eq!(Fault::of(name, None), fault, "{name}");
+            }
+        };
+        check(
+            Fault::Throttled,
+            &[
+                "ProvisionedThroughputExceededException",
+                "LimitExceededException",
+                "ThrottlingException",
+            ],
+        );
+        check(Fault::Throttled, &["KMSThrottlingException"]);
+        check(
+            Fault::Internal,
+            &["InternalFailure", "ServiceUnavailable", "InternalFailureException"],
+        );
+        check(Fault::ReplyLost, &["RequestTimeout"]);
+        check(Fault::Busy, &["ResourceInUseException"]);
+        check(Fault::CredentialsExpired, &["ExpiredTokenException"]);
+        check(Fault::IteratorExpired, &["ExpiredIteratorException"]);
+        check(Fault::AccessDenied, &["AccessDeniedException", "UnrecognizedClientException"]);
+        check(Fault::Missing, &["ResourceNotFoundException"]);
+        check(Fault::Invalid, &["ValidationException", "InvalidArgumentException"]);
+        check(Fault::TooLarge, &["RequestEntityTooLarge"]);
+        check(
+            Fault::KeyUnusable,
+            &["KMSDisabledException", "KMSInvalidStateException", "KMSAccessDeniedException"],
+        );
+        check(Fault::KeyUnusable, &["KMSNotFoundException", "KMSOptInRequired"]);
+        check(
+            Fault::Missing,
+            &[
+                "com.amazonaws.kinesis.v20131202#ResourceNotFoundException",
+                "ResourceNotFoundException:http://internal.amazon.com/coral/com.amazon.coral/",
+            ],
+        );
+    }
+
+    #[test]
+    fn unknown_names_are_judged_by_their_status() {
+        for (status, fault) in [
+            (None, Fault::Unknown),
+            (Some(200), Fault::Unknown),
+            (Some(400), Fault::Invalid),
+            (Some(403), Fault::AccessDenied),
+            (Some(404), Fault::Missing),
+            (Some(408), Fault::ReplyLost),
+            (Some(413), Fault::TooLarge),
+            (Some(429), Fault::Throttled),
+            (Some(500), Fault::Internal),
+            (Some(503), Fault::Internal),
+        ] {
+            assert_eq!(Fault::of("SomethingNewException", status), fault, "{status:?}");
+            assert_eq!(Fault::of("", status), fault, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn permanent_faults_fail_at_once_and_doubtful_ones_say_so() {
+        // Retryable, maybe applied, throttle.
+        for (fault, want) in [
+            (Fault::Throttled, (true, false, true)),
+            (Fault::Internal, (true, true, false)),
+            (Fault::ReplyLost, (true, true, false)),
+            (Fault::NotSent, (true, false, false)),
+            (Fault::Busy, (true, false, false)),
+            (Fault::CredentialsExpired, (true, false, false)),
+            (Fault::IteratorExpired, (true, false, false)),
+            (Fault::AccessDenied, (false, false, false)),
+            (Fault::Missing, (false, false, false)),
+            (Fault::Invalid, (false, false, false)),
+            (Fault::TooLarge, (false, false, false)),
+            (Fault::KeyUnusable, (false, false, false)),
+            (Fault::Unknown, (true, true, false)),
+        ] {
+            let Class { retryable, maybe_applied, throttle } = fault.class();
+            assert_eq!((retryable, maybe_applied, throttle), want, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        let backoff = Backoff::new(100, 1_000);
+        let bounds: Vec<_> = (0..7).map(|failures| backoff.bounds_ms(failures)).collect();
+        let want =
+            [(0, 0), (50, 100), (100, 200), (200, 400), (400, 800), (500, 1_000), (500, 1_000)];
+        assert_eq!(bounds, want);
+        assert_eq!((backoff.wait_ms(1, 0), backoff.wait_ms(1, u64::MAX)), (50, 100));
+        assert_eq!(backoff.wait_ms(1, u64::MAX / 2), 75);
+        assert_eq!(backoff.wait_ms(0, u64::MAX), 0);
+        assert_eq!(backoff.bounds_ms(u32::MAX), (500, 1_000));
+        assert_eq!(Backoff::new(0, 0).wait_ms(3, 0), 1);
+        assert_eq!(Backoff::new(500, 20).bounds_ms(1), (10, 20));
+    }
+
+    proptest! {
+        #[test]
+        fn waits_stay_within_bounds_that_only_grow(
+            first_ms: u64, cap_ms: u64, failures in 1_u32..200, entropy: u64,
+        ) {
+            let backoff = Backoff::new(first_ms, cap_ms);
+            let (shortest, longest) = backoff.bounds_ms(failures);
+            let wait = backoff.wait_ms(failures, entropy);
+            prop_assert!(1 <= shortest && shortest <= wait && wait <= longest);
+            prop_assert!(longest <= cap_ms.max(1));
+            let next = backoff.bounds_ms(failures + 1);
+            prop_assert!(shortest <= next.0 && longest <= next.1);
+            prop_assert!(longest == cap_ms.max(1) || next.1 > longest);
+        }
+    }
+}
