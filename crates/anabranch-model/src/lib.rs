@@ -13,6 +13,7 @@ pub mod sequence;
 pub mod position;
 pub mod record;
 pub mod lineage;
+pub mod lease;
 pub mod aggregate;
 pub mod ack;
 pub mod pack;

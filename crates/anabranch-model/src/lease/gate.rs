@@ -1,0 +1,180 @@
+//! The gate before a child shard: it opens when each of its parents has ended.
+//!
+//! A parent has ended when its row says so. A parent without a row is the hard case: it may lie
+//! before the application's start, or its row may only be on its way. With G split into A and B,
+//! and B merged with X into M, the end of X makes the row of M while G is still being read and B
+//! has no row yet. So a missing row proves nothing alone. It is enough that
+//!
+//! - a full list that names the child lacks the parent: it is trimmed and holds nothing; or that
+//! - nobody is left who could make the parent's row: no ancestor of it has an unfinished row. Rows
+//!   are made downwards, so the ancestors' rows are read one by one from the oldest to the parent:
+//!   whoever ended before its row was read had made the next row by then. One list or scan of the
+//!   rows could see the child of a row before it is made and the row itself after its end.
+//!
+//! Above a trimmed ancestor no names are known, so that part goes by range: an unfinished row of
+//! an unlisted shard that shares keys with the parent may still make the parent's row, because the
+//! heirs of a lost shard get rows.
+
+use super::row::Row;
+use crate::hash::HashRange;
+use crate::ids::ShardId;
+use crate::lineage::Lineage;
+
+/// What a consistent read of one row showed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowSeen {
+    /// There is no row.
+    Absent,
+    /// The row is short of the shard's end.
+    Unfinished,
+    /// The row is at the shard's end.
+    Ended,
+}
+
+/// What one attempt to pass the gate has learned so far. A new attempt starts with nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Evidence {
+    /// A full, unfiltered list of the shards.
+    list: Option<Lineage>,
+    /// Unfinished rows of shards that the list lacks, with their ranges.
+    unlisted: Vec<(ShardId, Option<HashRange>)>,
+    /// Rows read one by one, in the order of the reads.
+    reads: Vec<(ShardId, RowSeen)>,
+}
+
+impl Evidence {
+    /// Notes a consistent read of one row.
+    pub fn saw(&mut self, shard: ShardId, seen: RowSeen) {
+        self.reads.push((shard, seen));
+    }
+
+    /// Notes a full, unfiltered list of the shards and a scan of all rows. What was read before
+    /// is forgotten, because the order of the reads counts from here.
+    pub fn listed(&mut self, list: Lineage, scan: &[Row]) {
+        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.shard));
+        self.unlisted = unfinished.map(|row| (row.shard.clone(), row.range)).collect();
+        self.list = Some(list);
+        // An end is final, so an ended row need not be read again.
+        self.reads.retain(|(_, seen)| *seen == RowSeen::Ended);
+    }
+
+    /// The last that was seen of a row.
+    fn last_seen(&self, shard: &ShardId) -> Option<RowSeen> {
+        self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen)
+    }
+
+    /// An unfinished row of an unlisted shard that shares keys with `range`. A row without a
+    /// range may share any.
+    fn unlisted_over(&self, range: &HashRange) -> Option<&ShardId> {
+        let shares = |other: &Option<HashRange>| other.is_none_or(|other| other.overlaps(range));
+        self.unlisted.iter().find(|(_, other)| shares(other)).map(|(shard, _)| shard)
+    }
+}
+
+/// Why a child waits for a parent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WaitReason {
+    /// The parent's row is short of its end.
+    ParentUnfinished,
+    /// The parent has no row yet, and this ancestor of it, still being read, may bring it.
+    AncestorUnfinished(ShardId),
+    /// The parent has no row yet, and this unfinished row of a shard that is gone may bring it.
+    UnlistedUnfinished(ShardId),
+    /// The list does not name the child: it is too old, or the child itself is gone.
+    ChildNotListed,
+}
+
+/// Whether a child may start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Gate {
+    /// Every parent has ended.
+    Open,
+    /// This parent has not ended, or is not known to have.
+    Wait {
+        /// The parent.
+        parent: ShardId,
+        /// What it waits for.
+        why: WaitReason,
+    },
+    /// A full, unfiltered list of the shards is needed, and then a scan of the rows.
+    NeedList,
+    /// These rows are to be read next, one by one, in this order.
+    NeedReads(Vec<ShardId>),
+}
+
+/// Decides whether the shard `child`, which came from `parents`, may start.
+///
+/// The driver does what the answer asks for and asks again with more evidence, until the gate
+/// opens or the child has to wait; after a while it starts anew.
+pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &Evidence) -> Gate {
+    let mut need_list = false;
+    let mut need_reads = Vec::new();
+    for parent in parents {
+        match gate_of_one(child, parent, evidence) {
+            Gate::Open => {}
+            wait @ Gate::Wait { .. } => return wait,
+            Gate::NeedList => need_list = true,
+            Gate::NeedReads(rows) => need_reads.extend(rows),
+        }
+    }
+    // A list makes earlier reads void, so the rows that tell whether one is needed come first.
+    match (need_reads.is_empty(), need_list) {
+        (false, _) => Gate::NeedReads(need_reads),
+        (true, true) => Gate::NeedList,
+        (true, false) => Gate::Open,
+    }
+}
+
+fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
+    let wait = |why| Gate::Wait { parent: parent.clone(), why };
+    match (evidence.last_seen(parent), &evidence.list) {
+        (Some(RowSeen::Ended), _) => Gate::Open,
+        (Some(RowSeen::Unfinished), _) => wait(WaitReason::ParentUnfinished),
+        (None, None) => Gate::NeedReads(vec![parent.clone()]),
+        (Some(RowSeen::Absent), None) => Gate::NeedList,
+        (_, Some(list)) if !list.names(child) => wait(WaitReason::ChildNotListed),
+        (_, Some(list)) => match list.get(parent) {
+            None => gate_of_trimmed(parent, evidence),
+            Some(shard) => match evidence.unlisted_over(&shard.range) {
+                Some(lost) => wait(WaitReason::UnlistedUnfinished(lost.clone())),
+                None => gate_of_ancestors(parent, list, evidence),
+            },
+        },
+    }
+}
+
+/// The list names the child and lacks the parent: the parent is trimmed. Its row is still to be
+/// read after the list, because an unfinished one means that its records are being read, or that
+/// its end is still to make the rows of its heirs.
+fn gate_of_trimmed(parent: &ShardId, evidence: &Evidence) -> Gate {
+    match evidence.last_seen(parent) {
+        None => Gate::NeedReads(vec![parent.clone()]),
+        Some(_) => Gate::Open,
+    }
+}
+
+/// The parent is listed and has no row. It has ended if no ancestor can bring its row any more.
+fn gate_of_ancestors(parent: &ShardId, list: &Lineage, evidence: &Evidence) -> Gate {
+    let mut order = list.ancestors(parent);
+    order.push(parent);
+    let mut reads = evidence.reads.iter();
+    for (i, shard) in order.iter().copied().enumerate() {
+        // Each row must have been read after all that stand before it.
+        match reads.by_ref().find(|(read, _)| read == shard) {
+            None => return Gate::NeedReads(order[i..].iter().copied().cloned().collect()),
+            Some((_, RowSeen::Unfinished)) => {
+                let why = if shard == parent {
+                    WaitReason::ParentUnfinished
+                } else {
+                    WaitReason::AncestorUnfinished(shard.clone())
+                };
+                return Gate::Wait { parent: parent.clone(), why };
+            }
+            Some((_, RowSeen::Absent | RowSeen::Ended)) => {}
+        }
+    }
+    Gate::Open
+}
+
+#[cfg(test)]
+mod tests;

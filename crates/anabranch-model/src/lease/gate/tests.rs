@@ -1,0 +1,200 @@
+use super::{Evidence, Gate, RowSeen, WaitReason, gate};
+use crate::lease::row::{NewLease, Row};
+use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
+use crate::position::Position;
+use RowSeen::{Absent, Ended, Unfinished};
+
+const G: u32 = 0;
+const X: u32 = 1;
+const A: u32 = 2;
+const B: u32 = 3;
+const M: u32 = 4;
+
+/// G is split into A and B; B and X are merged into M.
+const STREAM: &[Line] = &[
+    (G, None, None, (0, 199), (1, 10)),
+    (X, None, None, (200, MAX), (1, 20)),
+    (A, Some(G), None, (0, 99), (11, OPEN)),
+    (B, Some(G), None, (100, 199), (11, 20)),
+    (M, Some(B), Some(X), (100, MAX), (21, OPEN)),
+];
+
+/// The same stream when the oldest `n` shards are trimmed.
+fn trimmed(lines: &[Line], gone: &[u32]) -> Vec<Line> {
+    lines.iter().copied().filter(|line| !gone.contains(&line.0)).collect()
+}
+
+fn row(lines: &[Line], index: u32, seen: RowSeen) -> Row {
+    let line = lines.iter().find(|line| line.0 == index).unwrap();
+    let checkpoint = if seen == Ended { Position::ShardEnd } else { Position::TrimHorizon };
+    NewLease::new(&shard(*line), checkpoint).into()
+}
+
+/// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
+fn pass(child: &Line, list: &[Line], rows: &[Row]) -> (Gate, Vec<u32>) {
+    let child = shard(*child);
+    let parents: Vec<_> = child.parents().cloned().collect();
+    let mut evidence = Evidence::default();
+    let mut reads = Vec::new();
+    loop {
+        match gate(&child.id, &parents, &evidence) {
+            Gate::NeedList => evidence.listed(graph(list), rows),
+            Gate::NeedReads(next) => {
+                let row = rows.iter().find(|row| row.shard == next[0]);
+                let seen =
+                    row.map_or(Absent, |row| if row.is_ended() { Ended } else { Unfinished });
+                reads.push(next[0].index().unwrap());
+                evidence.saw(next[0].clone(), seen);
+            }
+            decided => return (decided, reads),
+        }
+        assert!(reads.len() < 100, "the gate asks for ever");
+    }
+}
+
+fn wait(parent: u32, why: WaitReason) -> Gate {
+    Gate::Wait { parent: id(parent), why }
+}
+
+fn check(what: &str, child: u32, gone: &[u32], rows: &[(u32, RowSeen)], expected: &Gate) {
+    let rows: Vec<_> = rows.iter().map(|(index, seen)| row(STREAM, *index, *seen)).collect();
+    let line = STREAM.iter().find(|line| line.0 == child).unwrap();
+    assert_eq!(pass(line, &trimmed(STREAM, gone), &rows).0, *expected, "{what}");
+}
+
+#[test]
+fn a_child_starts_when_each_parent_has_ended() {
+    use WaitReason::{AncestorUnfinished, ChildNotListed, ParentUnfinished, UnlistedUnfinished};
+    let of_g = || AncestorUnfinished(id(G));
+    check("a shard without parents", G, &[], &[], &Gate::Open);
+    check("both parents ended", M, &[], &[(B, Ended), (X, Ended)], &Gate::Open);
+    check("one is short", M, &[], &[(B, Ended), (X, Unfinished)], &wait(X, ParentUnfinished));
+    check("the other is short", M, &[], &[(B, Unfinished), (X, Ended)], &wait(B, ParentUnfinished));
+    check(
+        "X drained, G still read, B without a row",
+        M,
+        &[],
+        &[(G, Unfinished), (X, Ended)],
+        &wait(B, of_g()),
+    );
+    check(
+        "G is at its end, so B's row was made",
+        M,
+        &[],
+        &[(G, Ended), (B, Unfinished), (X, Ended)],
+        &wait(B, ParentUnfinished),
+    );
+    check(
+        "the application began at X and A, after B",
+        M,
+        &[],
+        &[(A, Unfinished), (X, Ended)],
+        &Gate::Open,
+    );
+    check("no row above the child at all", M, &[], &[], &Gate::Open);
+    check("G is trimmed and has no row", M, &[G], &[(X, Ended)], &Gate::Open);
+    check(
+        "G is trimmed and its row is short",
+        M,
+        &[G],
+        &[(G, Unfinished), (X, Ended)],
+        &wait(B, UnlistedUnfinished(id(G))),
+    );
+    check("G is trimmed and its row ended", M, &[G], &[(G, Ended), (X, Ended)], &Gate::Open);
+    check("B is trimmed", M, &[G, B], &[(X, Ended)], &Gate::Open);
+    check(
+        "B is trimmed and its row is short",
+        M,
+        &[G, B],
+        &[(B, Unfinished), (X, Ended)],
+        &wait(B, ParentUnfinished),
+    );
+    check("both parents are trimmed", M, &[G, B, X], &[], &Gate::Open);
+    check("both trimmed, one row ended", M, &[G, B, X], &[(X, Ended)], &Gate::Open);
+    check("the child is not listed", M, &[M], &[(X, Ended)], &wait(B, ChildNotListed));
+    check("nothing is listed", M, &[G, X, A, B, M], &[], &wait(B, ChildNotListed));
+}
+
+#[test]
+fn a_lone_adjacent_parent_is_waited_for() {
+    let lines = [(0, None, None, (0, MAX), (1, 2)), (1, None, Some(0), (0, 9), (3, OPEN))];
+    for (seen, expected) in
+        [(Unfinished, wait(0, WaitReason::ParentUnfinished)), (Ended, Gate::Open)]
+    {
+        assert_eq!(pass(&lines[1], &lines, &[row(&lines, 0, seen)]).0, expected);
+    }
+    assert_eq!(pass(&lines[1], &lines, &[]).0, Gate::Open);
+}
+
+#[test]
+fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
+    // Each parent once, then the list, then the way down to the parent that has no row.
+    let rows = [row(STREAM, X, Ended)];
+    assert_eq!(pass(&STREAM[4], STREAM, &rows), (Gate::Open, vec![B, X, G, B]));
+    // No list and no further read where the parents' rows tell it all.
+    let rows = [row(STREAM, X, Ended), row(STREAM, B, Ended)];
+    assert_eq!(pass(&STREAM[4], STREAM, &rows), (Gate::Open, vec![B, X]));
+    // An unfinished ancestor ends the search.
+    let deep: Vec<Line> = (0..6u32)
+        .map(|i| (i, i.checked_sub(1), None, (0, MAX), (u64::from(i) + 1, u64::from(i) + 1)))
+        .collect();
+    let rows = [row(&deep, 2, Unfinished)];
+    let why = WaitReason::AncestorUnfinished(id(2));
+    assert_eq!(pass(&deep[5], &deep, &rows), (wait(4, why), vec![4, 0, 1, 2]));
+    assert_eq!(pass(&deep[5], &deep, &[]), (Gate::Open, vec![4, 0, 1, 2, 3, 4]));
+}
+
+fn after_list(reads: &[(u32, RowSeen)]) -> Evidence {
+    let mut evidence = Evidence::default();
+    evidence.saw(id(X), Ended);
+    evidence.listed(graph(STREAM), &[]);
+    for (index, seen) in reads {
+        evidence.saw(id(*index), *seen);
+    }
+    evidence
+}
+
+#[test]
+fn a_parent_read_before_its_ancestors_proves_nothing() {
+    let decide = |reads: &[_]| gate(&id(M), &ids([B, X]), &after_list(reads));
+    // B was looked at, then G made its row and ended.
+    assert_eq!(decide(&[(B, Absent), (G, Ended)]), Gate::NeedReads(ids([B])));
+    assert_eq!(decide(&[(B, Absent), (G, Ended), (B, Absent)]), Gate::Open);
+    assert_eq!(
+        decide(&[(B, Absent), (G, Ended), (B, Unfinished)]),
+        wait(B, WaitReason::ParentUnfinished)
+    );
+    assert_eq!(decide(&[(G, Ended), (B, Absent)]), Gate::Open);
+    assert_eq!(decide(&[]), Gate::NeedReads(ids([G, B])));
+}
+
+#[test]
+fn a_list_makes_earlier_reads_void_but_for_ends() {
+    let mut evidence = Evidence::default();
+    evidence.saw(id(G), Absent);
+    evidence.saw(id(B), Absent);
+    evidence.saw(id(X), Ended);
+    evidence.listed(graph(STREAM), &[]);
+    assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedReads(ids([G, B])));
+}
+
+#[test]
+fn a_trimmed_parents_row_is_read_again_after_the_list() {
+    let mut evidence = Evidence::default();
+    evidence.saw(id(B), Absent);
+    evidence.saw(id(X), Ended);
+    assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedList);
+    evidence.listed(graph(&trimmed(STREAM, &[G, B])), &[]);
+    assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedReads(ids([B])));
+}
+
+#[test]
+fn an_unlisted_row_without_a_range_may_share_any_key() {
+    let gone = trimmed(STREAM, &[G]);
+    let line = (9, None, None, (0, 50), (1, 2));
+    let elsewhere: Row = NewLease::new(&shard(line), Position::TrimHorizon).into();
+    assert_eq!(pass(&STREAM[4], &gone, std::slice::from_ref(&elsewhere)).0, Gate::Open);
+    let anywhere = Row { range: None, ..elsewhere };
+    let expected = wait(B, WaitReason::UnlistedUnfinished(id(9)));
+    assert_eq!(pass(&STREAM[4], &gone, &[anywhere]).0, expected);
+}

@@ -1,0 +1,255 @@
+//! Which rows are missing, given the shards of the stream and the rows that exist.
+
+use super::row::{NewLease, Row};
+use crate::coverage;
+use crate::hash::HashRange;
+use crate::ids::ShardId;
+use crate::lineage::{Inconsistency, Lineage, Shard};
+use crate::position::{Position, StartPosition};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the workers of an application keep their rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// Our own layout.
+    Native {
+        /// When the application was first started, by the service's clock, in milliseconds since
+        /// 1970. `LATEST` means this moment, for every worker and for ever: a shard that is idle
+        /// until a restart would else lose what arrives during it.
+        t0_ms: u64,
+    },
+    /// The rows and rules of KCL 1.x and 2.x, shared with Java workers.
+    Kcl2,
+}
+
+impl Protocol {
+    /// What `start` means under this protocol.
+    fn resolve(self, start: StartPosition) -> StartPosition {
+        match (self, start) {
+            (Self::Native { t0_ms }, StartPosition::Latest) => StartPosition::AtTimestamp(t0_ms),
+            (_, start) => start,
+        }
+    }
+}
+
+/// What to do about a listed child whose parent is still open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnInconsistentChild {
+    /// Make no row at all and say why.
+    Refuse,
+    /// Make the other rows, and leave the child to a later sync.
+    Skip,
+}
+
+/// Why no row can be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SyncError {
+    /// A child is listed and its parent is open: the list was read in the middle of a reshard.
+    #[error("the shard list cannot be used: {0}; list the shards again")]
+    InconsistentChild(Inconsistency),
+    /// The first list leaves keys out, so the application would never read them.
+    #[error("the first shard list lacks the keys {holes:?}; list the shards again")]
+    IncompleteList {
+        /// The keys that no listed shard takes.
+        holes: Vec<HashRange>,
+    },
+}
+
+/// The rows to make, oldest shard first.
+///
+/// Without rows, `lineage` is the list filtered by the start position, and this is
+/// [`first_sync`]. With rows, `lineage` is a full list, and the missing rows are KCL's: of what has
+/// no row, the one oldest layer that is to be read, so that everything younger gets its row when its
+/// parents end. In the native protocol, a child that has no row although its parent ended gets one
+/// too.
+pub fn sync(
+    lineage: &Lineage,
+    rows: &[Row],
+    start: StartPosition,
+    protocol: Protocol,
+    on_inconsistent: OnInconsistentChild,
+) -> Result<Vec<NewLease>, SyncError> {
+    if rows.is_empty() {
+        return first_sync(lineage, start, protocol, on_inconsistent);
+    }
+    let skipped = inconsistent_children(lineage, on_inconsistent)?;
+    let start = protocol.resolve(start);
+    let mut missing = MissingRows {
+        lineage,
+        leased: rows.iter().map(|row| &row.shard).collect(),
+        over: over(lineage, rows),
+        from_the_past: start != StartPosition::Latest,
+        standing: BTreeMap::new(),
+        found: BTreeSet::new(),
+    };
+    let mut open: Vec<_> =
+        lineage.open_shards().filter(|shard| !skipped.contains(&shard.id)).collect();
+    open.sort_unstable_by_key(|shard| shard.birth());
+    for shard in open {
+        missing.look_at(&shard.id);
+    }
+    let mut checkpoints: BTreeMap<_, Position> =
+        missing.found.iter().map(|id| (*id, start.into())).collect();
+    if matches!(protocol, Protocol::Native { .. }) {
+        for id in forgotten_children(lineage, rows, &missing.leased) {
+            checkpoints.insert(id, Position::TrimHorizon);
+        }
+    }
+    let made = checkpoints
+        .into_iter()
+        .filter(|(id, _)| !skipped.contains(*id))
+        .filter_map(|(id, checkpoint)| Some((lineage.get(id)?, checkpoint)));
+    Ok(oldest_first(made.collect()))
+}
+
+/// The rows of an application that has none: one for every shard that was open at the start
+/// position, which is what the filtered list holds.
+///
+/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then.
+pub fn first_sync(
+    filtered: &Lineage,
+    start: StartPosition,
+    protocol: Protocol,
+    on_inconsistent: OnInconsistentChild,
+) -> Result<Vec<NewLease>, SyncError> {
+    if filtered.is_empty() {
+        return Ok(Vec::new());
+    }
+    let holes = coverage::holes(filtered.shards().map(|shard| shard.range));
+    if !holes.is_empty() {
+        return Err(SyncError::IncompleteList { holes });
+    }
+    let skipped = inconsistent_children(filtered, on_inconsistent)?;
+    let checkpoint = protocol.resolve(start).into();
+    let listed = filtered.shards().filter(|shard| !skipped.contains(&shard.id));
+    Ok(oldest_first(listed.map(|shard| (shard, checkpoint)).collect()))
+}
+
+fn oldest_first(mut rows: Vec<(&Shard, Position)>) -> Vec<NewLease> {
+    rows.sort_unstable_by_key(|(shard, _)| shard.birth());
+    rows.into_iter().map(|(shard, checkpoint)| NewLease::new(shard, checkpoint)).collect()
+}
+
+fn inconsistent_children(
+    lineage: &Lineage,
+    on_inconsistent: OnInconsistentChild,
+) -> Result<BTreeSet<ShardId>, SyncError> {
+    let mut children = BTreeSet::new();
+    for found in lineage.children_of_open_parents() {
+        match (on_inconsistent, found) {
+            (OnInconsistentChild::Skip, Inconsistency::ChildOfOpenParent { child, .. }) => {
+                children.insert(child);
+            }
+            (_, found) => return Err(SyncError::InconsistentChild(found)),
+        }
+    }
+    Ok(children)
+}
+
+/// Listed children of ended shards that have no row. The end of a shard is written after its
+/// children's rows, and a row stays as long as its shard is listed, so a row was lost.
+fn forgotten_children<'a>(
+    lineage: &'a Lineage,
+    rows: &'a [Row],
+    leased: &BTreeSet<&'a ShardId>,
+) -> impl Iterator<Item = &'a ShardId> {
+    let ended = rows.iter().filter(|row| row.is_ended());
+    ended.flat_map(|row| lineage.children(&row.shard)).filter(|child| !leased.contains(child))
+}
+
+/// The shards that the rows prove to be over, ended or before the start position, whether they have
+/// rows of their own or not.
+///
+/// A row is made at the start position or by the end of a parent, so the row of a split child proves
+/// its parent over, and that of a merged child only one of its two. A row that has moved proves
+/// all parents over, because the gate let it start. Whatever comes before an ended shard is over.
+///
+/// Without this, a lost row of one split child would bring back the whole history before the split,
+/// as it does in KCL from `TRIM_HORIZON`; KCL's test of that case is switched off.
+fn over<'a>(lineage: &'a Lineage, rows: &'a [Row]) -> BTreeSet<&'a ShardId> {
+    let mut over = BTreeSet::new();
+    let mut next: Vec<&ShardId> = rows
+        .iter()
+        .filter(|row| row.parents.len() == 1 || row.has_moved())
+        .flat_map(|row| &row.parents)
+        .collect();
+    while let Some(id) = next.pop() {
+        if over.insert(id) {
+            next.extend(lineage.listed_parents(id).map(|parent| &parent.id));
+        }
+    }
+    over
+}
+
+/// How a shard stands to the rows that exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It has a row, or its row will come when a parent that has or gets one ends.
+    Descendant,
+    /// It comes from no row, and it is to be read: its row is to be made once a child asks.
+    ToBeMade,
+    /// It comes from no row, and it is over or lies before the start position.
+    Foreign,
+}
+
+/// The search for shards that need a row, from each open shard up to its oldest ancestors.
+struct MissingRows<'a> {
+    /// A full list of the shards.
+    lineage: &'a Lineage,
+    /// The shards that have a row.
+    leased: BTreeSet<&'a ShardId>,
+    /// The shards that the rows prove to be over.
+    over: BTreeSet<&'a ShardId>,
+    /// Whether the start position lies in the past, so that closed shards are to be read too.
+    from_the_past: bool,
+    /// What was found of each shard that the walk has passed.
+    standing: BTreeMap<&'a ShardId, Standing>,
+    /// The shards that need a row.
+    found: BTreeSet<&'a ShardId>,
+}
+
+impl<'a> MissingRows<'a> {
+    /// Finds the rows that an open shard needs: its own, or those of its ancestors.
+    ///
+    /// The walk passes parents before children and stops at rows, because whoever made a row made
+    /// those of its ancestors too.
+    fn look_at(&mut self, open: &'a ShardId) {
+        let leased = &self.leased;
+        for id in self.lineage.oldest_first(open, |id| leased.contains(id)) {
+            if self.lineage.names(id) && !self.standing.contains_key(id) {
+                let standing = self.stand(id);
+                self.standing.insert(id, standing);
+            }
+        }
+        if self.standing_of(open) != Standing::Descendant {
+            self.found.insert(open);
+        }
+    }
+
+    fn stand(&mut self, id: &'a ShardId) -> Standing {
+        if self.leased.contains(id) {
+            return Standing::Descendant;
+        }
+        let parents: Vec<_> = self.lineage.listed_parents(id).map(|parent| &parent.id).collect();
+        if parents.iter().all(|parent| self.standing_of(parent) == Standing::Foreign) {
+            let to_be_read = self.from_the_past && !self.over.contains(id);
+            return if to_be_read { Standing::ToBeMade } else { Standing::Foreign };
+        }
+        // The shard will be read after one parent, so the other one must not be left out: it is
+        // read too, from the start position.
+        for parent in parents {
+            if self.standing_of(parent) != Standing::Descendant && !self.over.contains(parent) {
+                self.found.insert(parent);
+            }
+        }
+        Standing::Descendant
+    }
+
+    /// A parent that is not listed, or that a cycle put after its child, counts as foreign.
+    fn standing_of(&self, id: &ShardId) -> Standing {
+        self.standing.get(id).copied().unwrap_or(Standing::Foreign)
+    }
+}
+
+#[cfg(test)]
+mod tests;
