@@ -101,7 +101,7 @@ fn go() -> Result<Command, Missing> {
 fn java() -> Result<Command, Missing> {
     let maven = parts::maven()?;
     let target = parts::cache().join("java");
-    let mut build = program(&maven, &["--batch-mode", "--quiet", "package"]);
+    let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
     let build = build
         .arg(format!("-DbuildDirectory={}", target.display()))
         .current_dir(root().join("interop/java"));

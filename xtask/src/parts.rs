@@ -77,8 +77,9 @@ pub(crate) fn go() -> Result<PathBuf, Missing> {
     on_path("go", "version", &["golang-go"])
 }
 
-/// The Maven command; it brings its Java with it.
+/// The Maven command, on a machine that also has a Java compiler.
 pub(crate) fn maven() -> Result<PathBuf, Missing> {
+    on_path("javac", "--version", &["default-jdk-headless"])?;
     on_path("mvn", "--version", &["maven", "default-jdk-headless"])
 }
 
