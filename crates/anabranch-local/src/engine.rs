@@ -21,7 +21,7 @@ use crate::stream::{Stream, Topology};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 
 /// A local Kinesis: streams in memory, behind the service's own operations.
 pub struct Engine {
@@ -111,7 +111,10 @@ impl Engine {
     pub async fn durable(&self) -> Result<(), ApiError> {
         match self.journal.get() {
             None => Ok(()),
-            Some(journal) => journal.durable().await.map_err(|_| ApiError::internal()),
+            Some(journal) => {
+                journal.keep_house(self);
+                journal.durable().await.map_err(|_| ApiError::internal())
+            }
         }
     }
 
@@ -240,6 +243,35 @@ impl Engine {
         } else if let Some(stream) = streams.get(&change.stream) {
             stream.write().apply(change);
         }
+    }
+
+    /// Lets `look` see the number of the next stream and all streams while nothing changes and
+    /// no record comes in.
+    pub(crate) fn stand_still<T>(
+        &self,
+        look: impl FnOnce(u64, &[(&Stream, RwLockWriteGuard<'_, Topology>)]) -> T,
+    ) -> T {
+        let streams = guard::write(&self.streams);
+        let still: Vec<_> = streams.values().map(|stream| (&**stream, stream.write())).collect();
+        look(self.next_stream_id.load(Ordering::Relaxed), &still)
+    }
+
+    /// The stream of the given number, gone or not.
+    pub(crate) fn find_by_id(&self, id: u64) -> Option<Arc<Stream>> {
+        guard::read(&self.streams).values().find(|stream| stream.id == id).cloned()
+    }
+
+    /// By number, each stream that is there and the time before which its records are past
+    /// retention.
+    pub(crate) fn horizons(&self, now_ms: u64) -> BTreeMap<u64, u64> {
+        let horizon = |stream: &Arc<Stream>| stream.read().horizon_ms(now_ms);
+        let present = self.present_streams();
+        present.iter().map(|(stream, _)| (stream.id, horizon(stream))).collect()
+    }
+
+    /// Gives no new stream a number below `next`.
+    pub(crate) fn skip_stream_ids(&self, next: u64) {
+        self.next_stream_id.fetch_max(next, Ordering::Relaxed);
     }
 
     /// Plays a change of the journal again.

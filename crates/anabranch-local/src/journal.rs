@@ -1,6 +1,7 @@
 //! The seam to durable storage: what the engine says before a change becomes visible.
 
 use crate::change::Change;
+use crate::engine::Engine;
 use crate::shard_log::NewRecord;
 use std::future::Future;
 use std::io;
@@ -32,4 +33,6 @@ pub trait Journal: Send + Sync {
     fn append(&self, append: &Append<'_>) -> io::Result<()>;
     /// Waits until everything kept so far survives a loss of power, as far as the policy asks.
     fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>>;
+    /// Does what is due with old entries. Called often, with no lock of the engine held.
+    fn keep_house(&self, engine: &Engine);
 }

@@ -191,6 +191,7 @@ impl ShardLog {
         let mut batch = RecordBatch::default();
         let mut left = take;
         let mut next = counter;
+        let mut all_read = true;
         for segment in self.segments.range(first.min(self.segments.len())..) {
             let from = next.saturating_sub(segment.first_counter);
             let from = usize::try_from(from).unwrap_or(usize::MAX).min(segment.slots.len());
@@ -198,10 +199,12 @@ impl ShardLog {
             copy_run(segment, from, until, &mut batch);
             next = segment.first_counter + until as u64;
             if until < segment.slots.len() {
+                all_read = false;
                 break;
             }
         }
-        batch.next_counter = next.max(counter);
+        // Behind the last record there may be a gap, and a reader must get over it to the end.
+        batch.next_counter = if all_read { self.next_counter.max(counter) } else { next };
         batch
     }
 

@@ -13,21 +13,22 @@ use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 
 /// Replaces the sealed files `files` by one with the number `files.end - 1`. It begins with the
-/// snapshot of file `files.end`, and holds the entries that `keep` chooses; that is asked twice.
+/// snapshot of file `files.end`, and holds the entries that `keep` chooses, which `kept` is told.
 ///
 /// Entries stand behind a snapshot that is later than they are: only such may be kept that mean
 /// the same there.
 pub(super) fn compact(
     folder: &Folder,
     files: Range<u64>,
-    keep: &mut dyn FnMut(&[u8]) -> bool,
+    keep: &dyn Fn(&[u8]) -> bool,
+    kept: &mut dyn FnMut(&[u8]),
 ) -> io::Result<()> {
     let next = Sealed::read(folder, files.end)?;
     let snapshot = next.snapshot()?;
-    let mut kept = 0;
+    let mut count = 0;
     for number in files.clone() {
         Sealed::read(folder, number)?.for_each_entry(|entry| {
-            kept += u64::from(keep(entry));
+            count += u64::from(keep(entry));
             Ok(())
         })?;
     }
@@ -35,7 +36,7 @@ pub(super) fn compact(
     let header = FileHeader {
         salt: next.header.salt.wrapping_add(1),
         file: files.end - 1,
-        first: next.header.first.checked_sub(kept + 1).ok_or_else(damaged)?,
+        first: next.header.first.checked_sub(count + 1).ok_or_else(damaged)?,
         replaces_older: true,
     };
     let unfinished = folder.unfinished();
@@ -43,7 +44,11 @@ pub(super) fn compact(
         let mut out = Output::begin(&unfinished, header, snapshot)?;
         for number in files.clone() {
             Sealed::read(folder, number)?.for_each_entry(|entry| {
-                if keep(entry) { out.write(Kind::Entry, entry) } else { Ok(()) }
+                if !keep(entry) {
+                    return Ok(());
+                }
+                kept(entry);
+                out.write(Kind::Entry, entry)
             })?;
         }
         out.write(Kind::Sealed, &[])?;

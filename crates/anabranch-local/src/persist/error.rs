@@ -73,7 +73,7 @@ pub enum OpenError {
 
 /// Why an entry was not taken. It is not in the journal, and nothing of it is on disk.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum AppendError {
+pub(super) enum AppendError {
     /// The write failed, as on a full disk. Later appends may succeed.
     #[error("cannot write to the journal: {0}")]
     Write(String),
@@ -88,4 +88,4 @@ pub enum AppendError {
 /// Why entries may not be on stable storage: the system's sync failed, and can't be repeated.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot sync the journal: {0}. Restart to recover")]
-pub struct SyncError(pub(super) String);
+pub(super) struct SyncError(pub(super) String);

@@ -107,11 +107,6 @@ impl Folder {
         made.map(|file| (file, bytes.len() as u64))
     }
 
-    /// Bytes of the journal file with this number; none when it can't be seen.
-    pub(super) fn size(&self, number: u64) -> u64 {
-        fs::metadata(self.file(number)).map_or(0, |file| file.len())
-    }
-
     /// The first bytes of a journal file, if they are a header.
     pub(super) fn header(&self, number: u64) -> Option<FileHeader> {
         let mut bytes = [0; FILE_HEADER_BYTES];

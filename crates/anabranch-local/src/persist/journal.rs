@@ -15,6 +15,7 @@ use super::replay::{self, Apply, CutTail, End};
 use super::sync::{Fsync, Syncer, Target};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,8 +26,6 @@ pub struct JournalOptions {
     pub fsync: Fsync,
     /// A file of this many bytes is full, and the next one is begun.
     pub file_bytes: u64,
-    /// Any number; another one for each new folder.
-    pub salt: u32,
 }
 
 /// The size at which a file is full, unless told otherwise: 64 MiB.
@@ -34,17 +33,24 @@ pub const DEFAULT_FILE_BYTES: u64 = 64 << 20;
 
 impl Default for JournalOptions {
     fn default() -> Self {
-        Self { fsync: Fsync::Interval(1_000), file_bytes: DEFAULT_FILE_BYTES, salt: 0 }
+        Self { fsync: Fsync::Interval(1_000), file_bytes: DEFAULT_FILE_BYTES }
     }
 }
 
-/// The place of an entry in the journal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lsn(u64);
+/// Where an entry was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The file that holds it.
+    pub(super) file: u64,
+    /// The bytes that it takes there.
+    pub(super) bytes: u64,
+    /// Whether that file is full now: it is time for [`Journal::rotate`].
+    pub(super) full: bool,
+}
 
 /// An open journal. Dropping it syncs (unless the policy is `never`) and frees the folder.
 #[derive(Debug)]
-pub struct Journal {
+pub(super) struct Journal {
     /// Where files are full.
     file_bytes: u64,
     /// The thread that syncs; before `inner`, so that it ends first.
@@ -53,13 +59,22 @@ pub struct Journal {
     inner: Arc<Inner>,
 }
 
+/// What the first file of a new journal is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First<'a> {
+    /// Any number, another one for each journal.
+    pub(super) salt: u32,
+    /// The state that the journal begins with.
+    pub(super) snapshot: &'a [u8],
+}
+
 /// What opening a journal found.
 #[derive(Debug)]
-pub struct Opened {
+pub(super) struct Opened {
     /// The journal, ready for appending.
-    pub journal: Journal,
+    pub(super) journal: Journal,
     /// The half-written end that was cut off, if there was one.
-    pub cut: Option<CutTail>,
+    pub(super) cut: Option<CutTail>,
 }
 
 #[derive(Debug)]
@@ -94,18 +109,18 @@ struct Writer {
 }
 
 impl Journal {
-    /// Opens the journal in `folder`, feeding everything in it to `apply`. An empty folder gets a
-    /// first file, which begins with `first_snapshot`.
-    pub fn open(
+    /// Opens the journal in `folder`, feeding everything in it to `apply`. An empty folder gets
+    /// the `first` file.
+    pub(super) fn open(
         folder: &Path,
         options: JournalOptions,
-        first_snapshot: &[u8],
+        first: First<'_>,
         apply: &mut Apply<'_>,
     ) -> Result<Opened, OpenError> {
         let folder = Folder::open(folder)?;
         let (writer, cut) = match replay::replay(&folder, apply)? {
             Some(end) => Writer::resume(&folder, &end, options.file_bytes)?,
-            None => (Writer::begin(&folder, options, first_snapshot)?, None),
+            None => (Writer::begin(&folder, options, first)?, None),
         };
         let path = folder.file(writer.number);
         let synced_up_to = writer.next - 1;
@@ -118,34 +133,25 @@ impl Journal {
         Ok(Opened { journal, cut })
     }
 
-    /// Appends an entry. It is written when this returns: killing the process can't lose it.
-    pub fn append(&self, payload: &[u8]) -> Result<Lsn, AppendError> {
-        self.append_with(|out| out.extend_from_slice(payload))
-    }
-
-    /// Appends the entry that `fill` writes to the end of its argument.
-    pub fn append_with(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Lsn, AppendError> {
+    /// Appends the entry that `fill` writes to the end of its argument. It is written when this
+    /// returns: killing the process can't lose it.
+    pub(super) fn append(&self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Place, AppendError> {
         self.inner.writer().append(Kind::Entry, fill)
     }
 
     /// Waits until an entry is as safe as the sync policy promises. At once, unless that is
     /// [`Fsync::Always`].
-    pub async fn durable(&self, lsn: Lsn) -> Result<(), SyncError> {
-        self.syncer.durable(lsn.0).await
+    pub(super) async fn durable(&self, number: u64) -> Result<(), SyncError> {
+        self.syncer.durable(number).await
     }
 
     /// The last entry.
-    pub fn last(&self) -> Lsn {
-        Lsn(self.inner.writer().next - 1)
-    }
-
-    /// The number of the newest file, which takes the next entry.
-    pub fn newest_file(&self) -> u64 {
-        self.inner.writer().number
+    pub(super) fn last(&self) -> u64 {
+        self.inner.writer().next - 1
     }
 
     /// Whether the newest file is full: it is time for [`Journal::rotate`].
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         let writer = self.inner.writer();
         writer.length >= writer.full_at && writer.broken.is_none()
     }
@@ -154,7 +160,7 @@ impl Journal {
     /// keeps others from appending meanwhile.
     ///
     /// After an error the journal goes on in the old file.
-    pub fn rotate(&self, snapshot: &[u8]) -> Result<(), AppendError> {
+    pub(super) fn rotate(&self, snapshot: &[u8]) -> Result<(), AppendError> {
         let mut writer = self.inner.writer();
         let rotated = writer.rotate(&self.inner.folder, snapshot, self.file_bytes);
         if rotated.is_err() {
@@ -165,16 +171,17 @@ impl Journal {
 
     /// Deletes the files below number `file`, whose entries nobody needs any more. The next replay
     /// starts with that file's snapshot.
-    pub fn drop_below(&self, file: u64) -> Result<(), AppendError> {
+    pub(super) fn drop_below(&self, file: u64) -> Result<(), AppendError> {
         self.inner.writer().drop_below(&self.inner.folder, file)
     }
 
-    /// Makes one file of all files below number `file`, with the entries that `keep` chooses,
-    /// behind the snapshot of `file`. The caller does one such thing at a time.
-    pub fn compact_below(
+    /// Makes one file of all files below number `file`, with the entries that `keep` chooses
+    /// (`kept` is told) behind the snapshot of `file`. The caller does one such thing at a time.
+    pub(super) fn compact_below(
         &self,
         file: u64,
-        keep: &mut dyn FnMut(&[u8]) -> bool,
+        keep: &dyn Fn(&[u8]) -> bool,
+        kept: &mut dyn FnMut(&[u8]),
     ) -> Result<(), AppendError> {
         let (oldest, newest) = {
             let writer = self.inner.writer();
@@ -186,24 +193,21 @@ impl Journal {
         }
         let failed = |problem: io::Error| AppendError::Write(problem.to_string());
         // Appends go on meanwhile: nothing here touches the newest file.
-        compact::compact(&self.inner.folder, oldest..file, keep).map_err(failed)?;
+        compact::compact(&self.inner.folder, oldest..file, keep, kept).map_err(failed)?;
         self.inner.writer().oldest = file - 1;
         (oldest..file - 1).try_for_each(|old| self.inner.folder.remove(old)).map_err(failed)?;
         self.inner.folder.sync().map_err(failed)
     }
 
-    /// Bytes of each file, oldest first.
-    pub fn file_sizes(&self) -> Vec<(u64, u64)> {
-        let (oldest, newest, length) = {
-            let writer = self.inner.writer();
-            (writer.oldest, writer.number, writer.length)
-        };
-        let sealed = (oldest..newest).map(|number| (number, self.inner.folder.size(number)));
-        sealed.chain([(newest, length)]).collect()
+    /// The numbers of the files, from the oldest to the newest.
+    pub(super) fn files(&self) -> RangeInclusive<u64> {
+        let writer = self.inner.writer();
+        writer.oldest..=writer.number
     }
 
     /// How many syncs the thread made.
-    pub fn syncs(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn syncs(&self) -> u64 {
         self.syncer.count()
     }
 }
@@ -228,12 +232,14 @@ impl Target for Inner {
 
 impl Writer {
     /// Makes the first file of a journal.
-    fn begin(folder: &Folder, options: JournalOptions, snapshot: &[u8]) -> Result<Self, OpenError> {
-        let header = FileHeader { salt: options.salt, file: 1, first: 1, replaces_older: false };
-        let (file, length) = folder.create(header, snapshot).map_err(|source| OpenError::Io {
-            verb: "create",
-            path: folder.file(header.file),
-            source,
+    fn begin(
+        folder: &Folder,
+        options: JournalOptions,
+        first: First<'_>,
+    ) -> Result<Self, OpenError> {
+        let header = FileHeader { salt: first.salt, file: 1, first: 1, replaces_older: false };
+        let (file, length) = folder.create(header, first.snapshot).map_err(|source| {
+            OpenError::Io { verb: "create", path: folder.file(header.file), source }
         })?;
         Ok(Self {
             file: Arc::new(file),
@@ -290,7 +296,11 @@ impl Writer {
         Ok((writer, (end.torn > 0).then_some(cut)))
     }
 
-    fn append(&mut self, kind: Kind, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Lsn, AppendError> {
+    fn append(
+        &mut self,
+        kind: Kind,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Place, AppendError> {
         self.refuse_if_broken()?;
         self.frame.clear();
         frame::write(&mut self.frame, self.salt, self.next, kind, fill)
@@ -300,9 +310,13 @@ impl Writer {
             return Err(AppendError::Write(problem.to_string()));
         }
         self.length += self.frame.len() as u64;
-        let lsn = Lsn(self.next);
+        let place = Place {
+            file: self.number,
+            bytes: self.frame.len() as u64,
+            full: self.length >= self.full_at,
+        };
         self.next += 1;
-        Ok(lsn)
+        Ok(place)
     }
 
     fn refuse_if_broken(&self) -> Result<(), AppendError> {

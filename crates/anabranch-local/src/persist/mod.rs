@@ -9,19 +9,24 @@
 //! Each file begins with a snapshot of the metadata, so that old files can go when no record in
 //! them is within retention.
 
-mod compact;
-mod error;
-mod folder;
-mod frame;
-mod header;
+mod store;
+mod entry;
+mod image;
+mod chore;
 mod journal;
+mod compact;
 mod replay;
 mod sync;
+mod folder;
+mod header;
+mod frame;
+mod error;
 
 #[cfg(test)]
-mod tests;
+mod journal_tests;
 
-pub use error::{AppendError, OpenError, SyncError};
-pub use journal::{DEFAULT_FILE_BYTES, Journal, JournalOptions, Lsn, Opened};
-pub use replay::{Apply, Content, CutTail, Entry};
+pub use error::OpenError;
+pub use journal::{DEFAULT_FILE_BYTES, JournalOptions};
+pub use replay::CutTail;
+pub use store::Recovered;
 pub use sync::{Fsync, NotAFsync};

@@ -12,16 +12,16 @@ use std::path::PathBuf;
 
 /// An entry as it comes back from disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub(super) struct Entry<'a> {
     /// The journal file that holds it.
-    pub file: u64,
+    pub(super) file: u64,
     /// What it is.
-    pub content: Content<'a>,
+    pub(super) content: Content<'a>,
 }
 
 /// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content<'a> {
+pub(super) enum Content<'a> {
     /// The snapshot that the oldest file begins with. Always the first entry, and only that.
     Start(&'a [u8]),
     /// The snapshot of a later file: the state that the entries before it lead to.
@@ -42,7 +42,7 @@ pub struct CutTail {
 }
 
 /// Takes the entries of a journal. An error text stops the replay.
-pub type Apply<'a> = dyn FnMut(Entry<'_>) -> Result<(), String> + 'a;
+pub(super) type Apply<'a> = dyn FnMut(Entry<'_>) -> Result<(), String> + 'a;
 
 /// Where a journal ends, so that appending can go on there.
 #[derive(Debug)]

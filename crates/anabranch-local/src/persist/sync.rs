@@ -140,6 +140,7 @@ impl Syncer {
     }
 
     /// How many syncs there were.
+    #[cfg(test)]
     pub(super) fn count(&self) -> u64 {
         self.shared.count.load(Ordering::Relaxed)
     }

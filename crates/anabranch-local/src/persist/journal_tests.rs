@@ -1,6 +1,9 @@
 //! Promises of the journal, on real files.
 
-use super::*;
+use super::error::{AppendError, OpenError};
+use super::journal::{DEFAULT_FILE_BYTES, First, Journal, JournalOptions};
+use super::replay::{Content, CutTail};
+use super::sync::Fsync;
 use proptest::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,8 @@ use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 
 const OPTIONS: JournalOptions =
-    JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES, salt: 99 };
+    JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES };
+const FIRST: First<'_> = First { salt: 99, snapshot: b"first" };
 
 /// What a journal gave back: its entries as text, and the tail that was cut.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,9 +21,13 @@ struct Found {
     cut: Option<CutTail>,
 }
 
-fn open_with(folder: &Path, options: JournalOptions) -> Result<(Journal, Found), OpenError> {
+fn open_with(
+    folder: &Path,
+    options: JournalOptions,
+    first: First<'_>,
+) -> Result<(Journal, Found), OpenError> {
     let mut entries = Vec::new();
-    let opened = Journal::open(folder, options, b"first", &mut |entry| {
+    let opened = Journal::open(folder, options, first, &mut |entry| {
         let (mark, payload) = match entry.content {
             Content::Start(payload) => ("^", payload),
             Content::Snapshot(payload) => ("|", payload),
@@ -32,7 +40,11 @@ fn open_with(folder: &Path, options: JournalOptions) -> Result<(Journal, Found),
 }
 
 fn open(folder: &Path) -> Result<(Journal, Found), OpenError> {
-    open_with(folder, OPTIONS)
+    open_with(folder, OPTIONS, FIRST)
+}
+
+fn append(journal: &Journal, payload: &[u8]) -> Result<(), AppendError> {
+    journal.append(|out| out.extend_from_slice(payload)).map(drop)
 }
 
 fn file(folder: &Path, number: u64) -> PathBuf {
@@ -49,7 +61,7 @@ fn three_files() -> TempDir {
         for text in &THREE_FILES[1..] {
             match text.strip_prefix('|') {
                 Some(snapshot) => journal.rotate(snapshot.as_bytes()).unwrap(),
-                None => drop(journal.append(text.as_bytes()).unwrap()),
+                None => append(&journal, text.as_bytes()).unwrap(),
             }
         }
         [1, 2, 3].map(|number| fs::read(file(dir.path(), number)).unwrap())
@@ -68,7 +80,7 @@ fn entries_come_back_in_order_over_files_and_openings() {
     let dir = three_files();
     let (journal, found) = open(dir.path()).unwrap();
     assert_eq!(found, Found { entries: THREE_FILES.map(str::to_owned).to_vec(), cut: None });
-    journal.append(b"later").unwrap();
+    append(&journal, b"later").unwrap();
     drop(journal);
     let (_journal, found) = open(dir.path()).unwrap();
     assert_eq!(found.entries[THREE_FILES.len()..], ["later"]);
@@ -110,7 +122,7 @@ fn a_cut_at_any_byte_of_the_last_file_loses_only_what_was_cut() {
             bytes: torn as u64,
         });
         assert_eq!(found.cut, cut, "cut to {cut_to}");
-        journal.append(b"more").unwrap();
+        append(&journal, b"more").unwrap();
         drop(journal);
         let (_journal, found) = open(dir.path()).unwrap();
         assert_eq!((found.entries.last().map(String::as_str), found.cut), (Some("more"), None));
@@ -190,7 +202,7 @@ proptest! {
         {
             let (journal, _) = open(dir.path()).unwrap();
             for (i, payload) in payloads.iter().enumerate() {
-                journal.append(payload).unwrap();
+                append(&journal, payload).unwrap();
                 written.push(String::from_utf8_lossy(payload).into_owned());
                 if i == rotate_after {
                     journal.rotate(b"state").unwrap();
@@ -248,9 +260,9 @@ fn a_tail_of_zeros_is_torn_and_journal_bytes_inside_a_record_are_not_a_frame() {
     let elsewhere = TempDir::new().unwrap();
     {
         let (journal, _) =
-            open_with(elsewhere.path(), JournalOptions { salt: 5, ..OPTIONS }).unwrap();
+            open_with(elsewhere.path(), OPTIONS, First { salt: 5, ..FIRST }).unwrap();
         for _ in 0..20 {
-            journal.append(b"not ours").unwrap();
+            append(&journal, b"not ours").unwrap();
         }
     }
     let length = fs::read(file(other.path(), 3)).unwrap().len() as u64;
@@ -312,8 +324,8 @@ fn a_deletion_that_a_crash_interrupted_is_finished() {
 fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
     let compact = |dir: &TempDir| {
         let (journal, _) = open(dir.path()).unwrap();
-        journal.compact_below(3, &mut |entry| matches!(entry, b"bb" | b"ccc")).unwrap();
-        journal.append(b"later").unwrap();
+        journal.compact_below(3, &|entry| matches!(entry, b"bb" | b"ccc"), &mut |_| ()).unwrap();
+        append(&journal, b"later").unwrap();
     };
     let compacted = ["^s3", "bb", "ccc", "|s3", "eeeee", "f", "later"];
     let dir = three_files();
@@ -337,7 +349,7 @@ fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
     compact(&dir);
     {
         let (journal, _) = open(dir.path()).unwrap();
-        journal.compact_below(3, &mut |entry| entry == b"ccc").unwrap();
+        journal.compact_below(3, &|entry| entry == b"ccc", &mut |_| ()).unwrap();
     }
     assert_eq!(open(dir.path()).unwrap().1.entries[..3], ["^s3", "ccc", "|s3"]);
     let path = file(dir.path(), 2);
@@ -355,7 +367,7 @@ fn compacting_keeps_the_chosen_entries_and_every_crash_in_it_reads_the_same() {
 #[test]
 fn an_entry_that_the_engine_refuses_is_named() {
     let dir = three_files();
-    let problem = Journal::open(dir.path(), OPTIONS, b"", &mut |entry| match entry.content {
+    let problem = Journal::open(dir.path(), OPTIONS, FIRST, &mut |entry| match entry.content {
         Content::Appended(b"bb") => Err("no such stream".to_owned()),
         _ => Ok(()),
     })
@@ -371,7 +383,7 @@ fn many_waiters_share_a_sync() {
     const ROUNDS: usize = 20;
     let dir = TempDir::new().unwrap();
     let options = JournalOptions { fsync: Fsync::Always, ..OPTIONS };
-    let (journal, _) = open_with(dir.path(), options).unwrap();
+    let (journal, _) = open_with(dir.path(), options, FIRST).unwrap();
     let journal = Arc::new(journal);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
@@ -380,8 +392,8 @@ fn many_waiters_share_a_sync() {
             let journal = Arc::clone(&journal);
             waiters.spawn(async move {
                 for round in 0..ROUNDS {
-                    let lsn = journal.append(format!("{waiter} {round}").as_bytes()).unwrap();
-                    journal.durable(lsn).await.unwrap();
+                    append(&journal, format!("{waiter} {round}").as_bytes()).unwrap();
+                    journal.durable(journal.last()).await.unwrap();
                 }
             });
         }
@@ -402,8 +414,8 @@ fn many_waiters_share_a_sync() {
 fn an_interval_syncs_without_being_asked() {
     let dir = TempDir::new().unwrap();
     let options = JournalOptions { fsync: Fsync::Interval(5), ..OPTIONS };
-    let (journal, _) = open_with(dir.path(), options).unwrap();
-    journal.append(b"x").unwrap();
+    let (journal, _) = open_with(dir.path(), options, FIRST).unwrap();
+    append(&journal, b"x").unwrap();
     for _ in 0..2_000 {
         if journal.syncs() > 0 {
             return;
@@ -419,7 +431,7 @@ fn a_full_disk_is_an_error_and_the_journal_stays_readable() {
     const FOLDER: &str = "JOURNAL_OF_A_FULL_DISK";
     let Some(folder) = std::env::var_os(FOLDER) else {
         let dir = TempDir::new().unwrap();
-        let name = "persist::tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
+        let name = "persist::journal_tests::a_full_disk_is_an_error_and_the_journal_stays_readable";
         // The signal that tells of the limit would end the process; ignored, the write fails.
         let status = std::process::Command::new("sh")
             .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact \"$1\" --nocapture"])
@@ -438,12 +450,12 @@ fn a_full_disk_is_an_error_and_the_journal_stays_readable() {
     let (journal, _) = open(Path::new(&folder)).unwrap();
     let mut refused = 0;
     for _ in 0..40 {
-        match journal.append(&[b'x'; 1_000]) {
-            Ok(_) => assert_eq!(refused, 0, "a thousand bytes fit again"),
+        match append(&journal, &[b'x'; 1_000]) {
+            Ok(()) => assert_eq!(refused, 0, "a thousand bytes fit again"),
             Err(AppendError::Write(_)) => refused += 1,
             Err(problem) => panic!("{problem}"),
         }
     }
     assert!(refused > 0, "the limit was not reached");
-    journal.append(b"small").unwrap();
+    append(&journal, b"small").unwrap();
 }

@@ -1,0 +1,148 @@
+//! Which journal files are still needed, and what is to be done about those that are not.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// What one journal file holds of one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    /// Bytes of its entries.
+    bytes: u64,
+    /// When the newest of its records arrived.
+    newest_ms: u64,
+}
+
+/// What the journal files hold, by file and stream.
+#[derive(Debug, Default)]
+pub(super) struct Usage(BTreeMap<u64, BTreeMap<u64, Share>>);
+
+/// What to do with the oldest files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chore {
+    /// No record below this file is needed: delete all below.
+    DropBelow(u64),
+    /// Little below this file is needed: make one small file of all below.
+    CompactBelow(u64),
+}
+
+/// Files that are made into one at a time, which bounds how long that takes.
+const COMPACT_MAX_FILES: usize = 16;
+/// Stands for a stream where there is none; streams count from 1.
+const NO_STREAM: u64 = 0;
+
+impl Usage {
+    /// Counts records that were written to a file.
+    pub(super) fn count(&mut self, file: u64, stream_id: u64, bytes: u64, arrival_ms: u64) {
+        let shares = self.0.entry(file).or_default();
+        let share = shares.entry(stream_id).or_insert(Share { bytes: 0, newest_ms: 0 });
+        share.bytes += bytes;
+        share.newest_ms = share.newest_ms.max(arrival_ms);
+    }
+
+    /// Counts a change of metadata. The next file's snapshot has it, so nobody needs it for long.
+    pub(super) fn count_change(&mut self, file: u64, bytes: u64) {
+        self.count(file, NO_STREAM, bytes, 0);
+    }
+
+    /// What is due, if the files `files` are there, the newest of them being written. `horizons`
+    /// gives for each stream that is there the time before which its records are past retention.
+    /// Less than `worth` bytes are not worth a rewriting.
+    pub(super) fn chore(
+        &self,
+        files: RangeInclusive<u64>,
+        horizons: &BTreeMap<u64, u64>,
+        worth: u64,
+    ) -> Option<Chore> {
+        let (oldest, newest) = files.into_inner();
+        let needed = (oldest..newest).find(|file| self.bytes(*file, horizons).live > 0);
+        let needed = needed.unwrap_or(newest);
+        if needed > oldest {
+            return Some(Chore::DropBelow(needed));
+        }
+        let (mut sum, mut below) = (Bytes::default(), None);
+        for file in (oldest..newest).take(COMPACT_MAX_FILES) {
+            let bytes = self.bytes(file, horizons);
+            sum = Bytes { live: sum.live + bytes.live, dead: sum.dead + bytes.dead };
+            if sum.dead >= sum.live.max(worth) {
+                below = Some(file + 1);
+            }
+        }
+        below.map(Chore::CompactBelow)
+    }
+
+    /// Forgets the files below `file`.
+    pub(super) fn dropped_below(&mut self, file: u64) {
+        self.0 = self.0.split_off(&file);
+    }
+
+    /// Takes `new` for what the files below `file` hold.
+    pub(super) fn replace_below(&mut self, file: u64, new: Self) {
+        self.dropped_below(file);
+        self.0.extend(new.0);
+    }
+
+    fn bytes(&self, file: u64, horizons: &BTreeMap<u64, u64>) -> Bytes {
+        let mut bytes = Bytes::default();
+        for (stream, share) in self.0.get(&file).into_iter().flatten() {
+            if horizons.get(stream).is_some_and(|horizon| share.newest_ms >= *horizon) {
+                bytes.live += share.bytes;
+            } else {
+                bytes.dead += share.bytes;
+            }
+        }
+        bytes
+    }
+}
+
+/// Bytes of entries that are needed, and of those that are not.
+#[derive(Debug, Default, Clone, Copy)]
+struct Bytes {
+    live: u64,
+    dead: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files 1 to 4, the last being written; streams 1 and 2 are there, records before 1,000 are past retention.
+    fn check(counts: &[(u64, u64, u64, u64)], chore: Option<Chore>) {
+        let mut usage = Usage::default();
+        for (file, stream, bytes, arrival_ms) in counts {
+            usage.count(*file, *stream, *bytes, *arrival_ms);
+        }
+        let horizons = BTreeMap::from([(1, 1_000), (2, 1_000)]);
+        assert_eq!(usage.chore(1..=4, &horizons, 50), chore, "{counts:?}");
+    }
+
+    #[test]
+    fn files_go_when_no_record_in_them_is_needed() {
+        check(&[(1, 1, 90, 1_000), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], None);
+        check(&[(1, 1, 90, 999), (2, 1, 90, 1_000), (3, 1, 90, 1_000)], Some(Chore::DropBelow(2)));
+        // Stream 3 is gone.
+        check(&[(1, 3, 90, 1_000), (2, 3, 90, 1_000), (3, 1, 90, 999)], Some(Chore::DropBelow(4)));
+        check(&[], Some(Chore::DropBelow(4)));
+    }
+
+    #[test]
+    fn files_shrink_when_half_of_them_is_not_needed() {
+        let (live, dead) = (1_000, 999);
+        check(
+            &[(1, 1, 50, live), (1, 2, 50, dead), (2, 1, 90, live), (3, 1, 90, live)],
+            Some(Chore::CompactBelow(2)),
+        );
+        check(
+            &[(1, 1, 90, live), (2, 1, 90, dead), (3, 1, 90, live)],
+            Some(Chore::CompactBelow(3)),
+        );
+        check(
+            &[(1, 1, 90, live), (2, 1, 90, dead), (3, 1, 90, dead)],
+            Some(Chore::CompactBelow(4)),
+        );
+        check(&[(1, 1, 60, live), (1, 2, 59, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
+        // Changes of metadata are never needed in a file that has a next one.
+        check(&[(1, 1, 60, live), (1, NO_STREAM, 60, 0)], Some(Chore::CompactBelow(4)));
+        // Too little to be worth it.
+        check(&[(1, 1, 20, live), (1, 2, 49, dead), (2, 1, 90, live), (3, 1, 90, live)], None);
+    }
+}

@@ -1,0 +1,283 @@
+//! A durable engine: what it was is read from a folder, what it does is kept there.
+//!
+//! ```text
+//! open:  files ─→ Entry ─→ replay_change / shard log        (the code that ran when it happened)
+//! run:   Change, Append ─→ entry ─→ Journal ─→ visible      (under the lock that shows it)
+//! house: file full ─→ Image of the engine ─→ next file ─→ drop or compact old files
+//! ```
+
+use super::chore::{Chore, Usage};
+use super::entry::{self, Entry, Put};
+use super::error::OpenError;
+use super::image::Image;
+use super::journal::{First, Journal, JournalOptions, Place};
+use super::replay::{Content, CutTail};
+use crate::change::Change;
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::guard;
+use crate::journal::Append;
+use crate::options::Options;
+use crate::stream::Stream;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// How far the counters of open shards jump at each opening. Records that readers saw may have been
+/// lost with the power, and their numbers must not come again; this is more than a shard can take
+/// in between two syncs.
+const COUNTER_JUMP: u64 = 1_000_000;
+/// Milliseconds between two looks for files that time alone made needless.
+const HOUSE_EVERY_MS: u64 = 60_000;
+
+/// An engine that came back from its folder.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The engine, as it was.
+    pub engine: Engine,
+    /// The half-written end that a crash left in the journal, now cut off.
+    pub cut: Option<CutTail>,
+    /// Records that were read back.
+    pub records: u64,
+}
+
+impl Engine {
+    /// An engine that keeps everything in `folder`, and begins with what is there.
+    pub fn open(
+        options: Options,
+        clock: Clock,
+        folder: &Path,
+        keeping: JournalOptions,
+    ) -> Result<Recovered, OpenError> {
+        let now_ms = clock.now_ms();
+        let engine = Self::new(options, clock);
+        let mut recovery = Recovery::new(&engine);
+        let first = First {
+            salt: crc32fast::hash(
+                &[now_ms.to_le_bytes(), u64::from(std::process::id()).to_le_bytes()].concat(),
+            ),
+            snapshot: &Image { next_stream_id: 1, ..Image::default() }.to_bytes(),
+        };
+        let opened = Journal::open(folder, keeping, first, &mut |entry| {
+            recovery.take(entry.file, entry.content)
+        })?;
+        recovery.finish(now_ms);
+        let (records, usage) = (recovery.records, recovery.usage);
+        let store = Store {
+            worth: keeping.file_bytes / 2,
+            full: AtomicBool::new(opened.journal.is_full()),
+            journal: opened.journal,
+            usage: Mutex::new(usage),
+            house: Mutex::new(()),
+            house_at_ms: AtomicU64::new(0),
+        };
+        crate::journal::Journal::keep_house(&store, &engine);
+        engine.keep_in(Arc::new(store));
+        Ok(Recovered { engine, cut: opened.cut, records })
+    }
+}
+
+/// What a replay builds up.
+struct Recovery<'a> {
+    engine: &'a Engine,
+    /// The streams that puts named so far.
+    streams: BTreeMap<u64, Arc<Stream>>,
+    /// Counters that the first snapshot knows. Applied last: old puts may come behind it.
+    counters: BTreeMap<u64, Vec<u64>>,
+    usage: Usage,
+    records: u64,
+}
+
+impl<'a> Recovery<'a> {
+    fn new(engine: &'a Engine) -> Self {
+        Self {
+            engine,
+            streams: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            usage: Usage::default(),
+            records: 0,
+        }
+    }
+
+    fn take(&mut self, file: u64, content: Content<'_>) -> Result<(), String> {
+        match content {
+            Content::Start(bytes) => {
+                let image = Image::from_bytes(bytes)?;
+                image.changes.iter().for_each(|change| self.engine.replay_change(change));
+                self.engine.skip_stream_ids(image.next_stream_id);
+                self.counters = image.counters;
+            }
+            // The entries before it led to the same state.
+            Content::Snapshot(_) => {}
+            Content::Appended(bytes) => match entry::read(bytes)? {
+                Entry::Change(change) => {
+                    self.usage.count_change(file, bytes.len() as u64);
+                    self.engine.replay_change(&change);
+                }
+                Entry::Put(put) => {
+                    self.usage.count(file, put.stream_id, bytes.len() as u64, put.arrival_ms);
+                    self.store(put)?;
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, put: Put<'_>) -> Result<(), String> {
+        if !self.streams.contains_key(&put.stream_id) {
+            // A put may lose a race with the end of its stream. Nobody can read it then.
+            let Some(stream) = self.engine.find_by_id(put.stream_id) else { return Ok(()) };
+            self.streams.insert(put.stream_id, stream);
+        }
+        let topology = self.streams[&put.stream_id].read();
+        let state = topology.shards.get(put.shard as usize).ok_or("its shard is not known")?;
+        let mut inside = state.shard.lock();
+        inside.log.skip_to(put.first_counter);
+        let mut records = 0;
+        put.for_each(|record| {
+            inside.log.append(record, put.arrival_ms);
+            records += 1;
+        })?;
+        self.records += records;
+        Ok(())
+    }
+
+    /// Brings all counters to where no number can come twice, and forgets what is past retention.
+    fn finish(&mut self, now_ms: u64) {
+        self.engine.stand_still(|_, streams| {
+            for (stream, topology) in streams {
+                let known = self.counters.get(&stream.id).map_or(&[][..], Vec::as_slice);
+                let horizon_ms = topology.horizon_ms(now_ms);
+                for (at, state) in topology.shards.iter().enumerate() {
+                    let mut inside = state.shard.lock();
+                    inside.log.skip_to(known.get(at).copied().unwrap_or_default());
+                    if state.is_open() {
+                        let next = inside.log.next_counter();
+                        inside.log.skip_to(next + COUNTER_JUMP);
+                    }
+                    inside.log.trim(horizon_ms);
+                }
+            }
+        });
+    }
+}
+
+/// Keeps what an engine does.
+struct Store {
+    /// The files.
+    journal: Journal,
+    /// Bytes that are worth a rewriting of old files.
+    worth: u64,
+    /// What the files hold.
+    usage: Mutex<Usage>,
+    /// The newest file is full.
+    full: AtomicBool,
+    /// Held by the one who looks after the files.
+    house: Mutex<()>,
+    /// When to look for needless files again.
+    house_at_ms: AtomicU64,
+}
+
+impl crate::journal::Journal for Store {
+    fn change(&self, change: &Change) -> io::Result<()> {
+        let place = self.write(|out| entry::write_change(out, change))?;
+        guard::lock(&self.usage).count_change(place.file, place.bytes);
+        Ok(())
+    }
+
+    fn append(&self, append: &Append<'_>) -> io::Result<()> {
+        let place = self.write(|out| entry::write_put(out, append))?;
+        let mut usage = guard::lock(&self.usage);
+        usage.count(place.file, append.stream_id, place.bytes, append.arrival_ms);
+        Ok(())
+    }
+
+    fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
+        Box::pin(async {
+            self.journal.durable(self.journal.last()).await.map_err(io::Error::other)
+        })
+    }
+
+    fn keep_house(&self, engine: &Engine) {
+        let now_ms = engine.clock().now_ms();
+        let full = self.full.load(Ordering::Relaxed);
+        if !full && now_ms < self.house_at_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        // Somebody else is at it.
+        let Ok(_house) = self.house.try_lock() else { return };
+        self.house_at_ms.store(now_ms + HOUSE_EVERY_MS, Ordering::Relaxed);
+        if full {
+            self.full.store(false, Ordering::Relaxed);
+            self.begin_file(engine, now_ms);
+        }
+        self.tidy(&engine.horizons(now_ms));
+    }
+}
+
+impl Store {
+    fn write(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<Place> {
+        let place = self.journal.append(fill).map_err(io::Error::other)?;
+        if place.full {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        Ok(place)
+    }
+
+    fn begin_file(&self, engine: &Engine, now_ms: u64) {
+        engine.stand_still(|next_stream_id, streams| {
+            let streams = streams.iter().map(|(stream, topology)| (*stream, &**topology));
+            let image = Image::of(next_stream_id, now_ms, streams);
+            // A failure leaves the full file in use, and the journal asks again a little later.
+            let _ = self.journal.rotate(&image.to_bytes());
+        });
+    }
+
+    /// Drops or rewrites old files, as long as there is one to drop or rewrite. `horizons` has the
+    /// streams that are there, and the time before which their records are past retention.
+    fn tidy(&self, horizons: &BTreeMap<u64, u64>) {
+        loop {
+            let files = self.journal.files();
+            let chore = guard::lock(&self.usage).chore(files, horizons, self.worth);
+            // What fails on a full or failing disk is tried again at the next look.
+            let done = match chore {
+                None => return,
+                Some(Chore::DropBelow(file)) => {
+                    guard::lock(&self.usage).dropped_below(file);
+                    self.journal.drop_below(file)
+                }
+                Some(Chore::CompactBelow(file)) => self.compact_below(file, horizons),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn compact_below(
+        &self,
+        file: u64,
+        horizons: &BTreeMap<u64, u64>,
+    ) -> Result<(), super::error::AppendError> {
+        // Changes are not kept: the snapshot that the new file begins with has them.
+        let keep = |bytes: &[u8]| match entry::read(bytes) {
+            Ok(Entry::Put(put)) => {
+                let horizon = horizons.get(&put.stream_id);
+                horizon.is_some_and(|horizon| put.arrival_ms >= *horizon)
+            }
+            _ => false,
+        };
+        let mut kept = Usage::default();
+        self.journal.compact_below(file, &keep, &mut |bytes| {
+            if let Ok(Entry::Put(put)) = entry::read(bytes) {
+                kept.count(file - 1, put.stream_id, bytes.len() as u64, put.arrival_ms);
+            }
+        })?;
+        guard::lock(&self.usage).replace_below(file, kept);
+        Ok(())
+    }
+}
