@@ -248,9 +248,10 @@ fn low_half(index: u64) -> u32 {
 
 /// A partition key of the table. Bytes that are not UTF-8 are replaced, as Java replaces them.
 fn key_of(data: &Bytes, span: Span32) -> Key {
-    let bytes = span.slice(data);
-    Key::from_utf8(bytes.clone())
-        .unwrap_or_else(|_| Key::from(String::from_utf8_lossy(&bytes).into_owned()))
+    Key::from_utf8(span.slice(data)).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(span.of_bytes(data));
+        Key::from(text.into_owned())
+    })
 }
 
 /// An explicit hash key of the table.

@@ -209,7 +209,7 @@ impl Builder {
     fn fit(&self, next: &Entry<'_>) -> Fit {
         let key = self.keys.find(next.partition_key.as_bytes());
         let mut new_strings = match key {
-            Found::New(_) => Table::added_bytes(next.partition_key.len()),
+            Found::New { .. } => Table::added_bytes(next.partition_key.len()),
             Found::Held(_) => 0,
         };
         let data = next.data.len();
@@ -217,7 +217,7 @@ impl Builder {
         let hash_key = next.explicit_hash_key.map(|hash_key| {
             let digits = Digits::of(hash_key);
             let found = self.hash_keys.find(digits.text());
-            if let Found::New(_) = found {
+            if let Found::New { .. } = found {
                 new_strings += Table::added_bytes(digits.text().len());
             }
             inner += 1 + varint_len(found.number());
@@ -227,18 +227,15 @@ impl Builder {
     }
 
     fn place(&mut self, next: &Entry<'_>, fit: &Fit) {
-        let new_key = matches!(fit.key, Found::New(_));
-        if new_key {
-            self.keys.push(next.partition_key.as_bytes());
+        if let Found::New { hash, .. } = fit.key {
+            self.keys.push(next.partition_key.as_bytes(), hash);
         }
         let mut head = Head::default();
         head.field(RECORD, fit.inner);
         head.field(RECORD_KEY, fit.key.number());
-        let mut new_hash_key = false;
         if let Some((found, digits)) = &fit.hash_key {
-            new_hash_key = matches!(found, Found::New(_));
-            if new_hash_key {
-                self.hash_keys.push(digits.text());
+            if let Found::New { hash, .. } = *found {
+                self.hash_keys.push(digits.text(), hash);
             }
             head.field(RECORD_HASH_KEY, found.number());
         }
@@ -248,6 +245,8 @@ impl Builder {
         self.body.reserve(head.len + next.data.len());
         self.body.extend_from_slice(&head.bytes[..head.len]);
         self.body.extend_from_slice(next.data);
+        let new_key = matches!(fit.key, Found::New { .. });
+        let new_hash_key = matches!(fit.hash_key, Some((Found::New { .. }, _)));
         self.added.push(Added { record_at, data_at, new_key, new_hash_key });
     }
 }

@@ -21,17 +21,21 @@ pub(super) struct Table {
     tag: Tag,
     /// The strings with their tags and lengths, as they go on the wire.
     wire: Vec<u8>,
-    /// For each string where its tag and where its text starts in `wire`.
+    /// The strings, by number.
     strings: Vec<Placed>,
     /// For each slot 0, or one more than the number of the string that it holds.
     slots: Vec<u32>,
 }
 
-/// Where one string lies on the wire.
+/// One string of a table.
 #[derive(Debug, Clone, Copy)]
 struct Placed {
+    /// Where its tag starts on the wire.
     tag_at: u32,
+    /// Where its text starts on the wire.
     text_at: u32,
+    /// Where its walk through the slots begins; also a quick test for difference.
+    hash: u32,
 }
 
 /// What a lookup found.
@@ -39,15 +43,20 @@ struct Placed {
 pub(super) enum Found {
     /// The table holds the string under this number.
     Held(usize),
-    /// It doesn't; adding the string gives it this number.
-    New(usize),
+    /// It doesn't.
+    New {
+        /// The number that the string gets when it is added.
+        number: usize,
+        /// The string's hash, so that adding it need not compute it again.
+        hash: u32,
+    },
 }
 
 impl Found {
     /// The string's number, once it is added.
     pub(super) fn number(self) -> usize {
         match self {
-            Self::Held(number) | Self::New(number) => number,
+            Self::Held(number) | Self::New { number, .. } => number,
         }
     }
 }
@@ -80,21 +89,21 @@ impl Table {
     }
 
     /// Looks a string up.
+    #[inline]
     pub(super) fn find(&self, text: &[u8]) -> Found {
-        if let Some(mask) = self.slots.len().checked_sub(1) {
-            let first = scatter(text);
-            for probe in 0..MAX_PROBES {
-                let Some(number) = self.slots[(first + probe) & mask].checked_sub(1) else { break };
-                if self.text(number as usize) == text {
-                    return Found::Held(number as usize);
-                }
+        let hash = scatter(text);
+        for slot in self.walk(hash) {
+            let Some(number) = self.slots[slot].checked_sub(1) else { break };
+            let number = number as usize;
+            if self.strings[number].hash == hash && self.text(number) == text {
+                return Found::Held(number);
             }
         }
-        Found::New(self.len())
+        Found::New { number: self.len(), hash }
     }
 
-    /// Adds a string that [`Table::find`] did not find.
-    pub(super) fn push(&mut self, text: &[u8]) {
+    /// Adds a string that [`Table::find`] found to be new, with the hash that it gave.
+    pub(super) fn push(&mut self, text: &[u8], hash: u32) {
         if (self.len() + 1) * 2 > self.slots.len() {
             self.grow();
         }
@@ -105,18 +114,18 @@ impl Table {
         self.wire.extend_from_slice(&head[..head_len]);
         let text_at = offset(self.wire.len());
         self.wire.extend_from_slice(text);
-        self.strings.push(Placed { tag_at, text_at });
+        self.strings.push(Placed { tag_at, text_at, hash });
         self.occupy(self.len() - 1);
     }
 
     /// Takes the last string back.
     pub(super) fn pop(&mut self) {
-        let Some(last) = self.len().checked_sub(1) else { return };
-        if let Some(slot) = self.slot_of(self.text(last), offset(last + 1)) {
+        let number = offset(self.len());
+        let Some(last) = self.strings.pop() else { return };
+        if let Some(slot) = self.walk(last.hash).find(|slot| self.slots[*slot] == number) {
             self.slots[slot] = 0;
         }
-        self.wire.truncate(self.strings[last].tag_at as usize);
-        self.strings.pop();
+        self.wire.truncate(last.tag_at as usize);
     }
 
     /// Forgets all strings and keeps the memory.
@@ -138,16 +147,18 @@ impl Table {
 
     /// Puts a string's number into the first free slot of its walk, if there is one.
     fn occupy(&mut self, number: usize) {
-        if let Some(slot) = self.slot_of(self.text(number), 0) {
+        let hash = self.strings[number].hash;
+        if let Some(slot) = self.walk(hash).find(|slot| self.slots[*slot] == 0) {
             self.slots[slot] = offset(number + 1);
         }
     }
 
-    /// The first slot on the walk of `text` that holds `value`.
-    fn slot_of(&self, text: &[u8], value: u32) -> Option<usize> {
-        let mask = self.slots.len() - 1;
-        let first = scatter(text);
-        (0..MAX_PROBES).map(|probe| (first + probe) & mask).find(|slot| self.slots[*slot] == value)
+    /// The slots in which a string with this hash may stand, in the order of the search.
+    #[inline]
+    fn walk(&self, hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots.len();
+        let probes = MAX_PROBES.min(slots);
+        (0..probes).map(move |probe| (hash as usize + probe) & (slots - 1))
     }
 }
 
@@ -157,7 +168,8 @@ fn offset(place: usize) -> u32 {
 }
 
 /// Where the walk for `text` begins: eight bytes at a time, each folded from a wide product.
-fn scatter(text: &[u8]) -> usize {
+#[inline]
+fn scatter(text: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |value: u64| {
         let wide = u128::from(value) * u128::from(ODD);
@@ -170,7 +182,7 @@ fn scatter(text: &[u8]) -> usize {
         hash = fold(hash ^ word);
     }
     let rest = chunks.remainder().iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    fold(hash ^ rest) as usize
+    fold(hash ^ rest) as u32
 }
 
 #[cfg(test)]
@@ -201,10 +213,11 @@ mod tests {
                     Step::Add(text) => {
                         let want = model.iter().position(|held| *held == text);
                         let found = table.find(text.as_bytes());
-                        prop_assert_eq!(found, want.map_or(Found::New(model.len()), Found::Held));
-                        if let Found::New(_) = found {
+                        prop_assert_eq!(found.number(), want.unwrap_or(model.len()));
+                        prop_assert_eq!(matches!(found, Found::Held(_)), want.is_some());
+                        if let Found::New { hash, .. } = found {
                             let before = table.wire().len();
-                            table.push(text.as_bytes());
+                            table.push(text.as_bytes(), hash);
                             let added = table.wire().len() - before;
                             prop_assert_eq!(added, Table::added_bytes(text.len()));
                             model.push(text);
@@ -233,11 +246,14 @@ mod tests {
             .collect();
         let mut table = Table::new(1);
         for text in &colliding {
-            assert_eq!(table.find(text), Found::New(table.len()));
-            table.push(text);
+            let Found::New { hash, .. } = table.find(text) else { panic!("not there yet") };
+            table.push(text, hash);
         }
         assert_eq!(table.find(&colliding[0]), Found::Held(0));
-        assert_eq!(table.find(&colliding[MAX_PROBES + 5]), Found::New(colliding.len()));
+        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Found::Held(MAX_PROBES - 1));
+        let beyond = &colliding[MAX_PROBES + 5];
+        assert_eq!(table.text(MAX_PROBES + 5), beyond);
+        assert_eq!(table.find(beyond).number(), colliding.len());
         while table.len() > 0 {
             table.pop();
         }
