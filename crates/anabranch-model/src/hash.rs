@@ -119,11 +119,11 @@ impl HashRange {
     /// Cuts the hash key space into `parts` ranges as Kinesis does for a new stream: all of one
     /// size, the last one taking the rest.
     pub fn divide_all(parts: u32) -> Vec<Self> {
-        let size = u128::MAX / u128::from(parts.max(1)) + u128::from(parts.is_power_of_two());
         // One part is the whole space; its size does not fit the type.
         if parts <= 1 {
             return vec![Self::ALL];
         }
+        let size = u128::MAX / u128::from(parts) + u128::from(parts.is_power_of_two());
         (0..parts)
             .map(|i| {
                 let start = size * u128::from(i);
