@@ -15,7 +15,7 @@
 //! an unlisted shard that shares keys with the parent may still make the parent's row, because the
 //! heirs of a lost shard get rows.
 
-use super::row::Row;
+use super::row::Lease;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::lineage::Lineage;
@@ -50,9 +50,9 @@ impl Evidence {
 
     /// Notes a full, unfiltered list of the shards and a scan of all rows. What was read before
     /// is forgotten, because the order of the reads counts from here.
-    pub fn listed(&mut self, list: Lineage, scan: &[Row]) {
-        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.shard));
-        self.unlisted = unfinished.map(|row| (row.shard.clone(), row.range)).collect();
+    pub fn listed(&mut self, list: Lineage, scan: &[Lease]) {
+        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.key.shard));
+        self.unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
         self.list = Some(list);
         // An end is final, so an ended row need not be read again.
         self.reads.retain(|(_, seen)| *seen == RowSeen::Ended);
@@ -136,7 +136,7 @@ fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
         (_, Some(list)) => match list.get(parent) {
             None => gate_of_trimmed(parent, evidence),
             Some(shard) => match evidence.unlisted_over(&shard.range) {
-                Some(lost) => wait(WaitReason::UnlistedUnfinished(lost.clone())),
+                Some(gone) => wait(WaitReason::UnlistedUnfinished(gone.clone())),
                 None => gate_of_ancestors(parent, list, evidence),
             },
         },

@@ -1,13 +1,32 @@
-//! Lease rows: which shards an application reads, from where, and when a child may start.
+//! Leases: which shards an application reads, from where, when a child may start, and who reads.
 //!
 //! ```text
-//! shard list ── sync ──► NewLease ── create if absent ──► Row ── gate ──► read the shard
+//! shard list ── sync ──► NewLease ── create if absent ──► Lease ── gate ──► read the shard
+//!
+//! Write ── table ──► Outcome ── Unknown? read back ── resolve ──► Applied | NotApplied | StillUnknown
 //! ```
 
 pub mod row;
+pub mod checkpoint;
+pub mod worker;
+pub mod application;
 pub mod sync;
 pub mod gate;
+pub mod write;
+pub mod outcome;
+pub mod table;
+pub mod resolve;
 
 pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
-pub use row::{NewLease, Row};
+pub use application::{Application, StreamFacts};
+pub use checkpoint::{Checkpoint, PendingCheckpoint};
+pub use outcome::{Outcome, Refusal, Stored};
+pub use resolve::{Resolution, resolve};
+pub use row::{HandOver, Hold, Lease, LeaseKey, NewLease};
 pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
+pub use table::{Layout, Table};
+pub use worker::{Worker, WorkerId, WorkerState};
+pub use write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
+
+#[cfg(test)]
+mod history;

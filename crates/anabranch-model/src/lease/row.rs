@@ -1,26 +1,71 @@
 //! The row that an application keeps for a shard.
 
+use super::checkpoint::{Checkpoint, PendingCheckpoint};
+use super::worker::WorkerId;
+use super::write::{LeaseChange, Nonce, Write};
 use crate::hash::HashRange;
-use crate::ids::ShardId;
+use crate::ids::{ShardId, StreamName};
 use crate::lineage::Shard;
 use crate::position::Position;
+use std::fmt;
 
-/// What is stored for one shard.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Row {
+/// Which row: one per shard and stream.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseKey {
+    /// The stream.
+    pub stream: StreamName,
     /// The shard that the row is for.
     pub shard: ShardId,
+}
+
+impl LeaseKey {
+    /// The key of a shard's row.
+    pub fn new(stream: impl Into<StreamName>, shard: impl Into<ShardId>) -> Self {
+        Self { stream: stream.into(), shard: shard.into() }
+    }
+}
+
+impl fmt::Display for LeaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.stream, self.shard)
+    }
+}
+
+impl fmt::Debug for LeaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is stored for one shard.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Lease {
+    /// Which row.
+    pub key: LeaseKey,
+    /// The worker that reads the shard, or that is about to.
+    pub owner: Option<WorkerId>,
+    /// Native: moved by take, pass and release, and by nothing else, so that it names one time of
+    /// ownership. KCL: the counter that every write of the owner moves.
+    pub term: u64,
+    /// Whether another worker has asked for the lease. KCL's layout has no such thing.
+    pub hand_over: HandOver,
+    /// Up to where the shard is done.
+    pub checkpoint: Checkpoint,
+    /// A checkpoint that was announced and not yet made.
+    pub pending: Option<PendingCheckpoint>,
     /// The shards that it came from, as known when the row was made. Never changed.
     pub parents: Vec<ShardId>,
     /// The shards that it was split or merged into, noted just before its end.
     pub children: Vec<ShardId>,
     /// The keys that the shard takes. Rows of old KCL versions lack it.
     pub range: Option<HashRange>,
-    /// Up to where the shard is done.
-    pub checkpoint: Position,
+    /// KCL: how often the lease changed hands since its last checkpoint. Native: always 0.
+    pub owner_switches: u64,
+    /// Native: the nonce of the last write to this row. KCL: always 0.
+    pub nonce: Nonce,
 }
 
-impl Row {
+impl Lease {
     /// Whether every record of the shard is done.
     pub fn is_ended(&self) -> bool {
         self.checkpoint.is_shard_end()
@@ -28,12 +73,109 @@ impl Row {
 
     /// Whether a record of the shard is done, or all are: the shard has been started.
     pub fn has_moved(&self) -> bool {
-        self.checkpoint > Position::Latest
+        self.checkpoint.lanes().iter().any(|lane| *lane > Position::Latest)
+    }
+
+    /// What the owner has to present, if there is one.
+    pub fn hold(&self) -> Option<Hold> {
+        let owner = self.owner.clone()?;
+        Some(Hold { key: self.key.clone(), owner, term: self.term })
+    }
+}
+
+/// Whether another worker has asked for a lease.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
+pub enum HandOver {
+    /// Nobody has.
+    #[default]
+    None,
+    /// This worker has; the owner is to drain, checkpoint and pass.
+    Named {
+        /// Who asked.
+        taker: WorkerId,
+    },
+    /// The owner can't stop its handler, so nobody may ask.
+    Refused,
+}
+
+/// What the owner of a lease presents with each write: who it is, and under which term.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Hold {
+    /// Which lease.
+    pub key: LeaseKey,
+    /// Who holds it.
+    pub owner: WorkerId,
+    /// Under which term.
+    pub term: u64,
+}
+
+impl Hold {
+    /// Whether the row still names this owner under this term.
+    pub fn is_of(&self, lease: &Lease) -> bool {
+        self.key == lease.key
+            && lease.owner.as_ref() == Some(&self.owner)
+            && lease.term == self.term
+    }
+
+    /// Moves the lease's own heart (KCL's layout).
+    pub fn renew(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Renew { owner, term })
+    }
+
+    /// Takes the own lease again, so that whatever was sent under the old term comes too late.
+    pub fn take_again(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |taker, term| LeaseChange::Take { taker, term })
+    }
+
+    /// Gives the lease up.
+    pub fn release(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Release { owner, term })
+    }
+
+    /// Hands the lease over to the worker that asked.
+    pub fn pass(&self, to: &WorkerId, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Pass { owner, term, to: to.clone() })
+    }
+
+    /// Says that the lease can't be handed over.
+    pub fn refuse(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Refuse { owner, term })
+    }
+
+    /// Says that the lease can be handed over again.
+    pub fn unrefuse(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Unrefuse { owner, term })
+    }
+
+    /// Notes up to where the shard is done.
+    pub fn checkpoint(
+        &self,
+        replaces: Checkpoint,
+        to: Checkpoint,
+        pending: Option<PendingCheckpoint>,
+        nonce: Nonce,
+    ) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::Checkpoint {
+            owner,
+            term,
+            replaces,
+            to,
+            pending,
+        })
+    }
+
+    /// Notes that the shard is done for good.
+    pub fn end(&self, replaces: Checkpoint, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::End { owner, term, replaces })
+    }
+
+    fn write(&self, nonce: Nonce, change: impl FnOnce(WorkerId, u64) -> LeaseChange) -> Write {
+        Write::lease(&self.key, change(self.owner.clone(), self.term), nonce)
     }
 }
 
 /// A row to be made, unless there is one for its shard.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct NewLease {
     /// The shard to read.
     pub shard: ShardId,
@@ -60,16 +202,27 @@ impl NewLease {
     pub fn child(shard: &Shard) -> Self {
         Self::new(shard, Position::TrimHorizon)
     }
-}
 
-impl From<NewLease> for Row {
-    fn from(new: NewLease) -> Self {
-        Self {
-            shard: new.shard,
-            parents: new.parents,
+    /// The write that makes the row.
+    pub fn create(self, stream: &StreamName, nonce: Nonce) -> Write {
+        let key = LeaseKey { stream: stream.clone(), shard: self.shard.clone() };
+        Write::Lease { key, change: LeaseChange::Create(Box::new(self)), nonce }
+    }
+
+    /// The row as it is first stored: without an owner.
+    pub fn into_lease(self, stream: &StreamName) -> Lease {
+        Lease {
+            key: LeaseKey { stream: stream.clone(), shard: self.shard },
+            owner: None,
+            term: 0,
+            hand_over: HandOver::None,
+            checkpoint: self.checkpoint.into(),
+            pending: None,
+            parents: self.parents,
             children: Vec::new(),
-            range: Some(new.range),
-            checkpoint: new.checkpoint,
+            range: Some(self.range),
+            owner_switches: 0,
+            nonce: Nonce::default(),
         }
     }
 }

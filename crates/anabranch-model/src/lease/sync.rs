@@ -1,6 +1,6 @@
 //! Which rows are missing, given the shards of the stream and the rows that exist.
 
-use super::row::{NewLease, Row};
+use super::row::{Lease, NewLease};
 use crate::coverage;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
@@ -64,7 +64,7 @@ pub enum SyncError {
 /// too.
 pub fn sync(
     lineage: &Lineage,
-    rows: &[Row],
+    rows: &[Lease],
     start: StartPosition,
     protocol: Protocol,
     on_inconsistent: OnInconsistentChild,
@@ -76,7 +76,7 @@ pub fn sync(
     let start = protocol.resolve(start);
     let mut missing = MissingRows {
         lineage,
-        leased: rows.iter().map(|row| &row.shard).collect(),
+        leased: rows.iter().map(|row| &row.key.shard).collect(),
         over: over(lineage, rows),
         from_the_past: start != StartPosition::Latest,
         standing: BTreeMap::new(),
@@ -150,11 +150,11 @@ fn inconsistent_children(
 /// children's rows, and a row stays as long as its shard is listed, so a row was lost.
 fn forgotten_children<'a>(
     lineage: &'a Lineage,
-    rows: &'a [Row],
+    rows: &'a [Lease],
     leased: &BTreeSet<&'a ShardId>,
 ) -> impl Iterator<Item = &'a ShardId> {
     let ended = rows.iter().filter(|row| row.is_ended());
-    ended.flat_map(|row| lineage.children(&row.shard)).filter(|child| !leased.contains(child))
+    ended.flat_map(|row| lineage.children(&row.key.shard)).filter(|child| !leased.contains(child))
 }
 
 /// The shards that the rows prove to be over, ended or before the start position, whether they have
@@ -166,7 +166,7 @@ fn forgotten_children<'a>(
 ///
 /// Without this, a lost row of one split child would bring back the whole history before the split,
 /// as it does in KCL from `TRIM_HORIZON`; KCL's test of that case is switched off.
-fn over<'a>(lineage: &'a Lineage, rows: &'a [Row]) -> BTreeSet<&'a ShardId> {
+fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
     let mut over = BTreeSet::new();
     let mut next: Vec<&ShardId> = rows
         .iter()

@@ -1,5 +1,5 @@
 use super::{Evidence, Gate, RowSeen, WaitReason, gate};
-use crate::lease::row::{NewLease, Row};
+use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
 use crate::position::Position;
 use RowSeen::{Absent, Ended, Unfinished};
@@ -24,14 +24,14 @@ fn trimmed(lines: &[Line], gone: &[u32]) -> Vec<Line> {
     lines.iter().copied().filter(|line| !gone.contains(&line.0)).collect()
 }
 
-fn row(lines: &[Line], index: u32, seen: RowSeen) -> Row {
+fn row(lines: &[Line], index: u32, seen: RowSeen) -> Lease {
     let line = lines.iter().find(|line| line.0 == index).unwrap();
     let checkpoint = if seen == Ended { Position::ShardEnd } else { Position::TrimHorizon };
-    NewLease::new(&shard(*line), checkpoint).into()
+    NewLease::new(&shard(*line), checkpoint).into_lease(&"s".into())
 }
 
 /// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
-fn pass(child: &Line, list: &[Line], rows: &[Row]) -> (Gate, Vec<u32>) {
+fn pass(child: &Line, list: &[Line], rows: &[Lease]) -> (Gate, Vec<u32>) {
     let child = shard(*child);
     let parents: Vec<_> = child.parents().cloned().collect();
     let mut evidence = Evidence::default();
@@ -40,7 +40,7 @@ fn pass(child: &Line, list: &[Line], rows: &[Row]) -> (Gate, Vec<u32>) {
         match gate(&child.id, &parents, &evidence) {
             Gate::NeedList => evidence.listed(graph(list), rows),
             Gate::NeedReads(next) => {
-                let row = rows.iter().find(|row| row.shard == next[0]);
+                let row = rows.iter().find(|row| row.key.shard == next[0]);
                 let seen =
                     row.map_or(Absent, |row| if row.is_ended() { Ended } else { Unfinished });
                 reads.push(next[0].index().unwrap());
@@ -192,9 +192,10 @@ fn a_trimmed_parents_row_is_read_again_after_the_list() {
 fn an_unlisted_row_without_a_range_may_share_any_key() {
     let gone = trimmed(STREAM, &[G]);
     let line = (9, None, None, (0, 50), (1, 2));
-    let elsewhere: Row = NewLease::new(&shard(line), Position::TrimHorizon).into();
+    let new = NewLease::new(&shard(line), Position::TrimHorizon);
+    let elsewhere = new.into_lease(&"s".into());
     assert_eq!(pass(&STREAM[4], &gone, std::slice::from_ref(&elsewhere)).0, Gate::Open);
-    let anywhere = Row { range: None, ..elsewhere };
+    let anywhere = Lease { range: None, ..elsewhere };
     let expected = wait(B, WaitReason::UnlistedUnfinished(id(9)));
     assert_eq!(pass(&STREAM[4], &gone, &[anywhere]).0, expected);
 }

@@ -1,5 +1,5 @@
 use super::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
-use crate::lease::row::{NewLease, Row};
+use crate::lease::row::{Lease, NewLease};
 use crate::lineage::Inconsistency;
 use crate::lineage::graphs::{A, B, C, Line, MAX, OPEN, graph, id, ids, range, shard};
 use crate::position::{Position, StartPosition};
@@ -10,19 +10,19 @@ use StartPosition::{AtTimestamp, Latest, TrimHorizon};
 const T0: u64 = 1_700_000_000_000;
 const NATIVE: Protocol = Protocol::Native { t0_ms: T0 };
 
-fn row(lines: &[Line], index: u32, checkpoint: Position) -> Row {
+fn row(lines: &[Line], index: u32, checkpoint: Position) -> Lease {
     // A row may outlive its shard's place in the list.
     let gone = (index, None, None, (0, MAX), (1, 2));
     let line = lines.iter().find(|line| line.0 == index).unwrap_or(&gone);
-    NewLease::new(&shard(*line), checkpoint).into()
+    NewLease::new(&shard(*line), checkpoint).into_lease(&"s".into())
 }
 
-fn unfinished(lines: &[Line], indexes: &[u32]) -> Vec<Row> {
+fn unfinished(lines: &[Line], indexes: &[u32]) -> Vec<Lease> {
     indexes.iter().map(|index| row(lines, *index, Position::TrimHorizon)).collect()
 }
 
 /// The shards that get a row; all of them must start where `start` says.
-fn rows_made(lines: &[Line], rows: &[Row], start: StartPosition, protocol: Protocol) -> Vec<u32> {
+fn rows_made(lines: &[Line], rows: &[Lease], start: StartPosition, protocol: Protocol) -> Vec<u32> {
     let made = sync(&graph(lines), rows, start, protocol, Refuse).unwrap();
     let expected: Position = match (start, protocol) {
         (Latest, Protocol::Native { t0_ms }) => Position::AtTimestamp(t0_ms),

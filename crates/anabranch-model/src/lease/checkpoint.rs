@@ -1,0 +1,138 @@
+//! Up to where a shard is done: one position per lane.
+
+use crate::position::Position;
+use bytes::Bytes;
+use std::fmt;
+
+/// Up to where a shard is done. Most shards have one lane; with more, each stands on its own, so
+/// that a slow key costs the others no duplicates.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Checkpoint {
+    /// One position per lane, in lane order; never empty.
+    lanes: Vec<Position>,
+}
+
+impl Checkpoint {
+    /// A checkpoint of one lane.
+    pub fn at(position: Position) -> Self {
+        Self { lanes: vec![position] }
+    }
+
+    /// A checkpoint of several lanes, or `None` without any.
+    pub fn of_lanes(lanes: Vec<Position>) -> Option<Self> {
+        if lanes.is_empty() { None } else { Some(Self { lanes }) }
+    }
+
+    /// The positions, in lane order.
+    pub fn lanes(&self) -> &[Position] {
+        &self.lanes
+    }
+
+    /// The lowest lane: where reading resumes.
+    pub fn lowest(&self) -> Position {
+        self.lanes.iter().copied().min().unwrap_or(Position::TrimHorizon)
+    }
+
+    /// Whether every record of the shard is done.
+    pub fn is_shard_end(&self) -> bool {
+        self.lowest().is_shard_end()
+    }
+
+    /// Whether all lanes stand at one position. Only then may their number change.
+    pub fn is_level(&self) -> bool {
+        self.lanes.iter().all(|lane| *lane == self.lanes[0])
+    }
+
+    /// Whether this checkpoint may be replaced by `next`: no lane goes back, and the number of
+    /// lanes changes only while they are level. The end of the shard may follow anything.
+    pub fn may_become(&self, next: &Self) -> bool {
+        if next.is_shard_end() {
+            true
+        } else if self.lanes.len() == next.lanes.len() {
+            self.lanes.iter().zip(&next.lanes).all(|(old, new)| old <= new)
+        } else {
+            self.is_level() && self.lowest() <= next.lowest()
+        }
+    }
+}
+
+impl From<Position> for Checkpoint {
+    fn from(position: Position) -> Self {
+        Self::at(position)
+    }
+}
+
+impl PartialEq<Position> for Checkpoint {
+    fn eq(&self, position: &Position) -> bool {
+        self.lanes == [*position]
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, lane) in self.lanes.iter().enumerate() {
+            write!(f, "{}{lane}", if i == 0 { "" } else { " | " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A checkpoint that was announced and not yet made: KCL's two-phase checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct PendingCheckpoint {
+    /// Up to where it would be done.
+    pub position: Position,
+    /// What the application wants to find beside it after a change of owner.
+    pub state: Option<Bytes>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Position::{Latest, ShardEnd, TrimHorizon};
+
+    fn at(low: u64) -> Position {
+        let sequence = crate::sequence::SequenceNumber::from_limbs(0, 0, low).unwrap();
+        Position::At { sequence, sub: 0 }
+    }
+
+    fn lanes(of: &[Position]) -> Checkpoint {
+        Checkpoint::of_lanes(of.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn no_lane_goes_back_and_lanes_change_only_while_level() {
+        for (old, new, may) in [
+            (vec![TrimHorizon], vec![at(1)], true),
+            (vec![Position::AtTimestamp(9)], vec![at(1)], true),
+            (vec![at(1)], vec![at(1)], true),
+            (vec![at(2)], vec![at(1)], false),
+            (vec![at(1)], vec![Latest], false),
+            (vec![at(1), at(5)], vec![at(2), at(5)], true),
+            (vec![at(1), at(5)], vec![at(9), at(4)], false),
+            (vec![at(1), at(5)], vec![at(5)], false),
+            (vec![at(5), at(5)], vec![at(5)], true),
+            (vec![at(5)], vec![at(5), at(6)], true),
+            (vec![at(5)], vec![at(4), at(6)], false),
+            (vec![at(1), at(5)], vec![ShardEnd], true),
+            (vec![ShardEnd], vec![at(1)], false),
+            (vec![ShardEnd], vec![ShardEnd], true),
+        ] {
+            assert_eq!(lanes(&old).may_become(&lanes(&new)), may, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn reading_resumes_at_the_lowest_lane() {
+        assert_eq!(lanes(&[at(7), at(3), at(5)]).lowest(), at(3));
+        assert!(!lanes(&[ShardEnd, at(3)]).is_shard_end());
+        assert!(lanes(&[ShardEnd, ShardEnd]).is_shard_end());
+        assert_eq!(Checkpoint::of_lanes(vec![]), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! The rules of the native layout.
+//!
+//! | write | needs | does |
+//! |---|---|---|
+//! | create | no row | row without an owner, term 0 |
+//! | take | the term as listed | owner, term + 1, hand-over forgotten |
+//! | release | owner and term | no owner, term + 1, hand-over forgotten |
+//! | name | the term as listed, another owner, nobody named, not refused | taker named |
+//! | withdraw | the term as listed, that taker named | nobody named |
+//! | refuse, unrefuse | owner and term | hand-over refused, or open again |
+//! | pass | owner and term, that taker named | owner = taker, term + 1 |
+//! | checkpoint, end | owner and term, the checkpoint that it replaces | checkpoint, pending |
+//! | note children, note range | a row | the note |
+//! | delete | the term as listed, the shard's end | no row |
+//! | join | no row | alive, counter 0 |
+//! | beat | alive, the counter as known | counter + 1 |
+//! | fence, leave | alive, the counter as watched or known | fenced |
+//! | delete worker | fenced, and no lease names it | no row |
+//!
+//! Every write leaves its nonce on the row.
+
+use crate::ids::StreamName;
+use crate::lease::application::StreamFacts;
+use crate::lease::checkpoint::Checkpoint;
+use crate::lease::outcome::Refusal;
+use crate::lease::row::{HandOver, Lease, LeaseKey, NewLease};
+use crate::lease::worker::{Worker, WorkerId, WorkerState};
+use crate::lease::write::{LeaseChange, Nonce, StreamChange, WorkerChange};
+use crate::position::Position;
+
+/// The lease after `change`, or which part of the condition is false.
+pub fn lease_after(
+    key: &LeaseKey,
+    change: &LeaseChange,
+    nonce: Nonce,
+    row: Option<&Lease>,
+) -> Result<Option<Lease>, Refusal> {
+    if let LeaseChange::Create(new) = change {
+        return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(first(new, key, nonce))) };
+    }
+    let mut lease = row.ok_or(Refusal::Missing)?.clone();
+    lease.nonce = nonce;
+    match change {
+        LeaseChange::Create(_) | LeaseChange::Renew { .. } => return Err(Refusal::Unsupported),
+        LeaseChange::Take { taker, term } => {
+            at_term(&lease, *term)?;
+            change_hands(&mut lease, Some(taker));
+        }
+        LeaseChange::Release { owner, term } => {
+            held(&lease, owner, *term)?;
+            change_hands(&mut lease, None);
+        }
+        LeaseChange::Name { taker, term } => {
+            at_term(&lease, *term)?;
+            may_ask(&lease, taker)?;
+            lease.hand_over = HandOver::Named { taker: taker.clone() };
+        }
+        LeaseChange::Withdraw { taker, term } => {
+            at_term(&lease, *term)?;
+            named(&lease, taker)?;
+            lease.hand_over = HandOver::None;
+        }
+        LeaseChange::Refuse { owner, term } => {
+            held(&lease, owner, *term)?;
+            lease.hand_over = HandOver::Refused;
+        }
+        LeaseChange::Unrefuse { owner, term } => {
+            held(&lease, owner, *term)?;
+            if lease.hand_over == HandOver::Refused {
+                lease.hand_over = HandOver::None;
+            }
+        }
+        LeaseChange::Pass { owner, term, to } => {
+            held(&lease, owner, *term)?;
+            named(&lease, to)?;
+            change_hands(&mut lease, Some(to));
+        }
+        LeaseChange::Checkpoint { owner, term, replaces, to, pending } => {
+            forward(replaces, to)?;
+            held(&lease, owner, *term)?;
+            replaced(&lease, replaces)?;
+            lease.checkpoint = to.clone();
+            lease.pending.clone_from(pending);
+        }
+        LeaseChange::End { owner, term, replaces } => {
+            held(&lease, owner, *term)?;
+            replaced(&lease, replaces)?;
+            lease.checkpoint = Checkpoint::at(Position::ShardEnd);
+            lease.pending = None;
+        }
+        LeaseChange::NoteChildren(children) => lease.children.clone_from(children),
+        LeaseChange::NoteRange(range) => lease.range = Some(*range),
+        LeaseChange::Delete { term } => {
+            at_term(&lease, *term)?;
+            return if lease.is_ended() { Ok(None) } else { Err(Refusal::NotEnded) };
+        }
+    }
+    Ok(Some(lease))
+}
+
+/// The worker after `change`, or which part of the condition is false.
+///
+/// That no lease names a worker whose row goes is left to the caller, who sees the leases.
+pub fn worker_after(
+    id: &WorkerId,
+    change: &WorkerChange,
+    nonce: Nonce,
+    row: Option<&Worker>,
+) -> Result<Option<Worker>, Refusal> {
+    if let WorkerChange::Join { host, started_ms } = change {
+        let state = WorkerState::Alive;
+        let (id, host, started_ms) = (id.clone(), host.clone(), *started_ms);
+        let joined = Worker { id, counter: 0, state, host, started_ms, nonce };
+        return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(joined)) };
+    }
+    let mut worker = row.ok_or(Refusal::Missing)?.clone();
+    worker.nonce = nonce;
+    match change {
+        WorkerChange::Join { .. } => return Err(Refusal::Exists),
+        WorkerChange::Beat { counter } => {
+            alive_at(&worker, *counter)?;
+            worker.counter += 1;
+        }
+        WorkerChange::Fence { counter } | WorkerChange::Leave { counter } => {
+            alive_at(&worker, *counter)?;
+            worker.state = WorkerState::Fenced;
+        }
+        WorkerChange::Delete if worker.is_alive() => return Err(Refusal::StillAlive),
+        WorkerChange::Delete => return Ok(None),
+    }
+    Ok(Some(worker))
+}
+
+/// The facts about a stream after `change`, or which part of the condition is false.
+pub fn stream_after(
+    change: StreamChange,
+    facts: Option<&StreamFacts>,
+) -> Result<StreamFacts, Refusal> {
+    match (change, facts) {
+        (StreamChange::NoteStart { t0_ms, created_ms }, None) => {
+            Ok(StreamFacts { t0_ms, created_ms, first_sync_done: false })
+        }
+        (StreamChange::NoteStart { .. }, Some(_)) => Err(Refusal::Exists),
+        (StreamChange::MarkSynced { .. }, None) => Err(Refusal::Missing),
+        (StreamChange::MarkSynced { created_ms }, Some(facts)) => {
+            if facts.created_ms == created_ms {
+                Ok(StreamFacts { first_sync_done: true, ..*facts })
+            } else {
+                Err(Refusal::OtherStream)
+            }
+        }
+    }
+}
+
+fn first(new: &NewLease, key: &LeaseKey, nonce: Nonce) -> Lease {
+    let stream: &StreamName = &key.stream;
+    Lease { nonce, ..new.clone().into_lease(stream) }
+}
+
+fn at_term(lease: &Lease, term: u64) -> Result<(), Refusal> {
+    if lease.term == term { Ok(()) } else { Err(Refusal::TermMoved) }
+}
+
+fn held(lease: &Lease, owner: &WorkerId, term: u64) -> Result<(), Refusal> {
+    at_term(lease, term)?;
+    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(Refusal::NotOwner) }
+}
+
+fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+    match (&lease.owner, &lease.hand_over) {
+        (None, _) => Err(Refusal::NobodyToAsk),
+        (Some(owner), _) if owner == taker => Err(Refusal::NobodyToAsk),
+        (_, HandOver::Refused) => Err(Refusal::HandOverRefused),
+        (_, HandOver::Named { .. }) if named(lease, taker).is_err() => Err(Refusal::NamedByOther),
+        (_, HandOver::Named { .. } | HandOver::None) => Ok(()),
+    }
+}
+
+fn named(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+    match &lease.hand_over {
+        HandOver::Named { taker: asked } if asked == taker => Ok(()),
+        _ => Err(Refusal::NotNamed),
+    }
+}
+
+/// The only place where a term moves.
+fn change_hands(lease: &mut Lease, owner: Option<&WorkerId>) {
+    lease.owner = owner.cloned();
+    lease.term += 1;
+    lease.hand_over = HandOver::None;
+}
+
+fn forward(replaces: &Checkpoint, to: &Checkpoint) -> Result<(), Refusal> {
+    if replaces.may_become(to) { Ok(()) } else { Err(Refusal::GoesBack) }
+}
+
+fn replaced(lease: &Lease, replaces: &Checkpoint) -> Result<(), Refusal> {
+    if lease.checkpoint == *replaces { Ok(()) } else { Err(Refusal::CheckpointMoved) }
+}
+
+fn alive_at(worker: &Worker, counter: u64) -> Result<(), Refusal> {
+    if !worker.is_alive() {
+        Err(Refusal::Fenced)
+    } else if worker.counter == counter {
+        Ok(())
+    } else {
+        Err(Refusal::CounterMoved)
+    }
+}

@@ -1,0 +1,82 @@
+//! The row of a worker: its heart.
+
+use super::write::Nonce;
+use std::fmt;
+use std::sync::Arc;
+
+/// Who holds leases: a name and 64 random bits, drawn anew at each join. Cheap to clone.
+///
+/// A worker whose beat was refused never comes back under its old id: what it sent under that id
+/// may still arrive.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(Arc<str>);
+
+impl WorkerId {
+    /// The id of the worker `name` for one join.
+    pub fn of_join(name: &str, random: u64) -> Self {
+        Self(format!("{name}/{random:016x}").into())
+    }
+
+    /// The id as it is stored.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An id as a store or another fleet's worker wrote it.
+impl From<&str> for WorkerId {
+    fn from(id: &str) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<String> for WorkerId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is stored for one worker. Only the native layout has such rows.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct Worker {
+    /// Who it is, for one join.
+    pub id: WorkerId,
+    /// Moved by each of its beats. A watcher that sees it stand still for a lease time may fence.
+    pub counter: u64,
+    /// Whether its beats still count.
+    pub state: WorkerState,
+    /// Where it runs, for operators.
+    pub host: String,
+    /// When it joined by its own clock, in milliseconds since 1970, for operators.
+    pub started_ms: u64,
+    /// The nonce of the last write to this row.
+    pub nonce: Nonce,
+}
+
+impl Worker {
+    /// Whether its beats still count.
+    pub fn is_alive(&self) -> bool {
+        self.state == WorkerState::Alive
+    }
+}
+
+/// Whether a worker's beats still count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum WorkerState {
+    /// It may hold leases as long as it beats.
+    Alive,
+    /// It was shut out by a watcher, or it left. Its leases are free, and no beat brings it back.
+    Fenced,
+}
