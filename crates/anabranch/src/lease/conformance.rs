@@ -1,0 +1,1 @@
+//! The suite that every lease store has to pass.

@@ -1,0 +1,71 @@
+//! Leases in memory: for tests, for one process, and as the reference for every other store.
+
+use super::store::{LeaseStore, Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Table, Worker, WorkerId, Write,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Leases in memory. Clones share one table.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    /// Which rules hold.
+    layout: Layout,
+    /// All rows of the application.
+    table: Arc<Mutex<Table>>,
+}
+
+impl MemoryStore {
+    /// An empty table.
+    pub fn new(layout: Layout) -> Self {
+        Self { layout, table: Arc::new(Mutex::new(Table::new(layout))) }
+    }
+
+    /// All rows as they stand, for tests and for checkers.
+    pub fn snapshot(&self) -> Table {
+        self.table().clone()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A write is applied whole or not at all, so a panic leaves no half of one.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseStore for MemoryStore {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        Ok(self.table().application().clone())
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        let table = self.table();
+        let native = self.layout == Layout::Native;
+        let version = native.then_some(table.application().version);
+        Ok(Look { version, workers: table.workers().cloned().collect() })
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        Ok(self.table().leases(stream).cloned().collect())
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        Ok(self.table().lease(key).cloned())
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        Ok(self.table().worker(id).cloned())
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        Ok(self.table().apply(write))
+    }
+}

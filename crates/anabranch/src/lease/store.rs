@@ -1,0 +1,141 @@
+//! Where leases are kept: one of the library's two seams.
+
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Stored, Worker, WorkerId, Write,
+};
+use std::error::Error;
+use std::future::Future;
+
+/// The rows of one application, and conditional writes to them.
+///
+/// The rules are those of the store's [`Layout`]: a store differs from
+/// [`MemoryStore`](super::MemoryStore) in where the rows are, and in nothing else. The suite in
+/// `conformance` holds it to that.
+///
+/// Reads are consistent: they show every write that was applied before they were asked.
+pub trait LeaseStore: Send + Sync + 'static {
+    /// Which rules hold.
+    fn layout(&self) -> Layout;
+
+    /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.
+    fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The facts that are kept once for the application. Empty in KCL's layout.
+    fn application(&self) -> impl Future<Output = Result<Application, StoreError>> + Send;
+
+    /// The cheap look of an idle worker: leases need to be listed only when the version has moved.
+    fn look(&self) -> impl Future<Output = Result<Look, StoreError>> + Send;
+
+    /// All leases of a stream, by shard.
+    fn list(
+        &self,
+        stream: &StreamName,
+    ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
+
+    /// One lease.
+    fn get(&self, key: &LeaseKey)
+    -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
+
+    /// One worker.
+    fn worker(
+        &self,
+        id: &WorkerId,
+    ) -> impl Future<Output = Result<Option<Worker>, StoreError>> + Send;
+
+    /// Applies one write, if its condition holds.
+    ///
+    /// A write that may have been applied, or may still be, is [`Outcome::Unknown`]. An error says
+    /// that it was not and will not be.
+    fn write(&self, write: &Write) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Reads back the row that a write is for, to judge what became of it.
+    fn read_back(&self, write: &Write) -> impl Future<Output = Result<Stored, StoreError>> + Send {
+        async move {
+            Ok(match write {
+                Write::Lease { key, .. } => Stored::of_lease(self.get(key).await?.as_ref()),
+                Write::Worker { id, .. } => Stored::of_worker(self.worker(id).await?.as_ref()),
+                Write::Stream { stream, .. } => {
+                    Stored::of_stream(self.application().await?.streams.get(stream))
+                }
+            })
+        }
+    }
+}
+
+/// What an idle worker sees at a look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// The application's version. `None` in KCL's layout, where only a list tells.
+    pub version: Option<u64>,
+    /// All workers, by id. Empty in KCL's layout.
+    pub workers: Vec<Worker>,
+}
+
+/// Why a store did not do what it was asked. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store asks for fewer calls.
+    #[error("the lease store {store} is throttling: {detail}")]
+    Throttled {
+        /// Which store.
+        store: String,
+        /// What it said.
+        detail: String,
+    },
+    /// The store did not answer, or could not be reached.
+    #[error("the lease store {store} can't be reached: {detail}")]
+    Unreachable {
+        /// Which store.
+        store: String,
+        /// What happened.
+        detail: String,
+        /// The error below, if there is one.
+        #[source]
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+    /// Two writers were in each other's way; nobody lost anything.
+    #[error("the lease store {store} was busy with another write: {detail}")]
+    Busy {
+        /// Which store.
+        store: String,
+        /// What it said.
+        detail: String,
+    },
+    /// The store may not be used with these credentials.
+    #[error("the lease store {store} denies access: {detail}; grant it, then start again")]
+    Denied {
+        /// Which store.
+        store: String,
+        /// What it said.
+        detail: String,
+    },
+    /// The table or schema is not ours to touch, or not one that we can read.
+    #[error("the lease store {store} holds something else: {detail}")]
+    ForeignSchema {
+        /// Which store.
+        store: String,
+        /// What was found, and what to do.
+        detail: String,
+    },
+    /// A row can't be read.
+    #[error("a row of the lease store {store} can't be read: {row}: {detail}")]
+    UnreadableRow {
+        /// Which store.
+        store: String,
+        /// Which row.
+        row: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Throttled { .. } | Self::Unreachable { .. } | Self::Busy { .. } => true,
+            Self::Denied { .. } | Self::ForeignSchema { .. } | Self::UnreadableRow { .. } => false,
+        }
+    }
+}

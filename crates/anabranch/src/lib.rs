@@ -1,0 +1,7 @@
+//! Kinesis consumers and producers that keep every key in order through any split or merge.
+//!
+//! The decisions are in `anabranch-model`; here is what carries them out. The modules stand in
+//! reading order.
+
+pub mod clock;
+pub mod lease;
