@@ -7,7 +7,7 @@ mod read;
 pub(crate) mod value;
 pub(crate) mod write;
 
-pub(crate) use read::{Cursor, Items};
+pub(crate) use read::Cursor;
 
 /// Why a body is not the CBOR that was expected, in words for a `SerializationException`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,175 @@
+//! A local stream in one call: an engine and its server on a free port.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::options::Options;
+use crate::server::{Server, Tables};
+
+/// A running local stream. Dropping it ends it; [`Local::stop`] lets requests finish first.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let local = anabranch_local::Local::start().await?;
+/// println!("export AWS_ENDPOINT_URL_KINESIS={}", local.endpoint());
+/// local.stop().await;
+/// # Ok::<(), anabranch_local::StartError>(()) }).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Local {
+    /// The streams.
+    engine: Arc<Engine>,
+    /// The HTTP server in front of them.
+    server: Server,
+}
+
+/// Why a local stream did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is taken, or is not one of this machine.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The DynamoDB tables can't be opened.
+    #[error("cannot open the DynamoDB tables{}: {reason}", at(.file.as_ref()))]
+    Tables {
+        /// The file, if they are in one.
+        file: Option<PathBuf>,
+        /// What the database said.
+        reason: String,
+    },
+}
+
+fn at(file: Option<&PathBuf>) -> String {
+    file.map_or_else(String::new, |file| format!(" in {}", file.display()))
+}
+
+/// How a local stream starts.
+#[derive(Debug)]
+pub struct Builder {
+    address: SocketAddr,
+    options: Options,
+    clock: Clock,
+    engine: Option<Arc<Engine>>,
+    tables: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Where to listen. Default: a free port on 127.0.0.1.
+    #[must_use]
+    pub fn with_address(mut self, address: SocketAddr) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// How the engine behaves. Default: [`Options::default`].
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Where the engine reads the time. Default: the system's clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Serves an engine that exists already; options and clock are then its own.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Arc<Engine>) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Keeps the DynamoDB tables in a file. Default: in memory.
+    #[must_use]
+    pub fn with_tables_file(mut self, file: PathBuf) -> Self {
+        self.tables = Some(file);
+        self
+    }
+
+    /// Starts it on the current runtime.
+    pub async fn start(self) -> Result<Local, StartError> {
+        let file = self.tables;
+        let tables = match &file {
+            None => Tables::in_memory(),
+            Some(file) => Tables::on_disk(file),
+        };
+        let tables = tables.map_err(|reason| StartError::Tables { file, reason })?;
+        let address = self.address;
+        let refused = |source| StartError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let engine = self.engine;
+        let engine = engine.unwrap_or_else(|| Arc::new(Engine::new(self.options, self.clock)));
+        let server = Server::start(listener, Arc::clone(&engine), tables).map_err(refused)?;
+        Ok(Local { engine, server })
+    }
+}
+
+impl Local {
+    /// Starts with every default: a free port of 127.0.0.1, everything in memory.
+    pub async fn start() -> Result<Self, StartError> {
+        Self::builder().start().await
+    }
+
+    /// Starts with options.
+    pub fn builder() -> Builder {
+        Builder {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            options: Options::default(),
+            clock: Clock::system(),
+            engine: None,
+            tables: None,
+        }
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// The URL that clients take as their endpoint, for Kinesis, DynamoDB and CloudWatch.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// The engine, to look inside or to set faults.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Takes no new requests, ends subscriptions, and waits for requests in flight.
+    pub async fn stop(self) {
+        self.server.stop().await;
+    }
+
+    /// A configuration for every client of the AWS SDK for Rust: endpoint, region, credentials
+    /// that nobody checks, and an HTTP client without TLS.
+    #[cfg(feature = "sdk")]
+    pub fn sdk_config(&self) -> aws_types::SdkConfig {
+        use aws_credential_types::Credentials;
+        use aws_credential_types::provider::SharedCredentialsProvider;
+        use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
+
+        let credentials = Credentials::new("local", "local", None, None, "anabranch-local");
+        aws_types::SdkConfig::builder()
+            .endpoint_url(self.endpoint())
+            .region(aws_types::region::Region::new(self.engine.options().region.clone()))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
+            .build()
+    }
+}

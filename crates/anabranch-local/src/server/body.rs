@@ -1,0 +1,77 @@
+//! The body of an answer: whole, or a stream of frames.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+/// The next chunk of a stream and the source of the ones behind it; `None` at its end.
+type Next = Option<(Bytes, Box<dyn Chunks>)>;
+
+/// A source of chunks that gives itself back with each one, so that the future owns all it needs.
+pub(crate) trait Chunks: Send {
+    /// Waits for the next chunk.
+    fn next(self: Box<Self>) -> Pin<Box<dyn Future<Output = Next> + Send>>;
+}
+
+/// The body of an answer.
+pub(crate) enum Reply {
+    /// All of it.
+    Whole(Bytes),
+    /// Chunks as they come.
+    Stream(Pin<Box<dyn Future<Output = Next> + Send>>),
+    /// Nothing more.
+    Done,
+}
+
+impl Reply {
+    /// A body that lasts as long as its source.
+    pub(crate) fn stream(source: Box<dyn Chunks>) -> Self {
+        Self::Stream(source.next())
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let (chunk, rest) = match std::mem::replace(&mut *self, Self::Done) {
+            Self::Done => return Poll::Ready(None),
+            Self::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            Self::Whole(bytes) => (bytes, Self::Done),
+            Self::Stream(mut next) => match next.as_mut().poll(cx) {
+                Poll::Pending => {
+                    *self = Self::Stream(next);
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some((chunk, source))) => (chunk, Self::stream(source)),
+            },
+        };
+        *self = rest;
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Done => true,
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Done => SizeHint::with_exact(0),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The control endpoint under `/_anabranch/`: state, faults, clock, resharding, iterators.
+//!
+//! `docs/local.md` documents it. Bodies are JSON; a refusal is `{"error": "what is wrong"}`.
+
+use http::{Method, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body::Reply;
+use super::reply;
+use super::route::Service;
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::fault::FaultRule;
+use crate::stream::Stream;
+
+/// Answers a request of the control endpoint.
+pub(super) fn answer(
+    service: &Service,
+    method: &Method,
+    path: &str,
+    body: &[u8],
+) -> Response<Reply> {
+    let (status, answer) = match act(service, method, path, body) {
+        Ok(answer) => (200, answer),
+        Err(Refusal { status, error }) => (status, json!({"error": error})),
+    };
+    reply::whole(status, "application/json", format!("{answer}\n"))
+}
+
+/// Why a request was refused.
+struct Refusal {
+    status: u16,
+    error: String,
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self { status: error.kind.http_status(), error: error.to_string() }
+    }
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(error: serde_json::Error) -> Self {
+        Self { status: 400, error: error.to_string() }
+    }
+}
+
+fn refuse(status: u16, error: impl Into<String>) -> Refusal {
+    Refusal { status, error: error.into() }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Advance {
+    advance_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reshard {
+    stream: String,
+    split: Option<String>,
+    merge: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Expire {
+    stream: Option<String>,
+}
+
+fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Value, Refusal> {
+    let engine = &service.engine;
+    let faults = engine.faults();
+    match (method.as_str(), path) {
+        ("GET", "state") => Ok(state(service)),
+        ("GET", "faults") => Ok(json!({"faults": faults.list()})),
+        ("POST", "faults") => {
+            let rule: FaultRule = serde_json::from_slice(body)?;
+            if !(0.0..=1.0).contains(&rule.probability) {
+                return Err(refuse(400, "probability must be from 0 to 1"));
+            }
+            Ok(json!({"id": faults.add(rule)}))
+        }
+        ("DELETE", "faults") => {
+            faults.clear();
+            Ok(json!({}))
+        }
+        ("POST", "clock") => advance(engine, body),
+        ("POST", "reshard") => reshard(engine, body),
+        ("POST", "expire-iterators") => {
+            let body = if body.is_empty() { b"{}" } else { body };
+            let which: Expire = serde_json::from_slice(body)?;
+            engine.expire_iterators(which.stream.as_deref())?;
+            Ok(json!({}))
+        }
+        ("DELETE", _) if path.starts_with("faults/") => {
+            let id = path["faults/".len()..].parse().ok();
+            if id.is_some_and(|id| faults.remove(id)) {
+                Ok(json!({}))
+            } else {
+                Err(refuse(404, format!("no rule stands under {path}")))
+            }
+        }
+        _ => Err(refuse(404, format!("{method} /_anabranch/{path} is not known"))),
+    }
+}
+
+fn advance(engine: &Engine, body: &[u8]) -> Result<Value, Refusal> {
+    let Advance { advance_ms } = serde_json::from_slice(body)?;
+    if !engine.clock().advance(advance_ms) {
+        return Err(refuse(409, "the engine runs on the system's clock, which can't be moved"));
+    }
+    Ok(json!({"now_ms": engine.clock().now_ms()}))
+}
+
+fn reshard(engine: &Engine, body: &[u8]) -> Result<Value, Refusal> {
+    let request: Reshard = serde_json::from_slice(body)?;
+    match (request.split.as_deref(), request.merge.as_deref()) {
+        (Some(shard), None) => engine.split_now(&request.stream, Some(shard))?,
+        (None, Some(shard)) => engine.merge_now(&request.stream, Some(shard))?,
+        _ => return Err(refuse(400, "name one shard, as \"split\" or as \"merge\"")),
+    }
+    Ok(json!({}))
+}
+
+fn state(service: &Service) -> Value {
+    let engine = &service.engine;
+    let streams = engine.present_streams();
+    let streams: Vec<_> =
+        streams.iter().map(|(stream, status)| describe(stream, status.name())).collect();
+    let (calls, data) = service.metrics.counts();
+    let clock = if engine.clock().is_manual() { "manual" } else { "system" };
+    json!({
+        "clock": clock,
+        "now_ms": engine.clock().now_ms(),
+        "streams": streams,
+        "faults": engine.faults().list(),
+        "metrics": {"calls": calls, "data": data},
+    })
+}
+
+fn describe(stream: &Stream, status: &str) -> Value {
+    let topology = stream.read();
+    let shards: Vec<_> = topology
+        .shards
+        .iter()
+        .map(|state| {
+            let inside = state.shard.lock();
+            json!({
+                "id": state.shard.id.as_str(),
+                "open": state.is_open(),
+                "parents": state.shard.parents,
+                "records": inside.log.len(),
+                "memory_bytes": inside.log.allocated_bytes(),
+            })
+        })
+        .collect();
+    json!({"name": stream.name, "arn": stream.arn, "status": status, "shards": shards})
+}

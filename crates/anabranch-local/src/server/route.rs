@@ -1,0 +1,164 @@
+//! From a request to the service that answers it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use tokio::sync::watch;
+
+use super::body::Reply;
+use super::cloudwatch::{Metrics, Protocol};
+use super::dynamodb::Tables;
+use super::reply::{self, RequestIds};
+use super::target::{Encoding, Target};
+use super::{control, dispatch};
+use crate::engine::Engine;
+use crate::error::{ApiError, ErrorKind};
+
+/// The largest request body: 10 MiB of records as base64, with room for keys and names.
+const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// Where CloudWatch clients send RPC v2 CBOR.
+const METRICS_PATH: &str = "/service/GraniteServiceVersion20100801/operation/";
+
+/// What the answers are made of.
+pub(crate) struct Service {
+    /// The streams.
+    pub(crate) engine: Arc<Engine>,
+    /// The DynamoDB tables beside them.
+    pub(crate) tables: Tables,
+    /// What came in by `PutMetricData`.
+    pub(crate) metrics: Metrics,
+    /// The ids on every answer.
+    pub(crate) ids: RequestIds,
+    /// Ends subscriptions when the server stops.
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// The reply is lost on purpose: the connection (or the HTTP/2 stream) ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the reply was dropped by a fault rule")]
+pub(crate) struct ReplyDropped;
+
+/// Answers one request.
+pub(crate) async fn answer(
+    service: Arc<Service>,
+    request: Request<Incoming>,
+) -> Result<Response<Reply>, ReplyDropped> {
+    let mut response = route(&service, request).await?;
+    service.ids.stamp(&mut response);
+    Ok(response)
+}
+
+async fn route(
+    service: &Arc<Service>,
+    request: Request<Incoming>,
+) -> Result<Response<Reply>, ReplyDropped> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    if let Some(path) = path.strip_prefix("/_anabranch/") {
+        return Ok(match read(body).await {
+            Ok(body) => control::answer(service, &head.method, path, &body),
+            Err(refusal) => refusal.response(Encoding::Json),
+        });
+    }
+    if head.method == Method::GET && matches!(path, "/" | "/health") {
+        return Ok(reply::whole(200, "text/plain", "anabranch local: Kinesis, DynamoDB\n"));
+    }
+    let encoding = Encoding::of(&head.headers);
+    if head.method != Method::POST {
+        let message = format!("{} {path} is not served here", head.method);
+        let refusal = ApiError::new(ErrorKind::UnknownOperation, message);
+        return Ok(reply::error(&refusal, encoding));
+    }
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err(refusal) => return Ok(refusal.response(encoding)),
+    };
+    if let Some(operation) = path.strip_prefix(METRICS_PATH) {
+        return Ok(metrics(service, operation, Protocol::Rpc, &body));
+    }
+    match Target::of(&head.headers) {
+        Target::Kinesis(operation) => dispatch::answer(service, operation, encoding, &body).await,
+        Target::DynamoDb(operation) => {
+            let (status, json) = service.tables.call(operation, body).await;
+            Ok(reply::whole(status, "application/x-amz-json-1.0", json))
+        }
+        Target::CloudWatch(operation) => Ok(metrics(service, operation, Protocol::Json, &body)),
+        Target::Unknown if is_form(&head.headers) => Ok(query(service, &body)),
+        Target::Unknown => Ok(unknown(encoding)),
+    }
+}
+
+fn unknown(encoding: Encoding) -> Response<Reply> {
+    reply::error(&ApiError::new(ErrorKind::UnknownOperation, ""), encoding)
+}
+
+fn is_form(headers: &http::HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"))
+}
+
+/// The Query protocol: the operation is a field of the form.
+fn query(service: &Service, body: &[u8]) -> Response<Reply> {
+    let action = body.split(|byte| *byte == b'&').find_map(|field| field.strip_prefix(b"Action="));
+    match action {
+        Some(b"PutMetricData") => metrics(service, "PutMetricData", Protocol::Query, body),
+        _ => unknown(Encoding::Json),
+    }
+}
+
+fn metrics(service: &Service, operation: &str, protocol: Protocol, body: &[u8]) -> Response<Reply> {
+    if operation != "PutMetricData" {
+        return unknown(Encoding::Json);
+    }
+    let (content_type, answer) = service.metrics.accept(protocol, body);
+    let mut response = reply::whole(200, content_type, answer);
+    if protocol == Protocol::Rpc {
+        let protocol = http::HeaderValue::from_static("rpc-v2-cbor");
+        response.headers_mut().insert("smithy-protocol", protocol);
+    }
+    response
+}
+
+/// Why a body was not read.
+enum Refusal {
+    /// It is larger than any request may be.
+    TooLarge,
+    /// The client stopped in the middle of it.
+    Cut,
+}
+
+impl Refusal {
+    fn response(&self, encoding: Encoding) -> Response<Reply> {
+        let (status, message) = match self {
+            Self::TooLarge => (413, format!("The body is over {BODY_MAX_BYTES} bytes.")),
+            Self::Cut => (400, "The body ends too early.".to_owned()),
+        };
+        let refusal = ApiError::new(ErrorKind::Serialization, message);
+        let mut response = reply::error(&refusal, encoding);
+        *response.status_mut() = http::StatusCode::from_u16(status).expect("a constant");
+        response
+    }
+}
+
+/// Reads a whole body into one buffer.
+async fn read(mut body: Incoming) -> Result<Bytes, Refusal> {
+    let announced = body.size_hint().lower();
+    let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+    if announced > BODY_MAX_BYTES {
+        return Err(Refusal::TooLarge);
+    }
+    let mut whole = Vec::with_capacity(announced);
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Refusal::Cut)?.into_data() else { continue };
+        if whole.len() + data.len() > BODY_MAX_BYTES {
+            return Err(Refusal::TooLarge);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.into())
+}

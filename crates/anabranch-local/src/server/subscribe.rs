@@ -1,0 +1,99 @@
+//! `SubscribeToShard`: a body of event-stream frames that lasts as long as the subscription.
+//!
+//! What is wrong at the start is an HTTP error; what goes wrong later is a frame. The frames are
+//! made as the client reads them, so a slow client holds one event and not a queue of them.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use tokio::sync::watch;
+
+use super::body::{Chunks, Reply};
+use super::dispatch::{Call, guarded};
+use super::http::asked;
+use super::reply;
+use super::route::{ReplyDropped, Service};
+use super::target::Encoding;
+use crate::error::ErrorKind;
+use crate::subscription::Subscription;
+use crate::wire::{event_stream, subscription};
+
+/// Begins a subscription and answers with its frames.
+pub(super) fn answer(
+    service: &Service,
+    encoding: Encoding,
+    body: &[u8],
+) -> Result<Response<Reply>, ReplyDropped> {
+    let call = Call { encoding, body };
+    match guarded(|| service.engine.subscribe_to_shard(&call.request()?)) {
+        Ok(subscription) => {
+            let stop = service.stop.clone();
+            let frames = Frames { subscription, stop, next: Next::InitialResponse };
+            let mut response = Response::new(Reply::stream(Box::new(frames)));
+            let kind = HeaderValue::from_static("application/vnd.amazon.eventstream");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            Ok(response)
+        }
+        Err(error) if error.kind == ErrorKind::ReplyLost => Err(ReplyDropped),
+        Err(error) => Ok(reply::error(&error, encoding)),
+    }
+}
+
+/// The frames of one subscription.
+struct Frames {
+    /// Where the events come from.
+    subscription: Subscription,
+    /// Ends the frames when the server stops.
+    stop: watch::Receiver<bool>,
+    /// What comes next.
+    next: Next,
+}
+
+enum Next {
+    /// The first frame, which clients wait for.
+    InitialResponse,
+    /// Events, one after another.
+    Event,
+    /// Nothing: an error has ended it.
+    Nothing,
+}
+
+impl Frames {
+    /// The next frame; none at the end.
+    async fn frame(&mut self) -> Option<Vec<u8>> {
+        match self.next {
+            Next::InitialResponse => {
+                self.next = Next::Event;
+                Some(event_stream::initial_response())
+            }
+            Next::Nothing => None,
+            Next::Event => {
+                let event = tokio::select! {
+                    biased;
+                    () = asked(&mut self.stop) => None,
+                    event = self.subscription.next() => event,
+                };
+                match event? {
+                    Ok(event) => Some(subscription::event(&event)),
+                    Err(error) => {
+                        self.next = Next::Nothing;
+                        Some(subscription::failure(&error))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Chunks for Frames {
+    fn next(
+        mut self: Box<Self>,
+    ) -> Pin<Box<dyn Future<Output = Option<(Bytes, Box<dyn Chunks>)>> + Send>> {
+        Box::pin(async move {
+            let frame = self.frame().await?;
+            Some((Bytes::from(frame), self as Box<dyn Chunks>))
+        })
+    }
+}

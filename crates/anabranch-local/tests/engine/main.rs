@@ -1,0 +1,15 @@
+//! The engine in process, against the behaviour that the service documents or shows.
+
+mod stage;
+mod streams;
+mod listing;
+mod puts;
+mod reads;
+mod reshards;
+mod lineage;
+mod settings;
+mod consumers;
+mod subscriptions;
+mod faults;
+mod rates;
+mod concurrency;
