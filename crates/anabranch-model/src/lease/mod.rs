@@ -3,6 +3,8 @@
 //! ```text
 //! shard list ── sync ──► NewLease ── create if absent ──► Lease ── gate ──► read the shard
 //!
+//! Snapshot ── view ── plan ──► LeaseMove ── conditional writes ──► the store
+//!
 //! Write ── table ──► Outcome ── Unknown? read back ── resolve ──► Applied | NotApplied | StillUnknown
 //! ```
 
@@ -16,10 +18,15 @@ pub mod write;
 pub mod outcome;
 pub mod table;
 pub mod resolve;
+pub mod snapshot;
+pub mod view;
+pub mod shuffle;
+pub mod plan;
 
 pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
 pub use application::{Application, StreamFacts};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
+pub use plan::plan;
 pub use outcome::{Outcome, Refusal, Stored};
 pub use resolve::{Resolution, resolve};
 pub use row::{HandOver, Hold, Lease, LeaseKey, NewLease};

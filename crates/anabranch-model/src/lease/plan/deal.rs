@@ -1,0 +1,161 @@
+//! The deal for the whole fleet: which free lease goes to whom, and which held lease moves.
+
+use super::Settings;
+use super::fleet::{Fleet, Place};
+use super::share::shares;
+use crate::lease::snapshot::WorkerId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+/// A lease and the worker that should get it, as indices into the fleet.
+pub(super) type Gift = (usize, usize);
+
+/// What each worker of the fleet should do.
+#[derive(Debug)]
+pub(super) struct Deal {
+    /// The share of each taker.
+    pub(super) shares: Vec<usize>,
+    /// What each taker has or will have, gifts not counted.
+    pub(super) holdings: Vec<usize>,
+    /// Free leases and their takers.
+    pub(super) takes: Vec<Gift>,
+    /// Leases to be asked for and their takers.
+    pub(super) names: Vec<Gift>,
+}
+
+impl Deal {
+    /// By how much a taker is above its share.
+    pub(super) fn surplus(&self, at: usize) -> usize {
+        self.holdings[at].saturating_sub(self.shares[at])
+    }
+
+    /// Whether nothing is left to do by count.
+    pub(super) fn is_level(&self) -> bool {
+        let nobody_above = (0..self.shares.len()).all(|at| self.surplus(at) == 0);
+        nobody_above && self.takes.is_empty() && self.names.is_empty()
+    }
+}
+
+/// Deals the leases. Every worker that sees the same rows gets the same deal, so it may rest on
+/// nothing that only one worker has seen, such as the age of a free lease.
+pub(super) fn deal(fleet: &Fleet<'_>, settings: &Settings) -> Deal {
+    let holdings = fleet.holdings();
+    let shares = shares(fleet.leases.len(), &holdings, &fleet.pinned(), settings.max_leases);
+    let mut deal = Deal { shares, holdings, takes: Vec::new(), names: Vec::new() };
+    let mut takers = Takers::new(&deal);
+    for (at, counted) in fleet.leases.iter().enumerate() {
+        if counted.place == Place::Free {
+            deal.takes.extend(takers.next(|_| true).map(|taker| (at, taker)));
+        }
+    }
+    deal.names = names(fleet, &deal, &mut takers, settings.hand_overs_at_once);
+    deal
+}
+
+/// Those that still lack leases; the one with the fewest is next.
+struct Takers {
+    /// The share of each taker.
+    shares: Vec<usize>,
+    /// What the takers that lack some have by now, with the takers.
+    lacking: BinaryHeap<Reverse<(usize, usize)>>,
+}
+
+impl Takers {
+    fn new(deal: &Deal) -> Self {
+        let lacking = (0..deal.shares.len()).filter(|&at| deal.holdings[at] < deal.shares[at]);
+        Self {
+            lacking: lacking.map(|at| Reverse((deal.holdings[at], at))).collect(),
+            shares: deal.shares.clone(),
+        }
+    }
+
+    /// The next taker among those that `may` take; the others are out from here on.
+    fn next(&mut self, may: impl Fn(usize) -> bool) -> Option<usize> {
+        let Reverse((has, taker)) =
+            std::iter::from_fn(|| self.lacking.pop()).find(|Reverse((_, taker))| may(*taker))?;
+        if has + 1 < self.shares[taker] {
+            self.lacking.push(Reverse((has + 1, taker)));
+        }
+        Some(taker)
+    }
+}
+
+/// Which leases are to be handed over, within the cap of each giver and each taker.
+fn names<'a>(fleet: &Fleet<'a>, deal: &Deal, takers: &mut Takers, at_once: usize) -> Vec<Gift> {
+    let mut in_progress = HandOvers::read(fleet);
+    let mut names = Vec::new();
+    for at in to_be_moved(fleet, deal) {
+        let Some(giver) = fleet.leases[at].lease.row.owner.as_ref() else { continue };
+        if in_progress.of_giver(giver) >= at_once {
+            continue;
+        }
+        let Some(taker) = takers.next(|taker| in_progress.to_taker[taker] < at_once) else { break };
+        in_progress.begin(giver, taker);
+        names.push((at, taker));
+    }
+    names
+}
+
+/// The leases that have to move: all of those that leave, then of each worker what it has above
+/// its share, the workers in turns.
+fn to_be_moved(fleet: &Fleet<'_>, deal: &Deal) -> Vec<usize> {
+    let mut departing = Vec::new();
+    let mut held: Vec<Vec<usize>> = vec![Vec::new(); fleet.takers.len()];
+    let mut arriving = vec![0; fleet.takers.len()];
+    for (at, counted) in fleet.leases.iter().enumerate() {
+        match counted.place {
+            Place::Departing => departing.push(at),
+            Place::Held(holder) => held[holder].push(at),
+            Place::Arriving(taker) => arriving[taker] += 1,
+            Place::Free | Place::Pending | Place::Pinned(_) => {}
+        }
+    }
+    let mut above = Vec::new();
+    for (holder, mut leases) in held.into_iter().enumerate() {
+        // It withdraws its own names first.
+        let surplus = deal.surplus(holder).saturating_sub(arriving[holder]);
+        if surplus > 0 {
+            leases.sort_unstable_by_key(|&at| fleet.leases[at].turn());
+            above.extend(leases.into_iter().take(surplus).enumerate());
+        }
+    }
+    above.sort_by_key(|(turn, _)| *turn);
+    departing.extend(above.into_iter().map(|(_, at)| at));
+    departing
+}
+
+/// The hand-overs in progress.
+#[derive(Debug)]
+pub(super) struct HandOvers<'a> {
+    /// How many each owner has to give.
+    of_giver: BTreeMap<&'a WorkerId, usize>,
+    /// How many each taker waits for.
+    to_taker: Vec<usize>,
+}
+
+impl<'a> HandOvers<'a> {
+    pub(super) fn read(fleet: &Fleet<'a>) -> Self {
+        let mut read = Self { of_giver: BTreeMap::new(), to_taker: vec![0; fleet.takers.len()] };
+        for counted in &fleet.leases {
+            if let (Place::Arriving(taker), Some(giver)) = (counted.place, &counted.lease.row.owner)
+            {
+                read.begin(giver, taker);
+            }
+        }
+        read
+    }
+
+    fn begin(&mut self, giver: &'a WorkerId, taker: usize) {
+        *self.of_giver.entry(giver).or_insert(0) += 1;
+        self.to_taker[taker] += 1;
+    }
+
+    fn of_giver(&self, giver: &WorkerId) -> usize {
+        self.of_giver.get(giver).copied().unwrap_or(0)
+    }
+
+    /// Whether a taker gives or waits for anything.
+    pub(super) fn involve(&self, fleet: &Fleet<'_>, taker: usize) -> bool {
+        self.to_taker[taker] > 0 || self.of_giver(fleet.takers[taker]) > 0
+    }
+}

@@ -1,0 +1,252 @@
+use super::*;
+use crate::lease::plan::Kcl2Settings;
+use crate::lease::snapshot::{LeaseKey, LeaseSeen, Phase, Snapshot};
+use crate::lease::view::Layout;
+use std::collections::BTreeSet;
+
+const LEASE_TIME: u64 = 1000;
+const NOW: u64 = 1_000_000;
+
+/// How long ago the row was last seen to be renewed.
+#[derive(Clone, Copy, Debug)]
+enum Renewed {
+    Now,
+    Ago(u64),
+}
+use Renewed::{Ago, Now};
+
+/// A table of leases: key, owner, renewal. Unowned rows have never been renewed.
+type Table<'a> = &'a [(&'a str, Option<&'a str>, Renewed)];
+
+fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSeen {
+    LeaseSeen {
+        key: key.into(),
+        owner: owner.map(Into::into),
+        counter,
+        phase: Phase::Ready,
+        named: None,
+        refused: false,
+        bytes_per_second: None,
+    }
+}
+
+/// The view of a worker that saw each row renewed when the table says so, and scanned at `NOW`.
+fn view(table: Table<'_>) -> View {
+    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
+    let ago = |renewed| match renewed {
+        Now => 0,
+        Ago(ms) => ms,
+    };
+    let mut times: BTreeSet<u64> = table.iter().map(|row| NOW - ago(row.2)).collect();
+    times.insert(NOW);
+    for reply_ms in times {
+        let seen = table.iter().map(|(key, owner, renewed)| {
+            row(key, *owner, u64::from(owner.is_some() && reply_ms >= NOW - ago(*renewed)))
+        });
+        view.observe(Snapshot { workers: vec![], leases: seen.collect() }, reply_ms);
+    }
+    view
+}
+
+fn keys(moves: &[LeaseMove]) -> BTreeSet<LeaseKey> {
+    moves.iter().filter_map(LeaseMove::lease).cloned().collect()
+}
+
+/// What the worker `foo` does.
+#[derive(Debug)]
+enum Expected<'a> {
+    /// It takes exactly these.
+    Takes(&'a [&'a str]),
+    /// It takes so many of these.
+    TakesSome(usize, &'a [&'a str]),
+    /// It steals so many from this worker.
+    Steals(usize, &'a str),
+}
+use Expected::{Steals, Takes, TakesSome};
+
+fn check(
+    name: &str,
+    table: Table<'_>,
+    settings: &Settings,
+    target: usize,
+    expected: &Expected<'_>,
+) {
+    let view = view(table);
+    for tie_break in 0..20 {
+        let round = round(&view, &"foo".into(), NOW, tie_break, settings);
+        assert_eq!(round.target, target, "{name}");
+        let got = &round.moves;
+        let is_take = |m: &LeaseMove| matches!(m, LeaseMove::Take { .. });
+        let fits =
+            match expected {
+                Takes(expected) => {
+                    got.iter().all(is_take)
+                        && keys(got) == expected.iter().map(|key| (*key).into()).collect()
+                }
+                TakesSome(count, of) => {
+                    got.len() == *count
+                        && got.iter().all(is_take)
+                        && keys(got).iter().all(|key| of.contains(&key.as_str()))
+                }
+                Steals(count, victim) => got.len() == *count
+                    && got.iter().all(
+                        |m| matches!(m, LeaseMove::Steal { from, .. } if from.as_str() == *victim),
+                    ),
+            };
+        assert!(fits, "{name}: expected {expected:?}, got {got:?}");
+    }
+}
+
+fn defaults() -> Settings {
+    Settings::default()
+}
+
+fn without_priority() -> Settings {
+    Settings {
+        kcl2: Kcl2Settings { very_old_first: false, ..Kcl2Settings::default() },
+        ..defaults()
+    }
+}
+
+fn owned<'a>(owner: &'a str, keys: &[&'a str]) -> Vec<(&'a str, Option<&'a str>, Renewed)> {
+    keys.iter().map(|key| (*key, Some(owner), Now)).collect()
+}
+
+#[test]
+fn what_is_unowned_or_expired_is_taken_up_to_the_target() {
+    let d = defaults();
+    let no_priority = without_priority();
+    check("an unowned lease", &[("1", None, Now)], &d, 1, &Takes(&["1"]));
+    check("a renewed lease", &[("1", Some("bar"), Ago(1000))], &d, 1, &Takes(&[]));
+    check("an expired lease", &[("1", Some("bar"), Ago(1001))], &d, 1, &Takes(&["1"]));
+    check("my own expired lease", &[("1", Some("foo"), Ago(1001))], &d, 1, &Takes(&["1"]));
+    check("no leases", &[], &d, 0, &Takes(&[]));
+    let three_free =
+        [("0", None, Now), ("1", None, Now), ("2", None, Now), ("4", Some("bar"), Now)];
+    check("not greedy", &three_free, &no_priority, 2, &TakesSome(2, &["0", "1", "2"]));
+    check("unowned is very old", &three_free, &d, 2, &Takes(&["0", "1", "2"]));
+    let one_free = [
+        ("1", None, Now),
+        ("2", Some("bar"), Now),
+        ("3", Some("bar"), Now),
+        ("4", Some("bar"), Now),
+    ];
+    check("no steal beside a take", &one_free, &no_priority, 2, &Takes(&["1"]));
+    check(
+        "more workers than leases",
+        &[("1", None, Now), ("2", Some("bar"), Now)],
+        &no_priority,
+        1,
+        &Takes(&["1"]),
+    );
+}
+
+#[test]
+fn very_old_leases_go_first_and_alone() {
+    let d = defaults();
+    // More than three lease times; exactly three is not very old yet.
+    let table =
+        [("2", Some("foo"), Now), ("3", Some("bar"), Ago(3001)), ("4", Some("baz"), Ago(3000))];
+    check("one very old", &table, &d, 3, &Takes(&["3"]));
+    let later =
+        Settings { kcl2: Kcl2Settings { very_old_lease_times: 5, ..d.kcl2.clone() }, ..d.clone() };
+    check("another multiple", &table, &later, 3, &Takes(&["3", "4"]));
+    let table = [
+        ("2", Some("bar"), Now),
+        ("3", Some("bar"), Now),
+        ("4", Some("bar"), Now),
+        ("5", Some("baz"), Ago(3001)),
+        ("6", Some("baz"), Ago(2999)),
+        ("7", None, Now),
+    ];
+    check("priority off", &table, &without_priority(), 3, &Takes(&["5", "6", "7"]));
+    check("priority on", &table, &d, 3, &Takes(&["5", "7"]));
+    // The maximum counts, and no room for the very old means no take at all.
+    let max = |max_leases| Settings { max_leases, ..d.clone() };
+    check("max leaves room for one", &table, &max(1), 1, &TakesSome(1, &["5", "7"]));
+    let full =
+        [("1", Some("foo"), Now), ("2", Some("bar"), Ago(3001)), ("3", Some("bar"), Ago(1001))];
+    check("max leaves no room", &full, &max(1), 1, &Takes(&[]));
+}
+
+#[test]
+fn a_steal_takes_from_the_most_loaded_at_or_above_the_target() {
+    let d = defaults();
+    let steal =
+        |max_steal| Settings { kcl2: Kcl2Settings { max_steal, ..d.kcl2.clone() }, ..d.clone() };
+    let table = [owned("bar", &["1"]), owned("baz", &["2", "3", "4", "5", "6"])].concat();
+    check("five of six", &table, &d, 2, &Steals(1, "baz"));
+    check("up to what is needed", &table, &steal(10), 2, &Steals(2, "baz"));
+    let table =
+        [owned("bar", &["1", "2"]), owned("baz", &["3", "4"]), owned("foo", &["5"])].concat();
+    check("off by one", &table, &steal(10), 2, &Takes(&[]));
+    // bar and baz are at the target of 3 and foo lacks 2: one.
+    let table =
+        [owned("bar", &["1", "2", "3"]), owned("baz", &["4", "5", "6"]), owned("foo", &["7"])]
+            .concat();
+    check("equal to the target, two short", &table, &steal(10), 3, &Steals(1, "bar"));
+    // The same with 2 of 3: one short of the target, nothing.
+    let table =
+        [owned("bar", &["1", "2", "3"]), owned("baz", &["4", "5", "6"]), owned("foo", &["7", "8"])]
+            .concat();
+    check("equal to the target, one short", &table, &steal(10), 3, &Takes(&[]));
+    // At most what is above the target.
+    let table =
+        [owned("bar", &["1", "2", "3", "4", "5"]), owned("baz", &["6", "7", "8", "9"])].concat();
+    check("one over the target", &table, &steal(10), 3, &Steals(2, "bar"));
+    check(
+        "two workers, four each",
+        &owned("bar", &["1", "2", "3", "4"]),
+        &steal(10),
+        2,
+        &Steals(2, "bar"),
+    );
+    check("one lease, two workers", &owned("bar", &["1"]), &steal(10), 1, &Takes(&[]));
+}
+
+#[test]
+fn the_target_is_the_ceiling_within_the_maximum() {
+    for (leases, workers, max, expected) in [
+        (1, 1, 9, (1, 0)),
+        (1, 5, 9, (1, 0)),
+        (5, 5, 9, (1, 0)),
+        (6, 5, 9, (2, 0)),
+        (10, 5, 9, (2, 0)),
+        (11, 5, 9, (3, 0)),
+        (10, 1, 9, (9, 1)),
+        (100, 3, 9, (9, 25)),
+        (100, 3, 34, (34, 0)),
+    ] {
+        assert_eq!(target(leases, workers, max), expected, "{leases} leases, {workers} workers");
+    }
+}
+
+#[test]
+fn finished_leases_count_and_are_taken_like_any_other() {
+    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
+    let finished = |key| LeaseSeen { phase: Phase::Finished, ..row(key, None, 0) };
+    let leases = vec![finished("1"), finished("2")];
+    view.observe(Snapshot { workers: vec![], leases }, NOW);
+    let round = round(&view, &"foo".into(), NOW, 1, &without_priority());
+    assert_eq!((round.target, round.available, round.moves.len()), (2, 2, 2));
+}
+
+#[test]
+fn an_old_scan_expires_nothing() {
+    let view = view(&[("1", Some("bar"), Now), ("2", Some("bar"), Now)]);
+    let later = round(&view, &"foo".into(), NOW + 2000, 1, &defaults());
+    assert_eq!(later.available, 0);
+}
+
+#[test]
+fn the_tie_break_spreads_the_choices() {
+    let names: Vec<String> = (0..50).map(|i| format!("{i:02}")).collect();
+    let table: Vec<_> = names.iter().map(|name| (name.as_str(), None, Now)).collect();
+    let view = view(&table);
+    let settings = Settings { max_leases: 5, ..defaults() };
+    let choices: BTreeSet<_> =
+        (0..20).map(|tie| keys(&round(&view, &"foo".into(), NOW, tie, &settings).moves)).collect();
+    assert!(choices.len() > 15, "{choices:?}");
+    let again = |tie| round(&view, &"foo".into(), NOW, tie, &settings);
+    assert_eq!(again(7), again(7));
+}

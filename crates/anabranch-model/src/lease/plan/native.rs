@@ -1,0 +1,212 @@
+//! The native protocol: this worker's part of the deal.
+//!
+//! Nothing is ever taken from an owner whose heart beats. A taker names itself and waits, and the
+//! owner passes the lease when it has drained it.
+
+use super::deal::{Deal, deal};
+use super::fleet::{Fleet, Place};
+use super::weight::exchanges;
+use super::{Balance, LeaseMove, Me, Settings};
+use crate::lease::shuffle::JavaRandom;
+use crate::lease::snapshot::{Phase, Standing, WorkerId};
+use crate::lease::view::{Holder, View, WatchedLease};
+
+/// After how many lease times a free lease that its taker has not taken may go to anyone.
+const VERY_OLD_LEASE_TIMES: u64 = 3;
+
+/// Workers that fence a silent one later than the first, each by one step more.
+const FENCE_STEPS: u64 = 4;
+
+pub(super) fn plan(
+    view: &View,
+    me: Me<'_>,
+    now_ms: u64,
+    tie_break: u64,
+    settings: &Settings,
+) -> Vec<LeaseMove> {
+    let Some(fleet) = Fleet::read(view, me, now_ms) else { return Vec::new() };
+    let mut deal = deal(&fleet, settings);
+    if let Balance::Weight { hysteresis_percent } = settings.balance
+        && deal.is_level()
+    {
+        deal.names = exchanges(&fleet, hysteresis_percent);
+    }
+    let mut moves = fences(view, &fleet, now_ms);
+    // A worker that leaves needs nothing.
+    let mut too_many = fleet.me.map_or(usize::MAX, |at| deal.surplus(at));
+    moves.extend(withdrawals(view, me, now_ms, &mut too_many));
+    moves.extend(dead_names(view, &fleet, me, now_ms));
+    moves.extend(own(view, &fleet, me, &mut too_many));
+    if let Some(at) = fleet.me {
+        moves.extend(takes(view, &fleet, &deal, at, now_ms, tie_break, settings));
+        moves.extend(names(&fleet, &deal, at));
+    }
+    moves
+}
+
+/// Fences for silent workers. All see the silence at about the same time; so that they don't all
+/// write to one row, each silent worker has an order of those that fence it, and whoever is later
+/// in it waits a little longer.
+fn fences(view: &View, fleet: &Fleet<'_>, now_ms: u64) -> Vec<LeaseMove> {
+    let Some(me) = fleet.me else { return Vec::new() };
+    let silent = |worker: &WorkerId| view.standing_of(worker, now_ms) == Holder::Silent;
+    let rows = view.workers().iter().filter(|worker| {
+        let row = &worker.row;
+        row.standing != Standing::Fenced && row.id != *fleet.takers[me] && silent(&row.id)
+    });
+    rows.filter(|worker| {
+        let order = |by: &WorkerId| mix(worker.row.id.as_str(), by.as_str());
+        let my_order = order(fleet.takers[me]);
+        let before_me = fleet.takers.iter().filter(|by| order(by) < my_order).count() as u64;
+        let step_ms = view.lease_time_ms() / 20;
+        let patience_ms = view.lease_time_ms() + step_ms * before_me.min(FENCE_STEPS);
+        worker.heart.moved.age_ms(now_ms).is_none_or(|age| age >= patience_ms)
+    })
+    .map(|worker| LeaseMove::Fence { worker: worker.row.id.clone(), counter: worker.heart.counter })
+    .collect()
+}
+
+/// A number that depends on both names and looks random (FNV-1a).
+fn mix(a: &str, b: &str) -> u64 {
+    a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// My names that nobody answers, that were refused, or that I need no more.
+fn withdrawals(view: &View, me: Me<'_>, now_ms: u64, too_many: &mut usize) -> Vec<LeaseMove> {
+    let mine = view.leases().iter().filter(|lease| {
+        let row = &lease.row;
+        row.phase == Phase::Ready
+            && row.named.as_ref() == Some(me.id)
+            && row.owner.as_ref() != Some(me.id)
+    });
+    // Only a living owner would answer. From a dead one the lease is taken, and that ends the name.
+    let asked = mine.filter(|lease| view.holder(lease, now_ms) == Holder::Beating);
+    let mut moves = Vec::new();
+    for lease in asked {
+        let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        let in_vain = lease.row.refused || waited_ms >= view.patience_ms();
+        if in_vain || *too_many > 0 {
+            moves.push(withdraw(lease, me.id));
+            // A refused lease counts for its owner already.
+            *too_many = too_many.saturating_sub(usize::from(!lease.row.refused));
+        }
+    }
+    moves
+}
+
+fn withdraw(lease: &WatchedLease, taker: &WorkerId) -> LeaseMove {
+    let (key, term) = (lease.row.key.clone(), lease.row.counter);
+    LeaseMove::Withdraw { lease: key, term, taker: taker.clone() }
+}
+
+/// Names on my leases of workers that can't take them any more. They would keep others from
+/// asking. A worker that is only not listed yet may have joined just now.
+fn dead_names(view: &View, fleet: &Fleet<'_>, me: Me<'_>, now_ms: u64) -> Vec<LeaseMove> {
+    let mine =
+        fleet.leases.iter().filter(|counted| counted.lease.row.owner.as_ref() == Some(me.id));
+    mine.filter_map(|counted| {
+        let named = counted.lease.row.named.as_ref().filter(|named| *named != me.id)?;
+        let may_take = fleet.taker(named).is_some();
+        let unlisted = view.standing_of(named, now_ms) == Holder::Rowless;
+        (!may_take && !unlisted).then(|| withdraw(counted.lease, named))
+    })
+    .collect()
+}
+
+/// What I owe for the leases that I own: to pass those that others asked for, and to run or give
+/// back those that I don't run.
+fn own(view: &View, fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
+    let mut moves = Vec::new();
+    for counted in &fleet.leases {
+        let row = &counted.lease.row;
+        if row.owner.as_ref() != Some(me.id) {
+            continue;
+        }
+        let (lease, term) = (row.key.clone(), row.counter);
+        match counted.place {
+            Place::Arriving(taker) => {
+                let to = fleet.takers[taker].clone();
+                moves.push(LeaseMove::Pass { lease, term, to });
+            }
+            _ if me.running.contains(&row.key) => {}
+            _ if *too_many > 0 => {
+                *too_many -= 1;
+                moves.push(LeaseMove::Release { lease, term });
+            }
+            _ => moves.push(LeaseMove::TakeAgain { lease, term }),
+        }
+    }
+    // A blocked shard is nobody's until its parents have ended.
+    let blocked = view.leases().iter().filter(|lease| lease.row.phase == Phase::Blocked);
+    let stray = blocked.filter(|lease| {
+        lease.row.owner.as_ref() == Some(me.id) && !me.running.contains(&lease.row.key)
+    });
+    moves.extend(
+        stray.map(|lease| LeaseMove::Release {
+            lease: lease.row.key.clone(),
+            term: lease.row.counter,
+        }),
+    );
+    moves
+}
+
+/// My part of the free leases: the longest free first, then from a place of my own in the list.
+fn takes(
+    view: &View,
+    fleet: &Fleet<'_>,
+    deal: &Deal,
+    me: usize,
+    now_ms: u64,
+    tie_break: u64,
+    settings: &Settings,
+) -> Vec<LeaseMove> {
+    let mut random = JavaRandom::new(tie_break);
+    let mut mine: Vec<_> = deal
+        .takes
+        .iter()
+        .filter(|(_, taker)| *taker == me)
+        .map(|(at, _)| fleet.leases[*at].lease)
+        .collect();
+    random.shuffle(&mut mine);
+    mine.sort_by_key(|lease| lease.free_since_ms);
+    let room = settings.max_leases.saturating_sub(deal.holdings[me] + mine.len());
+    let mut left = left_lying(view, fleet, deal, me, now_ms);
+    random.shuffle(&mut left);
+    // Everyone picks up a part of what lies about, so that few pick up the same.
+    let part = left.len().div_ceil(fleet.takers.len().max(1));
+    mine.extend(left.into_iter().take(part.min(room)));
+    mine.into_iter()
+        .map(|lease| LeaseMove::Take { lease: lease.row.key.clone(), term: lease.row.counter })
+        .collect()
+}
+
+/// Very old free leases whose taker has left them: it lives, but it is full or stuck.
+fn left_lying<'a>(
+    view: &View,
+    fleet: &Fleet<'a>,
+    deal: &Deal,
+    me: usize,
+    now_ms: u64,
+) -> Vec<&'a WatchedLease> {
+    let limit_ms = view.lease_time_ms().saturating_mul(VERY_OLD_LEASE_TIMES);
+    let is_old = |lease: &WatchedLease| {
+        lease.free_since_ms.is_some_and(|since| now_ms.saturating_sub(since) > limit_ms)
+    };
+    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == Place::Free);
+    free.filter(|(at, counted)| {
+        is_old(counted.lease) && deal.takes.binary_search(&(*at, me)).is_err()
+    })
+    .map(|(_, counted)| counted.lease)
+    .collect()
+}
+
+fn names(fleet: &Fleet<'_>, deal: &Deal, me: usize) -> Vec<LeaseMove> {
+    let mine = deal.names.iter().filter(|(_, taker)| *taker == me);
+    mine.map(|(at, _)| {
+        let row = &fleet.leases[*at].lease.row;
+        LeaseMove::Name { lease: row.key.clone(), term: row.counter }
+    })
+    .collect()
+}

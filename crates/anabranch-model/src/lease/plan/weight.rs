@@ -1,0 +1,121 @@
+//! Once the counts are level: exchanges that level the bytes per second.
+//!
+//! A heavy worker gives a lease to a light one and gets a lighter one back, so the counts stay as
+//! they are. Both see the same rows, so both find the same exchange, and each names itself on the
+//! lease that it gets. If only one of them does, the count is repaired like any other.
+
+use super::deal::{Gift, HandOvers};
+use super::fleet::{Fleet, Place};
+use std::cmp::Reverse;
+
+/// What a worker carries.
+#[derive(Debug)]
+struct Load {
+    /// The worker.
+    taker: usize,
+    /// The leases that it has or will have.
+    count: usize,
+    /// Their bytes per second.
+    bytes: u64,
+    /// Those that can be moved: bytes per second and lease, lightest first.
+    movable: Vec<(u64, usize)>,
+}
+
+/// Leases to be asked for and their takers, in pairs of workers.
+///
+/// Nothing moves while every worker is within `hysteresis_percent` of the mean. An exchange has to
+/// lower the heavier of the two by half of that, so each one brings the fleet closer to level by a
+/// least amount, and with steady weights the exchanges come to an end.
+pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift> {
+    let mut loads = loads(fleet);
+    let Some(mean) =
+        loads.iter().map(|load| load.bytes).sum::<u64>().checked_div(loads.len() as u64)
+    else {
+        return Vec::new();
+    };
+    let slack = mean.saturating_mul(hysteresis_percent.into()) / 100;
+    let least_gain = (slack / 2).max(1);
+    let off = |load: &Load| load.bytes.abs_diff(mean) > slack;
+    if !loads.iter().any(off) {
+        return Vec::new();
+    }
+    // What is under way has to arrive first.
+    let in_progress = HandOvers::read(fleet);
+    loads.retain(|load| !in_progress.involve(fleet, load.taker));
+    loads.sort_by_key(|load| Reverse((load.bytes, load.taker)));
+    let mut gifts = Vec::new();
+    while !loads.is_empty() {
+        let heavy = loads.remove(0);
+        let partner = loads.iter().enumerate().rev().find_map(|(i, light)| {
+            let matters = off(&heavy) || off(light);
+            let exchange = matters.then(|| exchange(&heavy, light))?;
+            exchange.filter(|exchange| exchange.gain >= least_gain).map(|found| (i, found))
+        });
+        if let Some((i, found)) = partner {
+            gifts.push((found.given, loads.remove(i).taker));
+            gifts.extend(found.back.map(|lease| (lease, heavy.taker)));
+        }
+    }
+    gifts
+}
+
+fn loads(fleet: &Fleet<'_>) -> Vec<Load> {
+    let known = fleet.leases.iter().filter_map(|counted| counted.lease.row.bytes_per_second);
+    let (sum, measured) =
+        known.fold((0_u64, 0), |(sum, n), bytes| (sum.saturating_add(bytes), n + 1));
+    // A lease that nobody has measured weighs as much as the others do.
+    let usual = sum.checked_div(measured).unwrap_or(0);
+    let empty = |taker| Load { taker, count: 0, bytes: 0, movable: Vec::new() };
+    let mut loads: Vec<Load> = (0..fleet.takers.len()).map(empty).collect();
+    for (at, counted) in fleet.leases.iter().enumerate() {
+        let Some(holder) = counted.holder() else { continue };
+        let bytes = counted.lease.row.bytes_per_second.unwrap_or(usual);
+        let load = &mut loads[holder];
+        load.count += 1;
+        load.bytes = load.bytes.saturating_add(bytes);
+        if matches!(counted.place, Place::Held(_)) {
+            load.movable.push((bytes, at));
+        }
+    }
+    for load in &mut loads {
+        load.movable.sort_unstable();
+    }
+    loads
+}
+
+/// What two workers could exchange.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    /// The lease that the heavy worker gives.
+    given: usize,
+    /// The lease that it gets back.
+    back: Option<usize>,
+    /// By how much the heavier of the two gets lighter.
+    gain: u64,
+}
+
+/// The best exchange between two workers: the one after which they are closest to each other.
+fn exchange(heavy: &Load, light: &Load) -> Option<Exchange> {
+    let apart = heavy.bytes.checked_sub(light.bytes)?;
+    let mut best: Option<Exchange> = None;
+    let mut consider = |given: (u64, usize), back: Option<(u64, usize)>| {
+        let moved = given.0.saturating_sub(back.map_or(0, |back| back.0));
+        let gain = moved.min(apart.saturating_sub(moved));
+        if gain > best.map_or(0, |best| best.gain) {
+            best = Some(Exchange { given: given.1, back: back.map(|back| back.1), gain });
+        }
+    };
+    for &given in &heavy.movable {
+        // A gift without return keeps the counts level only from the larger share to the smaller.
+        if heavy.count > light.count {
+            consider(given, None);
+        }
+        // The ideal return makes both equal; the best one stands next to it in the order.
+        let ideal = given.0.saturating_sub(apart / 2);
+        let next = light.movable.partition_point(|back| back.0 < ideal);
+        for back in light.movable[next.saturating_sub(1)..].iter().take(2) {
+            consider(given, Some(*back));
+        }
+    }
+    best
+}

@@ -1,0 +1,286 @@
+//! What one worker knows about the fleet by looking at the store again and again.
+//!
+//! No timestamp of another machine is ever compared. A *heart* is a counter that its owner moves,
+//! and what counts is for how long, by the watcher's own monotonic clock, no look has shown it
+//! moving. In the native layout each worker row is a heart; in KCL's each lease row is one.
+//!
+//! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
+//! was read before that, so the watcher always waits a little longer than it had to.
+
+use super::snapshot::{LeaseSeen, Snapshot, Standing, WorkerId, WorkerSeen};
+use std::collections::BTreeMap;
+
+/// Which rows beat.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// Worker rows; leases have terms.
+    Native,
+    /// Lease rows, as in Java's KCL.
+    Kcl,
+}
+
+/// When a heart was last seen to move.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Moved {
+    /// It never was: the lease had no owner when it was first seen.
+    Never,
+    /// When the reply to the look that saw the change arrived.
+    At(u64),
+}
+
+impl Moved {
+    /// For how long it has not moved; `None` stands for ever.
+    pub fn age_ms(self, now_ms: u64) -> Option<u64> {
+        match self {
+            Self::Never => None,
+            Self::At(ms) => Some(now_ms.saturating_sub(ms)),
+        }
+    }
+}
+
+/// What a heart was when it was last seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heart {
+    /// The counter.
+    pub counter: u64,
+    /// When it was seen to change.
+    pub moved: Moved,
+}
+
+impl Heart {
+    /// Any other counter than before is a beat, not only a higher one: a row that was deleted and
+    /// made again counts from the start. An owned heart that is seen for the first time may have
+    /// beaten just now.
+    fn seen(before: Option<Heart>, counter: u64, owned: bool, reply_ms: u64) -> Self {
+        let moved = match before {
+            Some(heart) if heart.counter == counter => heart.moved,
+            None if !owned => Moved::Never,
+            _ => Moved::At(reply_ms),
+        };
+        Self { counter, moved }
+    }
+}
+
+/// A worker row and its heart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WatchedWorker {
+    /// The row as last seen.
+    pub row: WorkerSeen,
+    /// Its heart.
+    pub heart: Heart,
+}
+
+/// A lease row and what was seen of it over time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WatchedLease {
+    /// The row as last seen.
+    pub row: LeaseSeen,
+    /// Its heart: in the native layout only its term, which no beat moves.
+    pub heart: Heart,
+    /// Since when every look has shown it without a living owner.
+    pub free_since_ms: Option<u64>,
+    /// Since when the same worker has been named on it under the same term.
+    pub named_since_ms: Option<u64>,
+    /// When a name went away after its owner had not answered it for as long as a name may wait.
+    pub asked_in_vain_ms: Option<u64>,
+}
+
+/// Who stands behind a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// Nobody: it has no owner.
+    Nobody,
+    /// A worker that was fenced, or one whose row has been missing for a full lease time.
+    Gone,
+    /// An owner without a row, seen so for less than a lease time: it may still be delivering.
+    Rowless,
+    /// A heart that has not moved for a full lease time.
+    Silent,
+    /// A heart that beats.
+    Beating,
+}
+
+/// What one worker knows about the fleet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// Which rows beat.
+    layout: Layout,
+    /// For how long a heart may stand still.
+    lease_time_ms: u64,
+    /// For how long a name may wait for the owner.
+    patience_ms: u64,
+    /// When the reply to the last look arrived.
+    looked_ms: Option<u64>,
+    /// The workers with a row, by id.
+    workers: Vec<WatchedWorker>,
+    /// The leases, by key.
+    leases: Vec<WatchedLease>,
+    /// Workers that a lease names and that have no row, and since when.
+    rowless: BTreeMap<WorkerId, u64>,
+}
+
+impl View {
+    /// The view of a worker that has not looked yet. Names that wait for longer than `patience_ms`
+    /// were in vain.
+    pub fn new(layout: Layout, lease_time_ms: u64, patience_ms: u64) -> Self {
+        Self {
+            layout,
+            lease_time_ms,
+            patience_ms,
+            looked_ms: None,
+            workers: Vec::new(),
+            leases: Vec::new(),
+            rowless: BTreeMap::new(),
+        }
+    }
+
+    /// Which rows beat.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// For how long a heart may stand still.
+    pub fn lease_time_ms(&self) -> u64 {
+        self.lease_time_ms
+    }
+
+    /// For how long a name may wait for the owner.
+    pub fn patience_ms(&self) -> u64 {
+        self.patience_ms
+    }
+
+    /// When the reply to the last look arrived.
+    pub fn looked_ms(&self) -> Option<u64> {
+        self.looked_ms
+    }
+
+    /// The workers with a row, by id.
+    pub fn workers(&self) -> &[WatchedWorker] {
+        &self.workers
+    }
+
+    /// The leases, by key.
+    pub fn leases(&self) -> &[WatchedLease] {
+        &self.leases
+    }
+
+    /// The row of a worker.
+    pub fn worker(&self, id: &WorkerId) -> Option<&WatchedWorker> {
+        let at = self.workers.binary_search_by(|worker| worker.row.id.cmp(id)).ok()?;
+        self.workers.get(at)
+    }
+
+    /// Takes in what a look showed. `reply_ms` is when its reply arrived.
+    pub fn observe(&mut self, snapshot: Snapshot, reply_ms: u64) {
+        self.looked_ms = Some(reply_ms);
+        self.observe_workers(snapshot.workers, reply_ms);
+        self.observe_rowless(&snapshot.leases, reply_ms);
+        self.observe_leases(snapshot.leases, reply_ms);
+    }
+
+    fn observe_workers(&mut self, mut rows: Vec<WorkerSeen>, reply_ms: u64) {
+        rows.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let mut before = std::mem::take(&mut self.workers).into_iter().peekable();
+        for row in rows {
+            while before.next_if(|old| old.row.id < row.id).is_some() {}
+            let old = before.next_if(|old| old.row.id == row.id);
+            let heart = Heart::seen(old.map(|old| old.heart), row.counter, true, reply_ms);
+            self.workers.push(WatchedWorker { row, heart });
+        }
+    }
+
+    /// A list of workers may be older than the list of leases beside it, so a worker that is
+    /// missing once is not dead: it gets the time that a living one would have.
+    fn observe_rowless(&mut self, leases: &[LeaseSeen], reply_ms: u64) {
+        if self.layout == Layout::Kcl {
+            return;
+        }
+        let before = std::mem::take(&mut self.rowless);
+        let on_rows = leases.iter().flat_map(|lease| [&lease.owner, &lease.named]);
+        for id in on_rows.flatten() {
+            if self.worker(id).is_none() && !self.rowless.contains_key(id) {
+                let since = before.get(id).copied().unwrap_or(reply_ms);
+                self.rowless.insert(id.clone(), since);
+            }
+        }
+    }
+
+    fn observe_leases(&mut self, mut rows: Vec<LeaseSeen>, reply_ms: u64) {
+        rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        let mut before = std::mem::take(&mut self.leases).into_iter().peekable();
+        let mut leases = Vec::with_capacity(rows.len());
+        for row in rows {
+            while before.next_if(|old| old.row.key < row.key).is_some() {}
+            let old = before.next_if(|old| old.row.key == row.key);
+            leases.push(self.observe_lease(old, row, reply_ms));
+        }
+        self.leases = leases;
+    }
+
+    fn observe_lease(
+        &self,
+        old: Option<WatchedLease>,
+        row: LeaseSeen,
+        reply_ms: u64,
+    ) -> WatchedLease {
+        let owned = row.owner.is_some();
+        let heart = Heart::seen(old.as_ref().map(|old| old.heart), row.counter, owned, reply_ms);
+        let mut lease = WatchedLease {
+            named_since_ms: row.named.as_ref().map(|_| reply_ms),
+            free_since_ms: None,
+            asked_in_vain_ms: None,
+            row,
+            heart,
+        };
+        if matches!(self.holder(&lease, reply_ms), Holder::Nobody | Holder::Gone) {
+            let since = old.as_ref().and_then(|old| old.free_since_ms);
+            lease.free_since_ms = Some(since.unwrap_or(reply_ms));
+        }
+        // Names belong to a term: once the lease has changed hands, a new question begins.
+        let Some(old) = old.filter(|old| old.row.counter == lease.row.counter) else {
+            return lease;
+        };
+        if old.row.named == lease.row.named {
+            lease.named_since_ms = old.named_since_ms;
+            lease.asked_in_vain_ms = old.asked_in_vain_ms;
+        } else {
+            let waited = old.named_since_ms.map(|since| reply_ms.saturating_sub(since));
+            let in_vain = waited.is_some_and(|waited| waited >= self.patience_ms);
+            lease.asked_in_vain_ms = if in_vain { Some(reply_ms) } else { old.asked_in_vain_ms };
+        }
+        lease
+    }
+
+    fn moved_lately(&self, heart: Heart, now_ms: u64) -> bool {
+        heart.moved.age_ms(now_ms).is_some_and(|age| age < self.lease_time_ms)
+    }
+
+    /// Who stands behind a lease at `now_ms`.
+    pub fn holder(&self, lease: &WatchedLease, now_ms: u64) -> Holder {
+        let Some(owner) = &lease.row.owner else { return Holder::Nobody };
+        match self.layout {
+            Layout::Native => self.standing_of(owner, now_ms),
+            // KCL waits for more than the lease time, by one tick of its clock.
+            Layout::Kcl => match lease.heart.moved.age_ms(now_ms) {
+                Some(age) if age <= self.lease_time_ms => Holder::Beating,
+                _ => Holder::Silent,
+            },
+        }
+    }
+
+    /// What stands behind the name of a worker, by its row.
+    pub fn standing_of(&self, id: &WorkerId, now_ms: u64) -> Holder {
+        match self.worker(id) {
+            Some(worker) if worker.row.standing == Standing::Fenced => Holder::Gone,
+            Some(worker) if self.moved_lately(worker.heart, now_ms) => Holder::Beating,
+            Some(_) => Holder::Silent,
+            None => match self.rowless.get(id) {
+                Some(since) if now_ms.saturating_sub(*since) >= self.lease_time_ms => Holder::Gone,
+                _ => Holder::Rowless,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
