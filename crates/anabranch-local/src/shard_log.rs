@@ -208,8 +208,12 @@ impl ShardLog {
         batch
     }
 
+    /// How many records are held, those past retention included until they are dropped.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.iter().map(|segment| segment.slots.len()).sum()
+    }
+
     /// Bytes of memory that the records take, index and unused room included.
-    #[cfg(test)]
     pub(crate) fn allocated_bytes(&self) -> usize {
         let segments = self.segments.capacity() * size_of::<Segment>();
         let held = |s: &Segment| s.bytes.capacity() + s.slots.capacity() * size_of::<Slot>();

@@ -6,11 +6,12 @@ use crate::encryption::Encryption;
 use crate::guard;
 use crate::phase::{Phase, Status};
 use crate::shard::Shard;
+use crate::subscription::LiveMap;
 use anabranch_model::hash::HashKey;
 use anabranch_model::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A stream. Hot operations take its topology for reading, changes take it for writing.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Stream {
     topology: RwLock<Topology>,
     /// Iterators of an earlier epoch have been made to expire.
     iterator_epoch: AtomicU64,
+    /// The live subscription of each consumer and shard.
+    pub(crate) live: Mutex<LiveMap>,
 }
 
 /// What a change can change.
@@ -94,6 +97,7 @@ impl Stream {
             created_ms: at_ms,
             topology: RwLock::new(topology),
             iterator_epoch: AtomicU64::new(0),
+            live: Mutex::default(),
         }
     }
 

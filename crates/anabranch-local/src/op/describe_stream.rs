@@ -85,14 +85,14 @@ impl Engine {
     }
 }
 
-/// The shards of one page, and whether others follow. A stream shows no shards until it is there.
+/// The shards of one page, and whether others follow. A stream shows shards while it is in service.
 fn page(
     topology: &Topology,
     status: Status,
     now_ms: u64,
     request: &Request,
 ) -> (Vec<ShardDescription>, bool) {
-    if status == Status::Creating {
+    if matches!(status, Status::Creating | Status::Deleting) {
         return (Vec::new(), false);
     }
     let limit = usize::try_from(request.limit.unwrap_or(DEFAULT_LIMIT)).unwrap_or(1);

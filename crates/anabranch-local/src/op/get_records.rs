@@ -22,10 +22,9 @@ use std::borrow::Cow;
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields carry the API's own names")]
 pub struct Request<'a> {
-    #[serde(borrow)]
     pub shard_iterator: Option<Cow<'a, str>>,
     pub limit: Option<i64>,
-    #[serde(rename = "StreamARN", borrow)]
+    #[serde(rename = "StreamARN")]
     pub stream_arn: Option<Cow<'a, str>>,
 }
 
@@ -60,7 +59,6 @@ impl Topology {
         let mut records = inside.log.read(counter, horizon_ms, take);
         records.stamp = state.shard.stamp;
         let caught_up = records.next_counter >= inside.log.next_counter();
-        inside.rates.read_reply(records.bytes());
         drop(inside);
         let behind_ms = match records.entries.last() {
             Some(last) if !caught_up => now_ms.saturating_sub(last.arrival_ms),
@@ -128,6 +126,9 @@ impl Engine {
             bytes: limits::GET_RECORDS_MAX_BYTES,
         };
         let reading = topology.read_shard(iterator.shard, iterator.counter, now_ms, take);
+        if limited {
+            state.shard.lock().rates.read_reply(reading.records.bytes());
+        }
         let next = ShardIterator {
             counter: reading.records.next_counter,
             issued_ms: now_ms,

@@ -34,7 +34,8 @@ pub struct Reply {
     pub shard_iterator: String,
 }
 
-const TYPES: &[&str] =
+/// The types of a place in a shard.
+pub(crate) const TYPES: &[&str] =
     &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
 
 /// A place in a shard as a request names it.

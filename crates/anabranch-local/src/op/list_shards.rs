@@ -5,11 +5,10 @@
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
 use crate::op::{Operation, ShardDescription, StreamTarget, Timestamp};
 use crate::phase::Status;
 use crate::stream::{ShardState, Topology};
-use crate::token::ListToken;
 use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 
@@ -111,14 +110,8 @@ impl Engine {
             let text = format!("NextToken and {with} cannot be provided together.");
             return Err(ApiError::invalid(text));
         }
-        let invalid = || ApiError::invalid("Invalid NextToken.");
-        let token = ListToken::from_text(token).ok_or_else(invalid)?;
-        let age = self.now_ms().saturating_sub(token.issued_ms);
-        if age > self.options().list_token_ttl_ms {
-            let text = "The pagination token passed to the operation is expired.";
-            return Err(ApiError::new(ErrorKind::ExpiredNextToken, text));
-        }
-        serde_json::from_str(&token.state).map_err(|_| invalid())
+        let state = self.list_token(token)?;
+        serde_json::from_str(&state).map_err(|_| ApiError::invalid("Invalid NextToken."))
     }
 
     fn shards_page(&self, mut cursor: Cursor) -> Result<Reply, ApiError> {
@@ -147,7 +140,7 @@ impl Engine {
         let next_token = more.then(|| {
             cursor.after = shards.last().map(|shard| shard.shard_id.clone());
             let state = serde_json::to_string(&cursor).expect("a cursor is plain data");
-            ListToken { issued_ms: now_ms, state }.to_text()
+            self.new_list_token(state)
         });
         Ok(Reply { shards, next_token })
     }

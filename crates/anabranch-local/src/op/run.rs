@@ -1,6 +1,7 @@
 //! What every operation shares: the faults around it, and errors that name a shard.
 
-use crate::engine::{Engine, StreamRef};
+use crate::change::StreamMode;
+use crate::engine::{Engine, Scene, StreamRef};
 use crate::error::{ApiError, ErrorKind};
 use crate::fault::{ReplyFate, Site};
 use crate::op::Operation;
@@ -54,6 +55,24 @@ impl Engine {
         let resolved = self.resolve(stream).ok();
         let stream = resolved.as_deref().or(iterator.as_ref().map(|it| it.stream.as_str()));
         self.faults().delay_ms(Site { operation, stream, shards: &shards })
+    }
+
+    /// Refuses a change of a stream that is not ACTIVE.
+    pub(crate) fn require_active(&self, scene: &Scene<'_>) -> Result<(), ApiError> {
+        match scene.status {
+            Status::Active => Ok(()),
+            status => Err(self.not_active(&scene.stream.name, status)),
+        }
+    }
+
+    /// Refuses to reshard a stream whose shards the service chooses.
+    pub(crate) fn require_provisioned(scene: &Scene<'_>) -> Result<(), ApiError> {
+        match scene.topology.mode {
+            StreamMode::Provisioned => Ok(()),
+            StreamMode::OnDemand => Err(ApiError::validation(
+                "This API is only supported for data streams with the provisioned capacity mode.",
+            )),
+        }
     }
 
     pub(crate) fn not_active(&self, stream: &str, status: Status) -> ApiError {

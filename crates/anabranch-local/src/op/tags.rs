@@ -1,8 +1,67 @@
 //! Tags of streams and consumers: what may be one.
 
+use crate::arn::{self, ParsedArn};
+use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::stream::Topology;
 use anabranch_model::limits;
+use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// A tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Tag {
+    pub key: String,
+    pub value: String,
+}
+
+impl From<(&String, &String)> for Tag {
+    fn from((key, value): (&String, &String)) -> Self {
+        Self { key: key.clone(), value: value.clone() }
+    }
+}
+
+/// A stream or consumer that tags belong to.
+pub(crate) struct Resource<'a> {
+    pub(crate) stream: &'a str,
+    /// The consumer's ARN, if the tags are a consumer's.
+    consumer_arn: Option<&'a str>,
+}
+
+impl Resource<'_> {
+    /// The resource's tags, if it is there.
+    pub(crate) fn tags<'t>(
+        &self,
+        topology: &'t Topology,
+        now_ms: u64,
+    ) -> Result<&'t BTreeMap<String, String>, ApiError> {
+        let Some(arn) = self.consumer_arn else { return Ok(&topology.tags) };
+        let found = topology.present_consumers(now_ms).find(|(consumer, _)| consumer.arn == arn);
+        let (consumer, _) = found.ok_or_else(|| Engine::consumer_not_found(arn))?;
+        Ok(&consumer.tags)
+    }
+
+    /// The consumer's name, if the tags are a consumer's.
+    pub(crate) fn consumer_name(&self, topology: &Topology) -> Option<String> {
+        let arn = self.consumer_arn?;
+        let found = topology.consumers.values().find(|consumer| consumer.arn == arn)?;
+        Some(found.name.clone())
+    }
+}
+
+impl Engine {
+    /// The stream or consumer of an ARN.
+    pub(crate) fn resource<'a>(&self, text: &'a str) -> Result<Resource<'a>, ApiError> {
+        let ParsedArn { region, account, stream, consumer } =
+            arn::parse(text).ok_or_else(|| crate::constraint::bad_arn(text))?;
+        if account != self.home.account || region != self.home.region {
+            return Err(ApiError::not_found(format!("Resource {text} not found.")));
+        }
+        Ok(Resource { stream, consumer_arn: consumer.map(|_| text) })
+    }
+}
 
 /// Refuses tags that the service would refuse.
 pub(crate) fn check(tags: &BTreeMap<String, String>) -> Result<(), ApiError> {

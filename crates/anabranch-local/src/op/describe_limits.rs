@@ -1,0 +1,46 @@
+//! `DescribeLimits`: the shards that the account may have, and has.
+
+use crate::change::StreamMode;
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::op::Operation;
+use crate::phase::Status;
+use anabranch_model::limits;
+use serde::{Deserialize, Serialize};
+
+/// A request, which says nothing.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Request {}
+
+/// A reply.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Reply {
+    pub shard_limit: u32,
+    pub open_shard_count: usize,
+    pub on_demand_stream_count: usize,
+    pub on_demand_stream_count_limit: u32,
+}
+
+impl Engine {
+    /// Tells the account's limits.
+    pub fn describe_limits(&self, _request: &Request) -> Result<Reply, ApiError> {
+        self.run(Operation::DescribeLimits, None, || {
+            let streams = self.present_streams();
+            let kept = streams.iter().filter(|(_, status)| *status != Status::Deleting);
+            let topologies = kept.map(|(stream, _)| {
+                let topology = stream.read();
+                (topology.open_shards().len(), topology.mode)
+            });
+            let topologies: Vec<_> = topologies.collect();
+            let on_demand = topologies.iter().filter(|(_, mode)| *mode == StreamMode::OnDemand);
+            Ok(Reply {
+                shard_limit: self.options().shard_limit,
+                open_shard_count: topologies.iter().map(|(open, _)| open).sum(),
+                on_demand_stream_count: on_demand.count(),
+                on_demand_stream_count_limit: limits::ACCOUNT_ON_DEMAND_STREAM_LIMIT,
+            })
+        })
+    }
+}

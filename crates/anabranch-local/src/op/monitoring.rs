@@ -1,0 +1,87 @@
+//! Shard-level metrics: the part that switching on and off share.
+
+use crate::change::What;
+use crate::constraint::Constraints;
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::op::{Operation, StreamTarget};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A request.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Request {
+    #[serde(flatten)]
+    pub stream: StreamTarget,
+    pub shard_level_metrics: Option<Vec<String>>,
+}
+
+/// A reply.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "PascalCase")]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Reply {
+    pub stream_name: String,
+    #[serde(rename = "StreamARN")]
+    pub stream_arn: String,
+    pub current_shard_level_metrics: Vec<String>,
+    pub desired_shard_level_metrics: Vec<String>,
+}
+
+/// The metrics that there are; `ALL` stands for all of them.
+const METRICS: &[&str] = &[
+    "IncomingBytes",
+    "IncomingRecords",
+    "OutgoingBytes",
+    "OutgoingRecords",
+    "WriteProvisionedThroughputExceeded",
+    "ReadProvisionedThroughputExceeded",
+    "IteratorAgeMilliseconds",
+];
+
+type Metrics = BTreeSet<String>;
+
+impl Engine {
+    /// Changes the metrics of a stream: `change` is given those that are on and those asked for.
+    pub(crate) fn monitor(
+        &self,
+        operation: Operation,
+        request: &Request,
+        change: impl FnOnce(&Metrics, &Metrics) -> Metrics,
+    ) -> Result<Reply, ApiError> {
+        let asked = check(request)?;
+        let target = request.stream.as_ref();
+        let name = self.resolve(&target)?;
+        self.run(operation, Some(&name), || {
+            let (mut before, mut after) = (Metrics::new(), Metrics::new());
+            self.change_stream(&name, |scene| {
+                before.clone_from(&scene.topology.metrics);
+                after = change(&before, &asked);
+                Ok(Some(What::Monitor { metrics: after.clone() }))
+            })?;
+            Ok(Reply {
+                stream_arn: self.home.stream_arn(&name),
+                stream_name: name.to_string(),
+                current_shard_level_metrics: before.into_iter().collect(),
+                desired_shard_level_metrics: after.into_iter().collect(),
+            })
+        })
+    }
+}
+
+fn check(request: &Request) -> Result<Metrics, ApiError> {
+    let asked = request.shard_level_metrics.as_ref();
+    let mut constraints = Constraints::new();
+    constraints.present(asked, "shardLevelMetrics");
+    for metric in asked.into_iter().flatten().filter(|metric| *metric != "ALL") {
+        constraints.one_of(Some(metric), "shardLevelMetrics", METRICS);
+    }
+    constraints.check()?;
+    let asked = asked.into_iter().flatten();
+    if asked.clone().any(|metric| metric == "ALL") {
+        return Ok(METRICS.iter().map(|metric| (*metric).to_owned()).collect());
+    }
+    Ok(asked.cloned().collect())
+}

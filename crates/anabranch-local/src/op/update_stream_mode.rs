@@ -1,0 +1,42 @@
+//! `UpdateStreamMode`: between shards that are set and shards that the service chooses.
+//!
+//! Differs from AWS: the number of shards stays what it is.
+
+use crate::change::What;
+use crate::constraint::Constraints;
+use crate::engine::Engine;
+use crate::error::ApiError;
+use crate::op::{Operation, StreamModeDetails, StreamTarget};
+use serde::Deserialize;
+
+/// A request.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Request {
+    #[serde(flatten)]
+    pub stream: StreamTarget,
+    pub stream_mode_details: Option<StreamModeDetails>,
+}
+
+impl Engine {
+    /// Changes the capacity mode.
+    pub fn update_stream_mode(&self, request: &Request) -> Result<(), ApiError> {
+        let details = request.stream_mode_details.as_ref();
+        let mode = details.map(|details| details.stream_mode.as_str());
+        Constraints::new()
+            .present(details, "streamModeDetails")
+            .one_of(mode, "streamModeDetails.streamMode", &["PROVISIONED", "ON_DEMAND"])
+            .check()?;
+        let mode = details.and_then(StreamModeDetails::mode).expect("the constraint names it");
+        let target = request.stream.as_ref();
+        let name = self.resolve(&target)?;
+        self.run(Operation::UpdateStreamMode, Some(&name), || {
+            self.change_stream(&name, |scene| {
+                self.require_active(scene)?;
+                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                Ok((scene.topology.mode != mode).then_some(What::Mode { mode, until_ms }))
+            })
+        })
+    }
+}

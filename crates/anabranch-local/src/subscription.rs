@@ -1,0 +1,235 @@
+//! A live subscription: one consumer reading one shard, pushed to and not polled.
+//!
+//! ```text
+//!            records, shard closed, taken over, consumer gone
+//!                                │ wakes
+//! next() ── step(now) ──> Event | Quiet{until} | Ended | Failed
+//!                 └ at the shard's end: one event with children and no continuation, then Ended
+//! ```
+
+use crate::clock::Clock;
+use crate::error::ApiError;
+use crate::limit::Bucket;
+use crate::op::ChildShard;
+use crate::phase::Status;
+use crate::record_batch::RecordBatch;
+use crate::shard::Shard;
+use crate::shard_log::Take;
+use crate::stream::Stream;
+use anabranch_model::limits;
+use anabranch_model::sequence::SequenceNumber;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What one event carries at most.
+const EVENT_TAKE: Take = Take { records: 2_000, bytes: 1024 * 1024 };
+
+/// What a subscription pushes.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// The records; none in a sign of life.
+    pub records: RecordBatch,
+    /// The number after which another subscription goes on; none at the end of the shard.
+    pub continuation: Option<SequenceNumber>,
+    /// How far the event is from the newest record.
+    pub millis_behind_latest: u64,
+    /// The shards that follow; empty before the end of the shard.
+    pub child_shards: Vec<ChildShard>,
+}
+
+/// What a subscription does next.
+#[derive(Debug)]
+pub enum Step {
+    /// It pushes an event.
+    Event(Event),
+    /// It has nothing to push until something arrives or this moment comes.
+    Quiet {
+        /// The moment, in milliseconds since 1970.
+        until_ms: u64,
+    },
+    /// It is over, by its time or with its shard.
+    Ended,
+    /// It is over, because something is wrong.
+    Failed(ApiError),
+}
+
+/// A subscription as the stream remembers it.
+#[derive(Debug)]
+pub(crate) struct Live {
+    started_ms: u64,
+    state: Arc<LiveState>,
+}
+
+#[derive(Debug, Default)]
+struct LiveState {
+    /// Another subscription has taken over.
+    taken_over: AtomicBool,
+    /// Nobody holds the subscription any more.
+    dropped: AtomicBool,
+}
+
+/// The live subscriptions of a stream, by consumer ARN and shard.
+pub(crate) type LiveMap = BTreeMap<(String, u32), Live>;
+
+/// How long a subscription lasts and how it paces itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) max_ms: u64,
+    pub(crate) heartbeat_ms: u64,
+    pub(crate) paced: bool,
+}
+
+/// A live subscription.
+#[derive(Debug)]
+pub struct Subscription {
+    /// The stream.
+    stream: Arc<Stream>,
+    /// The shard.
+    shard: Arc<Shard>,
+    /// The consumer's ARN.
+    consumer_arn: String,
+    /// The counter of the record to push next.
+    counter: u64,
+    /// When the subscription ends by itself.
+    ends_ms: u64,
+    /// When a sign of life is due.
+    beat_ms: u64,
+    /// The pause between signs of life.
+    heartbeat_ms: u64,
+    /// The consumer's rate on this shard, if limits are on.
+    pace: Option<Bucket>,
+    /// Whether the last event was pushed.
+    ended: bool,
+    /// What the stream knows of this subscription.
+    state: Arc<LiveState>,
+    /// The engine's clock.
+    clock: Clock,
+}
+
+impl Subscription {
+    /// Begins a subscription, in the place of an older one if that is old enough.
+    pub(crate) fn begin(
+        stream: Arc<Stream>,
+        shard: Arc<Shard>,
+        consumer_arn: String,
+        counter: u64,
+        clock: Clock,
+        terms: Terms,
+    ) -> Result<Self, ApiError> {
+        let now_ms = clock.now_ms();
+        let state = Arc::new(LiveState::default());
+        {
+            let mut live = crate::guard::lock(&stream.live);
+            let young = |l: &Live| now_ms < l.started_ms + limits::SUBSCRIPTION_GUARD_MS;
+            live.retain(|_, l| young(l) || !l.state.dropped.load(Ordering::Relaxed));
+            let key = (consumer_arn.clone(), shard.index);
+            if live.get(&key).is_some_and(young) {
+                return Err(in_use(&consumer_arn, &shard));
+            }
+            let new = Live { started_ms: now_ms, state: Arc::clone(&state) };
+            if let Some(old) = live.insert(key, new) {
+                old.state.taken_over.store(true, Ordering::Release);
+                shard.news.notify_waiters();
+            }
+        }
+        Ok(Self {
+            stream,
+            shard,
+            consumer_arn,
+            counter,
+            ends_ms: now_ms.saturating_add(terms.max_ms),
+            beat_ms: now_ms.saturating_add(terms.heartbeat_ms),
+            heartbeat_ms: terms.heartbeat_ms,
+            pace: terms.paced.then(|| Bucket::full(limits::FANOUT_BYTES_PER_SECOND, now_ms)),
+            ended: false,
+            state,
+            clock,
+        })
+    }
+
+    /// The next event; none when the subscription is over.
+    pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
+        let shard = Arc::clone(&self.shard);
+        loop {
+            // Listening begins before the look, so that nothing can fall in between.
+            let news = shard.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            match self.step() {
+                Step::Event(event) => return Some(Ok(event)),
+                Step::Failed(error) => return Some(Err(error)),
+                Step::Ended => return None,
+                Step::Quiet { until_ms } => tokio::select! {
+                    biased;
+                    () = &mut news => {}
+                    () = self.clock.sleep_until(until_ms) => {}
+                },
+            }
+        }
+    }
+
+    /// What the subscription does now, without waiting.
+    pub fn step(&mut self) -> Step {
+        let now_ms = self.clock.now_ms();
+        if self.ended || now_ms >= self.ends_ms {
+            self.ended = true;
+            return Step::Ended;
+        }
+        if self.state.taken_over.load(Ordering::Acquire) {
+            return self.fail(in_use(&self.consumer_arn, &self.shard));
+        }
+        let stream = Arc::clone(&self.stream);
+        let topology = stream.read();
+        if topology.status(now_ms).is_none_or(|status| status == Status::Deleting) {
+            let name = &stream.name;
+            return self.fail(ApiError::not_found(format!("Stream {name} is being deleted.")));
+        }
+        let mut consumers = topology.present_consumers(now_ms);
+        if !consumers.any(|(c, s)| c.arn == self.consumer_arn && s == Status::Active) {
+            let arn = &self.consumer_arn;
+            return self.fail(ApiError::not_found(format!("Consumer {arn} not found.")));
+        }
+        if let Some(pace) = &mut self.pace
+            && !pace.admits(0, now_ms)
+        {
+            return Step::Quiet { until_ms: pace.paid_at_ms().max(now_ms + 1).min(self.ends_ms) };
+        }
+        let reading = topology.read_shard(self.shard.index, self.counter, now_ms, EVENT_TAKE);
+        if reading.records.is_empty() && reading.end.is_none() && now_ms < self.beat_ms {
+            return Step::Quiet { until_ms: self.beat_ms.min(self.ends_ms) };
+        }
+        self.counter = reading.records.next_counter;
+        self.beat_ms = now_ms.saturating_add(self.heartbeat_ms);
+        self.ended = reading.end.is_some();
+        if let Some(pace) = &mut self.pace {
+            pace.spend(reading.records.bytes());
+        }
+        // The next subscription asks for what comes *after* the continuation.
+        let reached = self.shard.stamp.number(self.counter.saturating_sub(1));
+        Step::Event(Event {
+            records: reading.records,
+            continuation: (!self.ended).then_some(reached),
+            millis_behind_latest: reading.behind_ms,
+            child_shards: reading.end.unwrap_or_default(),
+        })
+    }
+
+    fn fail(&mut self, error: ApiError) -> Step {
+        self.ended = true;
+        Step::Failed(error)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.state.dropped.store(true, Ordering::Relaxed);
+    }
+}
+
+fn in_use(consumer_arn: &str, shard: &Shard) -> ApiError {
+    let id = &shard.id;
+    ApiError::in_use(format!(
+        "Another active subscription exists for this consumer: {consumer_arn} and shard {id}."
+    ))
+}
