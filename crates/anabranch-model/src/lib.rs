@@ -14,6 +14,7 @@ pub mod position;
 pub mod record;
 pub mod lineage;
 pub mod lease;
+pub mod shard_map;
 pub mod aggregate;
 pub mod ack;
 pub mod pack;

@@ -173,19 +173,27 @@ impl Lineage {
         shards
     }
 
-    /// Who inherits the keys of a shard that is gone from the list: the oldest listed shards that
-    /// share a key with `range`, oldest first.
+    /// Who inherits the keys of the shard `gone`, which took `range`: the oldest listed shards that
+    /// share a key with it, oldest first. `None` if this list does not prove that the shard is gone.
     ///
-    /// The range decides and not the names, because the shards between the lost one and its heirs
-    /// may be gone too. Shards are trimmed oldest first, so whatever is listed came later.
-    pub fn heirs(&self, range: &HashRange) -> Vec<&Shard> {
+    /// A list that lacks the shard may also be older than it; then it names an older shard over the
+    /// same keys. Shards are numbered in the order of their birth and trimmed in that order too, so
+    /// a list without the shard and without an older one over its keys was read after its end.
+    /// The range decides who inherits and not the parents' names, because the shards between the
+    /// lost one and its heirs may be gone too.
+    pub fn heirs(&self, gone: &ShardId, range: &HashRange) -> Option<Vec<&Shard>> {
         let shares = |shard: &Shard| shard.range.overlaps(range);
-        let mut heirs: Vec<_> = self
-            .shards()
-            .filter(|shard| shares(shard) && !self.listed_parents(&shard.id).any(shares))
-            .collect();
+        let mut heirs = Vec::new();
+        for shard in self.shards().filter(|shard| shares(shard)) {
+            if shard.id <= *gone {
+                return None;
+            }
+            if !self.listed_parents(&shard.id).any(shares) {
+                heirs.push(shard);
+            }
+        }
         heirs.sort_unstable_by_key(|shard| shard.birth());
-        heirs
+        (!heirs.is_empty()).then_some(heirs)
     }
 }
 

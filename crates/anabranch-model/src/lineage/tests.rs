@@ -84,22 +84,27 @@ fn a_shard_may_start_when_every_listed_parent_ended() {
 
 #[test]
 fn the_oldest_listed_shards_inherit_a_lost_range() {
-    for (lines, (start, end), expected) in [
-        (A, (0, 99), vec![0]),
-        (&A[6..], (0, 99), vec![6]),
-        (&A[7..], (0, 99), vec![8]),
-        (&A[7..], (200, 299), vec![7]),
-        (&A[8..], (500, MAX), vec![9, 10]),
-        (&A[8..], (450, 500), vec![9]),
-        (&B[3..], (0, 99), vec![3]),
-        (&B[5..], (0, 99), vec![5]),
-        (&C[7..], (0, 399), vec![7, 8, 9, 10]),
-    ] {
+    let check = |lines: &[Line], gone, (start, end), expected: Option<&[u32]>| {
         let lineage = graph(lines);
-        let heirs: Vec<_> =
-            lineage.heirs(&range(start, end)).iter().map(|s| s.id.clone()).collect();
-        assert_eq!(heirs, ids(expected), "[{start}, {end}]");
-    }
+        let heirs = lineage.heirs(&id(gone), &range(start, end));
+        let got = heirs.map(|heirs| heirs.iter().map(|s| s.id.clone()).collect::<Vec<_>>());
+        assert_eq!(got, expected.map(|e| ids(e.iter().copied())), "{gone} [{start}, {end}]");
+    };
+    check(&A[6..], 0, (0, 99), Some(&[6]));
+    check(&A[7..], 0, (0, 99), Some(&[8]));
+    check(&A[7..], 2, (200, 299), Some(&[7]));
+    check(&A[8..], 5, (500, MAX), Some(&[9, 10]));
+    check(&B[3..], 0, (0, 99), Some(&[3]));
+    check(&B[5..], 0, (0, 99), Some(&[5]));
+    check(&C[7..], 0, (0, 399), Some(&[7, 8, 9, 10]));
+    // The shard is listed.
+    check(A, 0, (0, 99), None);
+    // The list is older than the shard, by one reshard and by two.
+    check(&A[..6], 6, (0, 199), None);
+    check(&A[..6], 8, (0, 399), None);
+    // A list of other keys or of nothing proves nothing.
+    check(&A[4..5], 0, (0, 99), None);
+    check(&[], 0, (0, 99), None);
 }
 
 fn check_inconsistencies(lines: &[Line], expected: &[Inconsistency]) {
@@ -211,7 +216,7 @@ proptest! {
             let ancestors = lineage.ancestors(&shard);
             let distinct: BTreeSet<_> = ancestors.iter().collect();
             prop_assert_eq!(distinct.len(), ancestors.len());
-            lineage.heirs(&range(0, u128::from(i)));
+            lineage.heirs(&shard, &range(0, u128::from(i)));
         }
         for shard in lineage.startable(|id| id.index().is_some_and(|i| ended.contains(&i))) {
             for parent in lineage.listed_parents(&shard.id) {

@@ -1,0 +1,106 @@
+//! Which shard takes a hash key: an immutable snapshot of the open shards.
+
+mod refresh;
+
+pub use refresh::{Invalidation, MapRefresh, Refresh};
+
+use crate::hash::{HashKey, HashRange};
+use crate::ids::ShardId;
+use crate::lineage::{Inconsistency, Lineage, Shard};
+use std::collections::BTreeMap;
+
+/// How long a shard that has closed can still be asked for its range, in milliseconds. Records
+/// that were on their way when it closed are judged by it.
+pub const CLOSED_SHARD_KEPT_MS: u64 = 60_000;
+
+/// What is known of a shard's range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Known {
+    /// The keys that the shard takes or took.
+    range: HashRange,
+    /// When the range of a closed shard is forgotten. `None` while the shard is open.
+    until_ms: Option<u64>,
+}
+
+/// A snapshot of a stream's shards.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ShardMap {
+    /// The highest key of each open shard, ascending. Beside `open`, so that a search stays in
+    /// few cache lines.
+    endings: Vec<HashKey>,
+    /// The lowest key and the name of each open shard, in the order of `endings`.
+    open: Vec<(HashKey, ShardId)>,
+    /// Open shards, and closed ones for a while.
+    ranges: BTreeMap<ShardId, Known>,
+    /// What was wrong with the list.
+    problems: Vec<Inconsistency>,
+}
+
+impl ShardMap {
+    /// A map of the shards of a list that was read at `now_ms`. Shards that were open in the map
+    /// `before` and are not any more stay known for [`CLOSED_SHARD_KEPT_MS`].
+    ///
+    /// A list with gaps or overlaps is taken as it is and its [`ShardMap::problems`] are named:
+    /// keys without a certain shard are not predicted.
+    pub fn new(
+        shards: impl IntoIterator<Item = Shard>,
+        now_ms: u64,
+        before: Option<&Self>,
+    ) -> Self {
+        let list = Lineage::new(shards);
+        let mut open: Vec<_> = list.open_shards().collect();
+        open.sort_unstable_by_key(|shard| (shard.range.end(), shard.range.start(), &shard.id));
+        let kept = before.into_iter().flat_map(|map| map.kept_at(now_ms));
+        let listed = list.shards().map(|shard| {
+            let until_ms = (!shard.is_open()).then(|| now_ms.saturating_add(CLOSED_SHARD_KEPT_MS));
+            (shard.id.clone(), Known { range: shard.range, until_ms })
+        });
+        Self {
+            endings: open.iter().map(|shard| shard.range.end()).collect(),
+            open: open.iter().map(|shard| (shard.range.start(), shard.id.clone())).collect(),
+            // The list wins: a stream made anew gives the same names to other ranges.
+            ranges: kept.chain(listed).collect(),
+            problems: list.inconsistencies(),
+        }
+    }
+
+    /// The ranges that a map made at `now_ms` takes over: all are closed, unless it lists them.
+    fn kept_at(&self, now_ms: u64) -> impl Iterator<Item = (ShardId, Known)> {
+        self.ranges.iter().filter_map(move |(id, known)| {
+            let until_ms = known.until_ms.unwrap_or(now_ms.saturating_add(CLOSED_SHARD_KEPT_MS));
+            let known = Known { range: known.range, until_ms: Some(until_ms) };
+            (now_ms < until_ms).then(|| (id.clone(), known))
+        })
+    }
+
+    /// The open shard that takes a key. `None` where the list had a gap.
+    pub fn predict(&self, key: HashKey) -> Option<&ShardId> {
+        let at = self.endings.partition_point(|ending| *ending < key);
+        let (start, id) = self.open.get(at)?;
+        (*start <= key).then_some(id)
+    }
+
+    /// The range of a shard that is open or has not been closed for long.
+    pub fn range_of(&self, id: &ShardId, now_ms: u64) -> Option<HashRange> {
+        let known = self.ranges.get(id)?;
+        known.until_ms.is_none_or(|until_ms| now_ms < until_ms).then_some(known.range)
+    }
+
+    /// Whether the map knows the shard as open.
+    pub fn is_open(&self, id: &ShardId) -> bool {
+        self.ranges.get(id).is_some_and(|known| known.until_ms.is_none())
+    }
+
+    /// The number of open shards.
+    pub fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// What was wrong with the list that the map was made from.
+    pub fn problems(&self) -> &[Inconsistency] {
+        &self.problems
+    }
+}
+
+#[cfg(test)]
+mod tests;
