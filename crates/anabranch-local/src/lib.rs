@@ -1,4 +1,38 @@
 //! A local Kinesis stream: the engine in process, and the same engine over HTTP.
 
+pub mod clock;
+pub mod options;
+pub mod error;
+mod guard;
+mod arn;
+mod constraint;
+pub mod engine;
+pub mod change;
+pub mod journal;
+mod phase;
+mod encryption;
+mod stream;
+mod shard;
+mod shard_log;
+mod record_batch;
+mod reshard;
+mod consumer;
+pub mod subscription;
+mod token;
+mod limit;
+pub mod fault;
+pub mod op;
 mod wire;
+mod server;
+mod local;
 pub mod persist;
+
+pub use clock::Clock;
+pub use encryption::Encryption;
+pub use engine::{Engine, StreamRef};
+pub use local::{Builder, Local, StartError};
+pub use error::{ApiError, ErrorKind};
+pub use options::Options;
+pub use phase::Status;
+pub use record_batch::{BatchRecord, RecordBatch};
+pub use shard_log::NewRecord;
