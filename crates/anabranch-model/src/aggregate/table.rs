@@ -259,4 +259,17 @@ mod tests {
         }
         assert!(table.slots.iter().all(|slot| *slot == 0), "a slot outlived its string");
     }
+    #[test]
+    fn different_strings_with_one_hash_stay_different() {
+        let mut seen = std::collections::HashMap::new();
+        let (one, other) = (0_u32..)
+            .map(u32::to_be_bytes)
+            .find_map(|text| Some((seen.insert(scatter(&text), text)?, text)))
+            .expect("32 bits collide long before the numbers end");
+        let mut table = Table::new(1);
+        table.push(&one, scatter(&one));
+        assert_eq!(table.find(&other), Found::New { number: 1, hash: scatter(&one) });
+        table.push(&other, scatter(&other));
+        assert_eq!((table.find(&one), table.find(&other)), (Found::Held(0), Found::Held(1)));
+    }
 }

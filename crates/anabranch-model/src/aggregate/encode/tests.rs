@@ -98,6 +98,34 @@ fn large_containers_have_the_golden_length_and_digest() {
 }
 
 #[test]
+fn sizes_stay_exact_when_both_indices_and_the_table_grow() {
+    let keys: Vec<String> = (0..20_000).map(|i| format!("key {i}")).collect();
+    let mut builder = Builder::new();
+    for (i, key) in keys.iter().enumerate() {
+        let one = entry((key, &[7; 3], Some(i as u128)));
+        let size = builder.size_with(&one);
+        assert_eq!(builder.add_within(&one, usize::MAX), Room::Taken);
+        assert_eq!(builder.size(), size, "record {i}");
+    }
+    let size = builder.size();
+    let container = builder.close().unwrap().seal();
+    assert_eq!((container.data.len(), container.records), (size, keys.len()));
+    let record = Record {
+        sequence: SequenceNumber::ZERO,
+        partition_key: "a".into(),
+        data: container.data,
+        arrival_ms: 0,
+    };
+    let Decoded::Records(out) = decode(&record, HashRange::ALL) else {
+        panic!("not taken apart");
+    };
+    for (i, got) in out.enumerate() {
+        assert_eq!(got.partition_key.as_str(), keys[i]);
+        assert_eq!(got.explicit_hash_key, Some(HashKey(i as u128)));
+    }
+}
+
+#[test]
 fn an_empty_builder_has_nothing_to_close() {
     let mut builder = Builder::new();
     assert_eq!((builder.size(), builder.close()), (0, None));
