@@ -41,6 +41,9 @@ pub(crate) struct Topology {
     pub(crate) mode: StreamMode,
     /// How long records are kept.
     pub(crate) retention_hours: u32,
+    /// Records that arrived before this moment were past an earlier retention. A longer one does
+    /// not bring them back.
+    pub(crate) gone_before_ms: u64,
     /// All shards by index, closed ones too.
     pub(crate) shards: Vec<ShardState>,
     /// The open shards by the end of their range.
@@ -81,6 +84,7 @@ impl Stream {
             phase: Phase::Creating { until_ms: creation.until_ms },
             mode: creation.mode,
             retention_hours: limits::RETENTION_MIN_HOURS,
+            gone_before_ms: 0,
             shards: Vec::new(),
             open: Vec::new(),
             tags: creation.tags.clone(),
@@ -127,7 +131,8 @@ impl Topology {
 
     /// Records that arrived before this moment are no longer there.
     pub(crate) fn horizon_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(u64::from(self.retention_hours) * 3_600_000)
+        let kept_ms = u64::from(self.retention_hours) * 3_600_000;
+        now_ms.saturating_sub(kept_ms).max(self.gone_before_ms)
     }
 
     /// Bytes of one record, data and key, that the stream accepts.
@@ -185,7 +190,10 @@ impl Topology {
                 self.phase = updating(reshard.until_ms);
                 self.reshard(&reshard.opens, &reshard.closes, change.at_ms);
             }
-            What::Retain { hours } => self.retention_hours = *hours,
+            What::Retain { hours } => {
+                self.gone_before_ms = self.horizon_ms(change.at_ms);
+                self.retention_hours = *hours;
+            }
             What::Mode { mode, until_ms } => {
                 self.mode = *mode;
                 self.phase = updating(*until_ms);

@@ -75,6 +75,11 @@ fn read_put(mut rest: &[u8]) -> Option<Put<'_>> {
 }
 
 impl Put<'_> {
+    /// The counter behind the last record's, unless that is beyond all numbers.
+    pub(super) fn end_counter(&self) -> Option<u64> {
+        self.first_counter.checked_add(self.records)
+    }
+
     /// Gives each record in order. An error text when they are not what the head says.
     pub(super) fn for_each(self, mut take: impl FnMut(&NewRecord<'_>)) -> Result<(), String> {
         let mut rest = self.rest;

@@ -6,6 +6,7 @@
 use crate::change::{Change, Creation, NewShard, Reshard, What};
 use crate::phase::Phase;
 use crate::stream::{ShardState, Stream, Topology};
+use anabranch_model::limits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -70,7 +71,9 @@ fn changes_of(stream: &Stream, topology: &Topology, now_ms: u64) -> Vec<Change> 
     )];
     changes.extend(later.into_iter().map(|(at_ms, reshard)| change(at_ms, What::Reshard(reshard))));
     let then = stream.created_ms;
-    changes.push(change(then, What::Retain { hours: topology.retention_hours }));
+    // At this moment a new stream's retention reaches back to what is gone, and no further.
+    let retained_ms = topology.gone_before_ms + u64::from(limits::RETENTION_MIN_HOURS) * 3_600_000;
+    changes.push(change(retained_ms, What::Retain { hours: topology.retention_hours }));
     if !topology.metrics.is_empty() {
         changes.push(change(then, What::Monitor { metrics: topology.metrics.clone() }));
     }

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::guard;
 use crate::journal::Append;
 use crate::options::Options;
+use crate::shard_log::ENDING_COUNTER;
 use crate::stream::Stream;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -135,6 +136,9 @@ impl<'a> Recovery<'a> {
         }
         let topology = self.streams[&put.stream_id].read();
         let state = topology.shards.get(put.shard as usize).ok_or("its shard is not known")?;
+        if put.end_counter().is_none_or(|end| end > ENDING_COUNTER) {
+            return Err("its records have impossible numbers".to_owned());
+        }
         let mut inside = state.shard.lock();
         inside.log.skip_to(put.first_counter);
         let mut records = 0;
