@@ -1,0 +1,108 @@
+//! The command line: what can be asked, and one clear line when it is asked wrongly.
+
+use crate::commands::{demo, local};
+use crate::failure::Failure;
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsString;
+
+/// Kinesis consumers and producers that keep every key in order through any split or merge.
+#[derive(Debug, Parser)]
+#[command(name = "anabranch", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 the result is bad, 2 it could not start.")]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the person asked for.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Run a local Kinesis stream (and DynamoDB) for development and tests
+    Local(local::Options),
+    /// See order kept across a split and a merge, in a few seconds, with a verdict
+    Demo(demo::Options),
+}
+
+/// What came of reading the command line.
+pub(crate) enum Parsed {
+    /// A command to run.
+    Run(Command),
+    /// A text that was asked for: help or the version.
+    Show(String),
+    /// A mistake.
+    Wrong(Failure),
+}
+
+/// Reads the command line.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Parsed {
+    let words: Vec<OsString> = words.into_iter().collect();
+    match Line::try_parse_from(&words) {
+        Ok(line) => Parsed::Run(line.command),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                Parsed::Show(error.render().to_string())
+            }
+            _ => Parsed::Wrong(Failure::usage(one_line(&error, &words))),
+        },
+    }
+}
+
+/// The first line of clap's message, its suggestion, and where to read on.
+fn one_line(error: &clap::Error, words: &[OsString]) -> String {
+    let text = error.render().to_string();
+    let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    // What is missing or possible stands on the lines that follow, up to the first empty one.
+    let rest: Vec<&str> =
+        text.lines().skip(1).map(str::trim).take_while(|l| !l.is_empty()).collect();
+    let mut line = format!("{first} {}", rest.join(" ")).trim_end().to_owned();
+    if let Some(better) = suggestion(error) {
+        line += &format!(" (did you mean '{better}'?)");
+    }
+    let named = words.get(1).and_then(|w| w.to_str()).filter(|w| ["local", "demo"].contains(w));
+    let help = named.map_or("anabranch --help".to_owned(), |c| format!("anabranch {c} --help"));
+    format!("{line}; see '{help}'")
+}
+
+fn suggestion(error: &clap::Error) -> Option<String> {
+    let kinds =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    kinds.iter().find_map(|kind| match error.get(*kind) {
+        Some(ContextValue::String(one)) => Some(one.clone()),
+        Some(ContextValue::Strings(many)) => many.first().cloned(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_wrong(line: &str, expected: &str) {
+        let words = line.split(' ').map(OsString::from);
+        match parse(words) {
+            Parsed::Wrong(failure) => assert_eq!(failure.text(), expected, "{line}"),
+            _ => panic!("{line} was accepted"),
+        }
+    }
+
+    #[test]
+    fn a_mistake_gets_one_line_with_the_way_out() {
+        check_wrong(
+            "anabranch local --prot 1",
+            "unexpected argument '--prot' found (did you mean '--port'?); \
+             see 'anabranch local --help'",
+        );
+        check_wrong(
+            "anabranch locla",
+            "unrecognized subcommand 'locla' (did you mean 'local'?); see 'anabranch --help'",
+        );
+        check_wrong(
+            "anabranch local --port 99999",
+            "invalid value '99999' for '--port <PORT>': 99999 is not in 0..=65535; \
+             see 'anabranch local --help'",
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! `anabranch local`: the local stream as a process.
+
+use crate::failure::Failure;
+use anabranch_local::persist::{Fsync, JournalOptions};
+use anabranch_local::{Clock, Engine, Local, Options as EngineOptions, StartError};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What can be chosen about the local stream.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Point any AWS SDK at it with the variables that it prints. DynamoDB answers on the same port.
+Faults, limits and resharding at run time: docs/local.md, \"Control endpoint\".")]
+pub(crate) struct Options {
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 4567, env = "ANABRANCH_LOCAL_PORT")]
+    port: u16,
+    /// Address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Keep everything in this folder; without it, in memory
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// When to sync the journal: always (before each reply), interval:MILLISECONDS, never.
+    /// A killed process loses nothing under any of them; they differ when the power fails
+    #[arg(long, value_name = "POLICY", default_value = "interval:1000", requires = "data")]
+    fsync: Fsync,
+    /// Refuse what is above Kinesis' rates: 1 MiB/s and 1,000 records/s in, 5 calls/s and 2 MB/s
+    /// out, per shard
+    #[arg(long)]
+    enforce_limits: bool,
+    /// Create a stream at start, such as orders:4; may be given more than once
+    #[arg(long = "stream", value_name = "NAME[:SHARDS]")]
+    streams: Vec<NewStream>,
+    /// How long streams stay CREATING, UPDATING or DELETING, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    state_delay: u64,
+    /// Open shards that the account may have
+    #[arg(long, value_name = "COUNT", default_value_t = 500)]
+    shard_limit: u32,
+    /// Age at which shard iterators expire, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    iterator_ttl: u64,
+    /// Account in ARNs
+    #[arg(long, value_name = "ID", default_value = "000000000000", value_parser = account_id)]
+    account: String,
+    /// Region in ARNs
+    #[arg(long, default_value = "us-east-1")]
+    region: String,
+    /// Seed of the faults' chance
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// A stream to create at start.
+#[derive(Debug, Clone)]
+struct NewStream {
+    name: String,
+    shards: i64,
+}
+
+impl std::str::FromStr for NewStream {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, shards) = text.split_once(':').unwrap_or((text, "1"));
+        let shards = shards.parse().map_err(|_| format!("{shards:?} is not a number of shards"))?;
+        Ok(Self { name: name.to_owned(), shards })
+    }
+}
+
+fn account_id(text: &str) -> Result<String, String> {
+    let well_formed = text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit());
+    if well_formed { Ok(text.to_owned()) } else { Err("an account has 12 digits".to_owned()) }
+}
+
+/// Serves until it is told to stop.
+pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+    // Signals are caught before the ready line, so that nobody can stop it unheard.
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::usage)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::usage)?;
+    let local = start(&options).await?;
+    print_ready(&local, &options).map_err(Failure::result)?;
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    // A second signal ends it at once: a client may hold a request open for as long as it likes.
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => Err(Failure::result("stopped before all requests had ended")),
+        _ = interrupt.recv() => Err(Failure::result("stopped before all requests had ended")),
+        () = local.stop() => Ok(()),
+    }
+}
+
+async fn start(options: &Options) -> Result<Local, Failure> {
+    let address = SocketAddr::new(options.host, options.port);
+    let mut builder = Local::builder().with_address(address);
+    let engine = match &options.data {
+        None => Engine::new(engine_options(options), Clock::system()),
+        Some(folder) => {
+            builder = builder.with_tables_file(folder.join("dynamodb.sqlite"));
+            open(options, folder)?
+        }
+    };
+    create_streams(&engine, &options.streams)?;
+    builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
+        StartError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+            Failure::usage(format!(
+                "port {} of {} is taken: stop what uses it, or choose another with --port \
+                 (0 takes a free one)",
+                options.port, options.host
+            ))
+        }
+        other => Failure::usage(other),
+    })
+}
+
+fn engine_options(options: &Options) -> EngineOptions {
+    EngineOptions {
+        account_id: options.account.clone(),
+        region: options.region.clone(),
+        create_delay_ms: options.state_delay,
+        update_delay_ms: options.state_delay,
+        delete_delay_ms: options.state_delay,
+        shard_limit: options.shard_limit,
+        enforce_limits: options.enforce_limits,
+        iterator_ttl_ms: options.iterator_ttl.saturating_mul(1_000),
+        seed: options.seed,
+        ..EngineOptions::default()
+    }
+}
+
+/// Reads back what the folder holds, and says so on standard error when a crash left its mark.
+fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
+    let keeping = JournalOptions { fsync: options.fsync, ..JournalOptions::default() };
+    let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
+        .map_err(Failure::usage)?;
+    if let Some(cut) = &recovered.cut {
+        eprintln!(
+            "warning: a crash left half a write at the end of {}: cut {} bytes, to {}. \
+             Nothing that was acknowledged is lost",
+            cut.path.display(),
+            cut.bytes,
+            cut.offset
+        );
+    }
+    Ok(recovered.engine)
+}
+
+/// Creates the streams that are not there yet.
+fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure> {
+    for stream in streams {
+        let request = anabranch_local::op::create_stream::Request {
+            stream_name: Some(stream.name.clone()),
+            shard_count: Some(stream.shards),
+            ..Default::default()
+        };
+        match engine.create_stream(&request) {
+            Err(error) if error.kind != anabranch_local::ErrorKind::ResourceInUse => {
+                let text = format!("cannot create stream {:?}: {}", stream.name, error.message);
+                return Err(Failure::usage(text));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The ready line and what to export, at once on standard output.
+fn print_ready(local: &Local, options: &Options) -> io::Result<()> {
+    let endpoint = local.endpoint();
+    let region = &options.region;
+    let mut out = io::stdout().lock();
+    writeln!(out, "anabranch local is ready at {endpoint}")?;
+    writeln!(out, "export AWS_ENDPOINT_URL={endpoint}")?;
+    writeln!(out, "export AWS_REGION={region} AWS_DEFAULT_REGION={region}")?;
+    writeln!(out, "export AWS_ACCESS_KEY_ID=local")?;
+    writeln!(out, "export AWS_SECRET_ACCESS_KEY=local")?;
+    out.flush()
+}

@@ -1,0 +1,36 @@
+//! Why a command ended early: one line for a person, and an exit code for a script.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// A failed command. Its text is one line: what happened, to what, and the way out.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    text: String,
+    code: u8,
+}
+
+impl Failure {
+    /// The work was done and its result is bad: a guarantee did not hold, a record was refused.
+    pub(crate) fn result(text: impl fmt::Display) -> Self {
+        Self { text: text.to_string(), code: 1 }
+    }
+
+    /// The command could not start: bad options, a port that is taken, a folder that can't be
+    /// written.
+    pub(crate) fn usage(text: impl fmt::Display) -> Self {
+        Self { text: text.to_string(), code: 2 }
+    }
+
+    /// The line that a person reads.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Prints the line to standard error and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        eprintln!("error: {}", self.text);
+        ExitCode::from(self.code)
+    }
+}
