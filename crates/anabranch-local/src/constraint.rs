@@ -21,16 +21,16 @@ impl Constraints {
     }
 
     /// Notes that `value` at `field` breaks a constraint.
-    pub(crate) fn broken(&mut self, value: &str, field: &str, must: &str) -> &mut Self {
+    pub(crate) fn broken(&mut self, value: &str, field: &str, words: &str) -> &mut Self {
         if self.0.len() < MOST_REPORTED {
-            let text = format!("Value {value} at '{field}' failed to satisfy constraint: {must}");
+            let text = format!("Value {value} at '{field}' failed to satisfy constraint: {words}");
             self.0.push(text);
         }
         self
     }
 
-    fn quoted(&mut self, value: &str, field: &str, must: &str) {
-        self.broken(&format!("'{value}'"), field, must);
+    fn quoted(&mut self, value: &str, field: &str, words: &str) {
+        self.broken(&format!("'{value}'"), field, words);
     }
 
     /// A value that must be there.
@@ -51,8 +51,8 @@ impl Constraints {
     pub(crate) fn optional_name(&mut self, value: Option<&str>, field: &str) -> &mut Self {
         let Some(value) = value else { return self };
         if value.is_empty() || !value.bytes().all(is_name_byte) {
-            let must = format!("Member must satisfy regular expression pattern: {NAME_PATTERN}");
-            self.quoted(value, field, &must);
+            let words = format!("Member must satisfy regular expression pattern: {NAME_PATTERN}");
+            self.quoted(value, field, &words);
         }
         self.length(Some(value), field, 1, 128)
     }
@@ -73,12 +73,12 @@ impl Constraints {
             value.chars().count()
         };
         if length < least {
-            let must = format!("Member must have length greater than or equal to {least}");
-            self.quoted(value, field, &must);
+            let words = format!("Member must have length greater than or equal to {least}");
+            self.quoted(value, field, &words);
         }
         if length > most {
-            let must = format!("Member must have length less than or equal to {most}");
-            self.quoted(value, field, &must);
+            let words = format!("Member must have length less than or equal to {most}");
+            self.quoted(value, field, &words);
         }
         self
     }
@@ -93,12 +93,12 @@ impl Constraints {
     ) -> &mut Self {
         let Some(value) = value else { return self };
         if value < least {
-            let must = format!("Member must have value greater than or equal to {least}");
-            self.quoted(&value.to_string(), field, &must);
+            let words = format!("Member must have value greater than or equal to {least}");
+            self.quoted(&value.to_string(), field, &words);
         }
         if value > most {
-            let must = format!("Member must have value less than or equal to {most}");
-            self.quoted(&value.to_string(), field, &must);
+            let words = format!("Member must have value less than or equal to {most}");
+            self.quoted(&value.to_string(), field, &words);
         }
         self
     }
@@ -136,8 +136,8 @@ impl Constraints {
     ) -> &mut Self {
         let Some(value) = value else { return self };
         if !is_plain_number(value, most) {
-            let must = format!("Member must satisfy regular expression pattern: {pattern}");
-            self.quoted(value, field, &must);
+            let words = format!("Member must satisfy regular expression pattern: {pattern}");
+            self.quoted(value, field, &words);
         }
         self
     }
@@ -175,9 +175,9 @@ pub(crate) fn stream_ref(stream: &StreamRef<'_>) -> Result<(), ApiError> {
 
 /// The error for a text that is no stream ARN.
 pub(crate) fn bad_arn(arn: &str) -> ApiError {
-    let must = format!("Member must satisfy regular expression pattern: {STREAM_ARN_PATTERN}");
+    let words = format!("Member must satisfy regular expression pattern: {STREAM_ARN_PATTERN}");
     let mut constraints = Constraints::new();
-    constraints.quoted(arn, "streamARN", &must);
+    constraints.quoted(arn, "streamARN", &words);
     constraints.check().expect_err("a constraint was just broken")
 }
 

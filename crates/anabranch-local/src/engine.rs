@@ -293,6 +293,9 @@ fn count_open(streams: &Streams, now_ms: u64) -> usize {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = guard::read(&self.streams).keys().cloned().collect();
-        f.debug_struct("Engine").field("home", &self.home).field("streams", &names).finish()
+        f.debug_struct("Engine")
+            .field("home", &self.home)
+            .field("streams", &names)
+            .finish_non_exhaustive()
     }
 }

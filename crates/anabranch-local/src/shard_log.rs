@@ -121,10 +121,6 @@ impl ShardLog {
         self.next_counter
     }
 
-    pub(crate) fn last_arrival_ms(&self) -> u64 {
-        self.last_arrival_ms
-    }
-
     /// The arrival time of a record that is stored at `now_ms`.
     pub(crate) fn arrival_at(&self, now_ms: u64) -> u64 {
         now_ms.max(self.last_arrival_ms)
@@ -254,4 +250,101 @@ fn copy_run(segment: &Segment, from: usize, until: usize, batch: &mut RecordBatc
         key_len: usize::from(slot.key_len),
         data_len: slot.data_len as usize,
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Take = Take { records: 10_000, bytes: 10 * 1024 * 1024 };
+
+    fn append(log: &mut ShardLog, key: &str, size: usize, arrival_ms: u64) -> u64 {
+        log.append(&NewRecord { partition_key: key, data: &vec![7; size] }, arrival_ms)
+    }
+
+    fn counters(batch: &RecordBatch) -> Vec<u64> {
+        batch.entries.iter().map(|entry| entry.counter).collect()
+    }
+
+    #[test]
+    fn a_record_costs_its_payload_and_at_most_64_bytes() {
+        // A key as long as a UUID, and sizes on both sides of a segment.
+        let key = "123e4567-e89b-12d3-a456-426614174000";
+        for (count, size) in [(100_000, 100), (100_000, 0), (20_000, 1_000), (60, 300_000)] {
+            let mut log = ShardLog::new(0);
+            (0..count).for_each(|i| drop(append(&mut log, key, size, i)));
+            let count = usize::try_from(count).unwrap();
+            let overhead = log.allocated_bytes() - count * size;
+            // The segment that grows has room to spare; it is one for each shard.
+            let spare = 2 * SEGMENT_BYTES.max(size);
+            assert!(overhead <= count * 64 + spare, "{} bytes a record", overhead / count);
+        }
+        let mut log = ShardLog::new(0);
+        append(&mut log, key, 100, 0);
+        assert!(log.allocated_bytes() < 4 * 1024, "a quiet shard stays small");
+    }
+
+    #[test]
+    fn reads_go_on_where_they_stopped_whatever_the_limits() {
+        let mut log = ShardLog::new(0);
+        for i in 0..2_000_usize {
+            append(&mut log, "k", i % 700, i as u64);
+        }
+        for (records, bytes) in [(1, 1), (7, 10_000), (300, 1_000), (10_000, 100_000)] {
+            let (mut next, mut seen) = (0, Vec::new());
+            loop {
+                let batch = log.read(next, 0, Take { records, bytes });
+                if batch.is_empty() {
+                    break;
+                }
+                assert!(batch.len() <= records && (batch.len() == 1 || batch.bytes() <= bytes));
+                seen.extend(counters(&batch));
+                next = batch.next_counter;
+            }
+            assert_eq!(seen, (1..=2_000).collect::<Vec<_>>(), "{records} records, {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn gaps_in_counters_are_read_over() {
+        let mut log = ShardLog::new(0);
+        append(&mut log, "a", 1, 5);
+        log.skip_to(1_000);
+        append(&mut log, "b", 1, 6);
+        let batch = log.read(0, 0, ALL);
+        assert_eq!((counters(&batch), batch.next_counter), (vec![1, 1_000], 1_001));
+        assert_eq!(counters(&log.read(2, 0, ALL)), [1_000]);
+        assert_eq!(counters(&log.read(1_000, 0, ALL)), [1_000]);
+        log.skip_to(5_000);
+        let batch = log.read(1_001, 0, ALL);
+        assert!(batch.is_empty() && batch.next_counter <= 5_000);
+        append(&mut log, "c", 1, 7);
+        assert_eq!(counters(&log.read(batch.next_counter, 0, ALL)), [5_000]);
+    }
+
+    #[test]
+    fn arrival_times_never_go_back() {
+        let mut log = ShardLog::new(100);
+        append(&mut log, "a", 1, 50);
+        append(&mut log, "b", 1, 200);
+        append(&mut log, "c", 1, 150);
+        let arrivals: Vec<u64> = log.read(0, 0, ALL).entries.iter().map(|e| e.arrival_ms).collect();
+        assert_eq!(arrivals, [100, 200, 200]);
+        for (at, counter) in [(0, 1), (100, 1), (101, 2), (200, 2), (201, 4)] {
+            assert_eq!(log.counter_at_time(at), counter, "{at}");
+        }
+    }
+
+    #[test]
+    fn trimming_drops_whole_segments_and_reads_hide_the_rest() {
+        let mut log = ShardLog::new(0);
+        (0..100).for_each(|i| drop(append(&mut log, "k", 10_000, i)));
+        let before = log.allocated_bytes();
+        log.trim(60);
+        assert!(log.allocated_bytes() < before / 2 + SEGMENT_BYTES);
+        assert_eq!(counters(&log.read(0, 60, ALL))[0], 61);
+        log.trim(1_000);
+        assert!(log.read(0, 1_000, ALL).is_empty());
+        assert_eq!(append(&mut log, "k", 1, 1_000), 101);
+    }
 }

@@ -54,7 +54,6 @@ struct Cursor {
     stream_id: u64,
     after: Option<String>,
     keep: Keep,
-    max_results: usize,
 }
 
 /// A filter, checked.
@@ -80,15 +79,14 @@ impl Engine {
     /// Lists the shards of a stream.
     pub fn list_shards(&self, request: &Request) -> Result<Reply, ApiError> {
         check(request)?;
-        let mut cursor = match &request.next_token {
+        let cursor = match &request.next_token {
             Some(token) => self.resume(request, token)?,
             None => self.begin(request)?,
         };
-        if let Some(most) = request.max_results {
-            cursor.max_results = usize::try_from(most).expect("the constraint bounds it");
-        }
+        let most = request.max_results.and_then(|most| usize::try_from(most).ok());
+        let most = most.unwrap_or(limits::LIST_SHARDS_DEFAULT_RESULTS);
         let name = cursor.stream.clone();
-        self.run(Operation::ListShards, Some(&name), || self.shards_page(cursor))
+        self.run(Operation::ListShards, Some(&name), || self.shards_page(cursor, most))
     }
 
     fn begin(&self, request: &Request) -> Result<Cursor, ApiError> {
@@ -99,7 +97,6 @@ impl Engine {
             stream_id: stream.id,
             after: request.exclusive_start_shard_id.clone(),
             keep: keep(request.shard_filter.as_ref())?,
-            max_results: limits::LIST_SHARDS_DEFAULT_RESULTS,
         })
     }
 
@@ -114,7 +111,7 @@ impl Engine {
         serde_json::from_str(&state).map_err(|_| ApiError::invalid("Invalid NextToken."))
     }
 
-    fn shards_page(&self, mut cursor: Cursor) -> Result<Reply, ApiError> {
+    fn shards_page(&self, mut cursor: Cursor, most: usize) -> Result<Reply, ApiError> {
         let stream = self.find_by_name(&cursor.stream)?;
         if stream.id != cursor.stream_id {
             return Err(self.stream_not_found(&cursor.stream));
@@ -134,7 +131,7 @@ impl Engine {
                 && topology.is_listed(state, now_ms)
                 && cursor.keep.holds(&topology, state, now_ms)
         });
-        let page = rest.by_ref().take(cursor.max_results);
+        let page = rest.by_ref().take(most);
         let shards: Vec<_> = page.map(|state| topology.describe(state)).collect();
         let more = rest.next().is_some();
         let next_token = more.then(|| {

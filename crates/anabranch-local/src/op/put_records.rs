@@ -306,18 +306,18 @@ fn check_sizes(
         total += size + entry.partition_key.len();
         if size > most {
             let value = format!("'java.nio.HeapByteBuffer[pos=0 lim={size} cap={size}]'");
-            let must = format!("Member must have length less than or equal to {most}");
-            constraints.broken(&value, &path(operation, at, "data"), &must);
+            let words = format!("Member must have length less than or equal to {most}");
+            constraints.broken(&value, &path(operation, at, "data"), &words);
         }
     }
     constraints.check()?;
-    let (request_max, words) = if most > limits::RECORD_MAX_BYTES_DEFAULT {
+    let (request_max, shown) = if most > limits::RECORD_MAX_BYTES_DEFAULT {
         (limits::PUT_RECORDS_MAX_BYTES_LARGE, "10 MB")
     } else {
         (limits::PUT_RECORDS_MAX_BYTES, "5 MB")
     };
     if operation == Operation::PutRecords && total > request_max {
-        return Err(ApiError::invalid(format!("Records size exceeds {words} limit")));
+        return Err(ApiError::invalid(format!("Records size exceeds {shown} limit")));
     }
     Ok(())
 }

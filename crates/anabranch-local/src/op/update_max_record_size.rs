@@ -28,7 +28,7 @@ impl Engine {
             .within(request.max_record_size_in_kib, "maxRecordSizeInKiB", least, most)
             .check()?;
         let kib = request.max_record_size_in_kib.and_then(|kib| u32::try_from(kib).ok());
-        let kib = kib.expect("the constraint bounds it");
+        let kib = kib.ok_or_else(ApiError::internal)?;
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
         self.run(Operation::UpdateMaxRecordSize, Some(&name), || {

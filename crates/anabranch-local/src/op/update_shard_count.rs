@@ -45,7 +45,7 @@ impl Engine {
             .one_of(scaling, "scalingType", &["UNIFORM_SCALING"])
             .check()?;
         let wanted = request.target_shard_count.and_then(|count| u32::try_from(count).ok());
-        let wanted = wanted.expect("the constraint bounds it");
+        let wanted = wanted.ok_or_else(ApiError::internal)?;
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
         self.run(Operation::UpdateShardCount, Some(&name), || {

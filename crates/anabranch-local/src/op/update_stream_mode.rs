@@ -28,7 +28,7 @@ impl Engine {
             .present(details, "streamModeDetails")
             .one_of(mode, "streamModeDetails.streamMode", &["PROVISIONED", "ON_DEMAND"])
             .check()?;
-        let mode = details.and_then(StreamModeDetails::mode).expect("the constraint names it");
+        let mode = details.and_then(StreamModeDetails::mode).ok_or_else(ApiError::internal)?;
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
         self.run(Operation::UpdateStreamMode, Some(&name), || {

@@ -32,9 +32,7 @@ fn a_split_closes_the_parent_above_its_last_record() {
     let shards = stage.shards();
     let ending = shards[0].sequence_number_range.ending_sequence_number.as_deref().unwrap();
     assert!(number(ending) > last);
-    for (child, start, end) in
-        [(&shards[1], 0, HALF - 1), (&shards[2], HALF, u128::MAX)]
-    {
+    for (child, start, end) in [(&shards[1], 0, HALF - 1), (&shards[2], HALF, u128::MAX)] {
         assert_eq!(parents(child), [id(0)]);
         assert_eq!(child.hash_key_range.starting_hash_key, start.to_string());
         assert_eq!(child.hash_key_range.ending_hash_key, end.to_string());
@@ -123,7 +121,8 @@ fn numbers_ascend_over_three_reshards_and_have_56_digits() {
     let stage = Stage::with_stream(1);
     let mut numbers = vec![stage.put("k")];
     for at in [HALF, HALF / 2, HALF / 4] {
-        let lowest = stage.shards().into_iter().rfind(|s| s.hash_key_range.starting_hash_key == "0");
+        let lowest =
+            stage.shards().into_iter().rfind(|s| s.hash_key_range.starting_hash_key == "0");
         let index = lowest.unwrap().shard_id.strip_prefix("shardId-").unwrap().parse().unwrap();
         numbers.push(stage.try_put_entry(entry("k", Some("0"), b"")).unwrap().sequence);
         stage.split(index, at).unwrap();

@@ -150,7 +150,8 @@ impl Stage {
     }
 
     pub(crate) fn arn(&self) -> String {
-        "arn:aws:kinesis:us-east-1:000000000000:stream/s".to_owned()
+        let options = self.engine.options();
+        format!("arn:aws:kinesis:{}:{}:stream/s", options.region, options.account_id)
     }
 
     pub(crate) fn register(&self, name: &str) -> Result<String, ApiError> {

@@ -135,7 +135,9 @@ fn wrong_creations_are_refused_in_the_services_words() {
 #[test]
 fn list_streams_gives_pages_with_a_token() {
     let stage = Stage::new(Options::instant());
-    ["a", "b", "c"].iter().for_each(|name| stage.create(name, 1));
+    for name in ["a", "b", "c"] {
+        stage.create(name, 1);
+    }
     let list = |request: list_streams::Request| stage.engine.list_streams(&request).unwrap();
     let first = list(list_streams::Request { limit: Some(2), ..Default::default() });
     assert_eq!((first.stream_names, first.has_more_streams), (vec!["a".into(), "b".into()], true));
