@@ -123,14 +123,16 @@ typed_error() {
 
 # DynamoDB answers on the same endpoint.
 dynamodb_list_tables() {
-  expect "" "$(run dynamodb list-tables --query 'TableNames[]')"
+  local tables
+  tables=$(run dynamodb list-tables --query 'length(TableNames)') || return
+  expect 0 "$tables"
 }
 
 # A stream is deleted, and the CLI's own waiter sees it go.
 delete_and_wait() {
   kinesis delete-stream --stream-name "$STREAM" || return
-  local deadline=$((SECONDS + 15))
-  while [ -n "$(kinesis list-streams --query 'StreamNames[]')" ]; do
+  local left deadline=$((SECONDS + 15))
+  while left=$(kinesis list-streams --query 'length(StreamNames)') && [ "$left" != 0 ]; do
     [ $SECONDS -lt $deadline ] || { echo "the stream stays" >&2; return 1; }
   done
   kinesis wait stream-not-exists --stream-name "$STREAM"

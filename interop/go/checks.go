@@ -29,6 +29,7 @@ var checks = []check{
 	{"waiters", waiters},
 	{"dynamodb_conditional_put", dynamodbConditionalPut},
 	{"nothing_is_left", nothingIsLeft},
+	{"the_sdk_complains_of_nothing", theSDKComplainsOfNothing},
 }
 
 // Each key is read in order through a split and a merge, by following ChildShards.
@@ -237,4 +238,14 @@ func nothingIsLeft(ctx context.Context, with clients) error {
 		return err
 	}
 	return equal(false, slices.ContainsFunc(tables.TableNames, ours))
+}
+
+// No reply above made the SDK log a warning.
+func theSDKComplainsOfNothing(context.Context, clients) error {
+	complaints.guard.Lock()
+	defer complaints.guard.Unlock()
+	if len(complaints.lines) > 0 {
+		return fmt.Errorf("%d complaints, first %s", len(complaints.lines), complaints.lines[0])
+	}
+	return nil
 }

@@ -10,11 +10,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
+	"github.com/aws/smithy-go/logging"
 )
 
 const checkTime = 25 * time.Second
@@ -25,6 +27,21 @@ type clients struct {
 	dynamodb *dynamodb.Client
 }
 
+// complaints is what the SDK logs: a reply that it could use, but that is not what AWS sends.
+var complaints complaintLog
+
+type complaintLog struct {
+	guard sync.Mutex
+	lines []string
+}
+
+// Logf takes a line of the SDK's log.
+func (c *complaintLog) Logf(class logging.Classification, format string, values ...any) {
+	c.guard.Lock()
+	defer c.guard.Unlock()
+	c.lines = append(c.lines, fmt.Sprintf("%s: ", class)+fmt.Sprintf(format, values...))
+}
+
 // check is one promise.
 type check struct {
 	name string
@@ -32,7 +49,7 @@ type check struct {
 }
 
 func main() {
-	settings, err := config.LoadDefaultConfig(context.Background())
+	settings, err := config.LoadDefaultConfig(context.Background(), config.WithLogger(&complaints))
 	if err != nil {
 		fmt.Println("not ok settings:", err)
 		os.Exit(1)
