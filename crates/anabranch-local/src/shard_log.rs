@@ -147,15 +147,18 @@ impl ShardLog {
 
     fn begin_segment(&mut self, first_arrival_ms: u64, first_size: usize) {
         // A shard that filled a segment will likely fill the next one; a quiet one stays small.
-        let room = if self.segments.is_empty() { FIRST_BYTES } else { SEGMENT_BYTES / 8 };
-        if let Some(back) = self.segments.back_mut() {
-            back.seal();
-        }
+        let (room, slots) = match self.segments.back_mut() {
+            None => (FIRST_BYTES, 0),
+            Some(back) => {
+                back.seal();
+                (SEGMENT_BYTES, back.slots.len())
+            }
+        };
         self.segments.push_back(Segment {
             first_counter: self.next_counter,
             first_arrival_ms,
             bytes: Vec::with_capacity(room.max(first_size)),
-            slots: Vec::new(),
+            slots: Vec::with_capacity(slots),
         });
     }
 

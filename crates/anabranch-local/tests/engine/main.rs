@@ -15,3 +15,4 @@ mod subscriptions;
 mod faults;
 mod rates;
 mod concurrency;
+mod reshard_under_load;
