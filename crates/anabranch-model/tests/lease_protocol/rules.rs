@@ -1,0 +1,270 @@
+//! The store of the explored world: small values, moved by the library's own transitions.
+//!
+//! A row is blown up to the real one, changed by the real rule and packed again. Each pair of row
+//! and write is computed once.
+
+use crate::explore::Mix;
+use crate::flaw::Flaw;
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::lease::table::native;
+use anabranch_model::lease::{
+    Checkpoint, HandOver, Layout, Lease, LeaseKey, NewLease, Nonce, Resolution, Stored, Worker,
+    WorkerId, WorkerState, resolve,
+};
+use anabranch_model::lease::{LeaseChange, WorkerChange, Write};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+/// A worker id: two for each of two workers, one per join.
+pub(crate) type Id = u8;
+
+/// The end of a shard: the last of the checkpoints 0, 1 and the end.
+pub(crate) const END: u8 = 2;
+
+/// A worker's row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Heart {
+    Absent,
+    Alive(u8),
+    Fenced(u8),
+}
+
+/// A lease's row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Row {
+    pub(crate) owner: Option<Id>,
+    pub(crate) term: u8,
+    pub(crate) named: Option<Id>,
+    pub(crate) checkpoint: u8,
+    /// The nonce of the last write: the place of its content in the list of all writes seen.
+    pub(crate) last: u16,
+}
+
+/// A write to a lease's row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Change {
+    Take { by: Id, term: u8 },
+    Release { by: Id, term: u8 },
+    Name { by: Id, term: u8 },
+    Withdraw { by: Id, term: u8 },
+    Pass { by: Id, term: u8, to: Id },
+    Checkpoint { by: Id, term: u8, from: u8, to: u8 },
+    End { by: Id, term: u8, from: u8 },
+}
+
+/// A write to a worker's row.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Pulse {
+    Join,
+    Beat(u8),
+    Fence(u8),
+    Leave(u8),
+    Delete,
+}
+
+/// What was computed before.
+type Memo<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+
+/// The real rules behind small values.
+pub(crate) struct Rules {
+    flaw: Flaw,
+    nonces: RefCell<HashMap<Change, u16>>,
+    leases: RefCell<Memo<(Row, Change), Option<Row>>>,
+    hearts: RefCell<Memo<(Heart, Id, Pulse), Option<Heart>>>,
+}
+
+impl Rules {
+    pub(crate) fn new(flaw: Flaw) -> Self {
+        Self {
+            flaw,
+            nonces: RefCell::default(),
+            leases: RefCell::default(),
+            hearts: RefCell::default(),
+        }
+    }
+
+    /// The row after a write, or `None` if it was refused.
+    pub(crate) fn lease(&self, row: Row, change: Change) -> Option<Row> {
+        let key = (row, change);
+        if let Some(known) = self.leases.borrow().get(&key) {
+            return *known;
+        }
+        let nonce = self.nonce(change);
+        let (row, doctored) = self.flaw.doctor(row, change);
+        let before = unpack(row);
+        let after = native::lease_after(&before.key, &real(doctored), nonce, Some(&before));
+        let after = after.ok().map(|after| pack(&after.expect("no row is deleted here")));
+        self.leases.borrow_mut().insert(key, after);
+        after
+    }
+
+    /// The worker's row after a write, or `None` if it was refused.
+    pub(crate) fn heart(&self, heart: Heart, id: Id, pulse: Pulse) -> Option<Heart> {
+        let key = (heart, id, pulse);
+        if let Some(known) = self.hearts.borrow().get(&key) {
+            return *known;
+        }
+        let (heart, doctored) = self.flaw.doctor_pulse(heart, pulse);
+        let before = unpack_heart(heart, id);
+        let change = real_pulse(doctored);
+        let after = native::worker_after(&worker(id), &change, beat_nonce(pulse), before.as_ref());
+        let after = after.ok().map(|after| match after {
+            None => Heart::Absent,
+            Some(worker) if worker.state == WorkerState::Alive => {
+                Heart::Alive(small(worker.counter))
+            }
+            Some(worker) => Heart::Fenced(small(worker.counter)),
+        });
+        self.hearts.borrow_mut().insert(key, after);
+        after
+    }
+
+    /// What a read-back of a lease says about a write.
+    pub(crate) fn resolve_lease(&self, row: Row, change: Change) -> Resolution {
+        if self.flaw == Flaw::ReadBackComparesTheCounterOnly {
+            return counter_only(row, change);
+        }
+        let write = Write::lease(&key(), real(change), self.nonce(change));
+        resolve(Layout::Native, &write, &Stored::of_lease(Some(&unpack(row))))
+    }
+
+    /// What a read-back of a worker says about a write.
+    pub(crate) fn resolve_heart(&self, heart: Heart, id: Id, pulse: Pulse) -> Resolution {
+        let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
+        resolve(Layout::Native, &write, &Stored::of_worker(unpack_heart(heart, id).as_ref()))
+    }
+
+    /// A retry is the same write, so the content names it.
+    fn nonce(&self, change: Change) -> Nonce {
+        let mut nonces = self.nonces.borrow_mut();
+        let next = u16::try_from(nonces.len() + 1).unwrap();
+        Nonce(u64::from(*nonces.entry(change).or_insert(next)))
+    }
+}
+
+fn unpack(row: Row) -> Lease {
+    let range = HashRange::new(HashKey(0), HashKey(1)).unwrap();
+    let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint: at(0) };
+    Lease {
+        owner: row.owner.map(worker),
+        term: row.term.into(),
+        hand_over: row
+            .named
+            .map_or(HandOver::None, |taker| HandOver::Named { taker: worker(taker) }),
+        checkpoint: at(row.checkpoint).into(),
+        nonce: Nonce(row.last.into()),
+        ..new.into_lease(&key().stream)
+    }
+}
+
+fn pack(lease: &Lease) -> Row {
+    Row {
+        owner: lease.owner.as_ref().map(id_of),
+        term: small(lease.term),
+        named: match &lease.hand_over {
+            HandOver::Named { taker } => Some(id_of(taker)),
+            _ => None,
+        },
+        checkpoint: (0..=END).find(|i| lease.checkpoint == at(*i)).unwrap(),
+        last: u16::try_from(lease.nonce.0).unwrap(),
+    }
+}
+
+/// The flaw: whoever finds the counter where it would have put it thinks that it did.
+fn counter_only(row: Row, change: Change) -> Resolution {
+    let expected = match change {
+        Change::Take { term, .. } | Change::Release { term, .. } | Change::Pass { term, .. } => {
+            term + 1
+        }
+        Change::Name { term, .. }
+        | Change::Withdraw { term, .. }
+        | Change::Checkpoint { term, .. }
+        | Change::End { term, .. } => term,
+    };
+    if row.term == expected { Resolution::Applied } else { Resolution::NotApplied }
+}
+
+fn real(change: Change) -> LeaseChange {
+    let step = |id| worker(id);
+    match change {
+        Change::Take { by, term } => LeaseChange::Take { taker: step(by), term: term.into() },
+        Change::Release { by, term } => LeaseChange::Release { owner: step(by), term: term.into() },
+        Change::Name { by, term } => LeaseChange::Name { taker: step(by), term: term.into() },
+        Change::Withdraw { by, term } => {
+            LeaseChange::Withdraw { taker: step(by), term: term.into() }
+        }
+        Change::Pass { by, term, to } => {
+            LeaseChange::Pass { owner: step(by), term: term.into(), to: step(to) }
+        }
+        Change::Checkpoint { by, term, from, to } => LeaseChange::Checkpoint {
+            owner: step(by),
+            term: term.into(),
+            replaces: Checkpoint::at(at(from)),
+            to: Checkpoint::at(at(to)),
+            pending: None,
+        },
+        Change::End { by, term, from } => LeaseChange::End {
+            owner: step(by),
+            term: term.into(),
+            replaces: Checkpoint::at(at(from)),
+        },
+    }
+}
+
+fn real_pulse(pulse: Pulse) -> WorkerChange {
+    match pulse {
+        Pulse::Join => WorkerChange::Join { host: String::new(), started_ms: 0 },
+        Pulse::Beat(counter) => WorkerChange::Beat { counter: counter.into() },
+        Pulse::Fence(counter) => WorkerChange::Fence { counter: counter.into() },
+        Pulse::Leave(counter) => WorkerChange::Leave { counter: counter.into() },
+        Pulse::Delete => WorkerChange::Delete,
+    }
+}
+
+/// The state of a worker's row tells its last write, so the nonce need not be kept.
+fn beat_nonce(pulse: Pulse) -> Nonce {
+    Nonce(match pulse {
+        Pulse::Join => 1,
+        Pulse::Beat(counter) => 100 + u64::from(counter),
+        Pulse::Fence(_) | Pulse::Leave(_) => 2,
+        Pulse::Delete => 3,
+    })
+}
+
+fn unpack_heart(heart: Heart, id: Id) -> Option<Worker> {
+    let (counter, state, nonce) = match heart {
+        Heart::Absent => return None,
+        Heart::Alive(0) => (0, WorkerState::Alive, beat_nonce(Pulse::Join)),
+        Heart::Alive(n) => (n, WorkerState::Alive, beat_nonce(Pulse::Beat(n - 1))),
+        Heart::Fenced(n) => (n, WorkerState::Fenced, beat_nonce(Pulse::Fence(n))),
+    };
+    let counter = counter.into();
+    Some(Worker { id: worker(id), counter, state, host: String::new(), started_ms: 0, nonce })
+}
+
+fn key() -> LeaseKey {
+    LeaseKey::new("stream", "shard")
+}
+
+fn worker(id: Id) -> WorkerId {
+    WorkerId::of_join(if id < 2 { "a" } else { "b" }, id.into())
+}
+
+fn id_of(worker: &WorkerId) -> Id {
+    worker.as_str().as_bytes().last().unwrap() - b'0'
+}
+
+fn at(checkpoint: u8) -> Position {
+    match checkpoint {
+        0 => Position::TrimHorizon,
+        END => Position::ShardEnd,
+        n => Position::At { sequence: SequenceNumber::from_limbs(0, 0, n.into()).unwrap(), sub: 0 },
+    }
+}
+
+fn small(number: u64) -> u8 {
+    u8::try_from(number).unwrap()
+}
