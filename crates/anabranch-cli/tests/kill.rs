@@ -1,6 +1,8 @@
 //! `anabranch local --data DIR --fsync always`, killed under load again and again: every record
 //! that was acknowledged is there after the restart, in order.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
+
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

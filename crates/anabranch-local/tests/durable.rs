@@ -1,5 +1,7 @@
 //! An engine that is closed, or killed, and opened again is the engine that it was.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
+
 use anabranch_local::op::put_records::{Entry, EntryOutcome, Payload, Request as PutRecords};
 use anabranch_local::op::{
     add_tags_to_stream, create_stream, decrease_stream_retention_period, delete_stream,
@@ -9,7 +11,7 @@ use anabranch_local::op::{
     register_stream_consumer, remove_tags_from_stream, split_shard, start_stream_encryption,
     stop_stream_encryption, update_max_record_size, update_shard_count,
 };
-use anabranch_local::persist::{Fsync, JournalOptions};
+use anabranch_local::persist::{DEFAULT_FILE_BYTES, Fsync, JournalOptions};
 use anabranch_local::{Clock, Engine, Options, StreamRef};
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -312,6 +314,30 @@ fn disk_use_follows_the_records_that_are_within_retention() {
     assert_eq!(before[0][4][0][0].as_array().unwrap().len(), 100);
     world.reopen();
     assert_eq!(portrait(world.engine()), before);
+}
+
+#[test]
+fn three_megabytes_of_records_cost_less_than_six_of_journal() {
+    let (dir, clock) = (TempDir::new().unwrap(), Clock::manual(START_MS));
+    let engine = open_with(dir.path(), &clock, DEFAULT_FILE_BYTES);
+    engine.create_stream(&request(json!({"StreamName": "a", "ShardCount": 8}))).unwrap();
+    clock.advance(1_000);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let world = World { dir, clock, engine: Some(engine), runtime };
+    let keys: Vec<_> = (0..500).map(|key| format!("key-{key:04}")).collect();
+    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+    for _ in 0..60 {
+        world.put("a", &keys, 100).unwrap();
+        world.settle();
+    }
+    let in_batches = world.disk_bytes();
+    for key in keys.iter().cycle().take(3_000) {
+        world.put("a", &[key], 100).unwrap();
+    }
+    let one_by_one = world.disk_bytes() - in_batches;
+    println!("30,000 x 100 bytes: {in_batches} in batches, {} one by one", one_by_one * 10);
+    assert!(in_batches < 6_000_000 && one_by_one * 10 < 6_000_000);
+    assert!(in_batches > 3_000_000, "not all of it is there");
 }
 
 #[test]

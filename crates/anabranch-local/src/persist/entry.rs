@@ -47,7 +47,9 @@ pub(super) fn write_put(out: &mut Vec<u8>, append: &Append<'_>) {
         append.arrival_ms,
         append.records.len() as u64,
     ];
-    head.into_iter().for_each(|number| write_number(out, number));
+    for number in head {
+        write_number(out, number);
+    }
     for record in append.records {
         write_number(out, record.partition_key.len() as u64);
         write_number(out, record.data.len() as u64);

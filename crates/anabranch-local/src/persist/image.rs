@@ -119,13 +119,13 @@ fn generations(topology: &Topology) -> (Vec<NewShard>, Vec<(u64, Reshard)>) {
         let opens = born.iter().map(new).collect();
         (born[0].shard.born_ms, Reshard { opens, closes: Vec::new(), until_ms: 0 })
     });
-    let mut closed: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    let mut by_time: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for state in &topology.shards {
         if let Some(closed_ms) = state.closed_ms {
-            closed.entry(closed_ms).or_default().push(state.shard.index);
+            by_time.entry(closed_ms).or_default().push(state.shard.index);
         }
     }
-    let closes = closed
+    let closes = by_time
         .into_iter()
         .map(|(at_ms, closes)| (at_ms, Reshard { opens: Vec::new(), closes, until_ms: 0 }));
     let reshards = opens.chain(closes).collect();
