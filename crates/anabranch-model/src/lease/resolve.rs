@@ -3,10 +3,11 @@
 //! The counter alone proves nothing: another write of mine, or another worker's, may have moved
 //! it. A write is applied when the row holds what it wrote. Where that is not so, the write is
 //! either void for good or may still be on its way, and a write on its way can land after any
-//! number of read-backs. Hence three rules for whoever resolves:
+//! number of read-backs. Hence three rules for who resolves:
 //!
-//! - A retry sends the same write again, nonce included. A heart that was resolved this way beat
-//!   when it was *first* sent.
+//! - A retry sends the same write again, nonce included, and a retry that is refused is judged by
+//!   the row that came with the refusal, because its first copy may have landed. A heart that was
+//!   resolved this way beat when it was *first* sent.
 //! - In KCL's layout a renewal leaves nothing but a counter, which an older write of mine may
 //!   have moved instead: there the deadline counts from the oldest write not yet resolved.
 //! - An owner that sent a release or a pass delivers nothing more under that term. To go on, it

@@ -1,1 +1,0 @@
-//! The suite that every lease store has to pass.

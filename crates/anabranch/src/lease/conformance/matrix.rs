@@ -1,0 +1,291 @@
+//! Every write in every circumstance.
+
+use super::scene::{Scene, at, start};
+use crate::lease::LeaseStore;
+use anabranch_model::hash::HashRange;
+use anabranch_model::lease::{
+    Hold, Layout, LeaseChange, Nonce, PendingCheckpoint, Resolution, StreamChange, WorkerChange,
+    Write,
+};
+
+/// A write to a lease that `a` owns and that is at its start.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Renew,
+    Take,
+    Release,
+    Name,
+    Withdraw,
+    Refuse,
+    Unrefuse,
+    Pass,
+    Checkpoint,
+    Prepare,
+    End,
+    NoteChildren,
+    NoteRange,
+    Delete,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Circumstance {
+    Right,
+    OldCounter,
+    NewerCounter,
+    OtherOwner,
+    MissingRow,
+    HandOverPending,
+    ReplyLost,
+    AppliedLate,
+}
+
+const ACTS: [Act; 14] = [
+    Act::Renew,
+    Act::Take,
+    Act::Release,
+    Act::Name,
+    Act::Withdraw,
+    Act::Refuse,
+    Act::Unrefuse,
+    Act::Pass,
+    Act::Checkpoint,
+    Act::Prepare,
+    Act::End,
+    Act::NoteChildren,
+    Act::NoteRange,
+    Act::Delete,
+];
+
+const CIRCUMSTANCES: [Circumstance; 8] = [
+    Circumstance::Right,
+    Circumstance::OldCounter,
+    Circumstance::NewerCounter,
+    Circumstance::OtherOwner,
+    Circumstance::MissingRow,
+    Circumstance::HandOverPending,
+    Circumstance::ReplyLost,
+    Circumstance::AppliedLate,
+];
+
+impl Act {
+    fn exists_in(self, layout: Layout) -> bool {
+        match self {
+            Self::Renew => layout == Layout::Kcl,
+            Self::Name | Self::Withdraw | Self::Refuse | Self::Unrefuse | Self::Pass => {
+                layout == Layout::Native
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the write asks for a counter at all.
+    fn is_fenced(self, layout: Layout) -> bool {
+        match self {
+            Self::NoteChildren | Self::NoteRange => false,
+            Self::Delete => layout == Layout::Native,
+            _ => true,
+        }
+    }
+
+    /// Whether the write asks for the owner beside the counter.
+    fn is_the_owners(self, layout: Layout) -> bool {
+        match self {
+            Self::Release => true,
+            Self::Refuse
+            | Self::Unrefuse
+            | Self::Pass
+            | Self::Checkpoint
+            | Self::Prepare
+            | Self::End => layout == Layout::Native,
+            _ => false,
+        }
+    }
+
+    /// Writes that bring the lease to where this one makes sense.
+    fn before<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &Hold) -> Option<Write> {
+        let nonce = scene.nonce();
+        match self {
+            Self::Withdraw | Self::Pass => Some(name(scene, hold, nonce)),
+            Self::Delete => Some(hold.end(start(), nonce)),
+            _ => None,
+        }
+    }
+
+    fn write<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &Hold) -> Write {
+        let (b, term, nonce) = (scene.id("b"), hold.term, scene.nonce());
+        let lease = |change| Write::lease(&hold.key, change, nonce);
+        match self {
+            Self::Renew => hold.renew(nonce),
+            Self::Take => lease(LeaseChange::Take { taker: b, term }),
+            Self::Release => hold.release(nonce),
+            Self::Name => name(scene, hold, nonce),
+            Self::Withdraw => lease(LeaseChange::Withdraw { taker: b, term }),
+            Self::Refuse => hold.refuse(nonce),
+            Self::Unrefuse => hold.unrefuse(nonce),
+            Self::Pass => hold.pass(&b, nonce),
+            Self::Checkpoint => hold.checkpoint(start(), at(7), None, nonce),
+            Self::Prepare => {
+                let state = Some(bytes::Bytes::from_static(b"\x00state\xff"));
+                let pending = PendingCheckpoint { position: at(9).lowest(), state };
+                hold.checkpoint(start(), start(), Some(pending), nonce)
+            }
+            Self::End => hold.end(start(), nonce),
+            Self::NoteChildren => {
+                let children = vec!["shardId-000000000007".into(), "shardId-000000000008".into()];
+                lease(LeaseChange::NoteChildren(children))
+            }
+            Self::NoteRange => {
+                let halves = HashRange::divide_all(2);
+                lease(LeaseChange::NoteRange(halves[1]))
+            }
+            Self::Delete => lease(LeaseChange::Delete { term }),
+        }
+    }
+}
+
+fn name<S: LeaseStore>(scene: &Scene<'_, S>, hold: &Hold, nonce: Nonce) -> Write {
+    let change = LeaseChange::Name { taker: scene.id("b"), term: hold.term };
+    Write::lease(&hold.key, change, nonce)
+}
+
+pub(super) async fn every_write_in_every_circumstance<S: LeaseStore>(store: &S) {
+    for act in ACTS {
+        for circumstance in CIRCUMSTANCES {
+            if act.exists_in(store.layout()) {
+                one(store, act, circumstance).await;
+            }
+        }
+    }
+}
+
+async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
+    let (mut scene, mut hold) = Scene::owned(store, format!("{act:?}-{circumstance:?}")).await;
+    // A second time of ownership, so that there is an older counter.
+    let again = hold.take_again(scene.nonce());
+    hold = scene.done(&again).await.expect("taken again");
+    if let Some(write) = act.before(&mut scene, &hold) {
+        hold = scene.done(&write).await.expect("it stays the owner's");
+    }
+    let fenced = act.is_fenced(store.layout());
+    match circumstance {
+        Circumstance::Right => {
+            let write = act.write(&mut scene, &hold);
+            scene.done(&write).await;
+        }
+        Circumstance::OldCounter | Circumstance::NewerCounter => {
+            let older = circumstance == Circumstance::OldCounter;
+            hold.term = if older { hold.term - 1 } else { hold.term + 1 };
+            let write = act.write(&mut scene, &hold);
+            let outcome = scene.write(&write).await;
+            assert_eq!(outcome.is_done(), !fenced, "{act:?}, {circumstance:?}: {outcome:?}");
+        }
+        Circumstance::OtherOwner => {
+            hold.owner = scene.id("c");
+            let write = act.write(&mut scene, &hold);
+            let outcome = scene.write(&write).await;
+            let anyone = !act.is_the_owners(store.layout());
+            assert_eq!(outcome.is_done(), anyone, "{act:?} by another: {outcome:?}");
+        }
+        Circumstance::MissingRow => {
+            hold.key = scene.key(77);
+            let write = act.write(&mut scene, &hold);
+            let outcome = scene.write(&write).await;
+            // KCL deletes without a condition.
+            assert_eq!(outcome.is_done(), matches!(act, Act::Delete) && !scene.is_native());
+        }
+        Circumstance::HandOverPending => {
+            if scene.is_native() && !matches!(act, Act::Withdraw | Act::Pass) {
+                let nonce = scene.nonce();
+                let write = name(&scene, &hold, nonce);
+                scene.done(&write).await;
+            }
+            let write = act.write(&mut scene, &hold);
+            scene.done(&write).await;
+        }
+        Circumstance::ReplyLost => {
+            let write = act.write(&mut scene, &hold);
+            assert_ne!(scene.resolve(&write).await, Resolution::Applied, "{act:?}: not yet sent");
+            let _lost = scene.done(&write).await;
+            assert_eq!(scene.resolve(&write).await, Resolution::Applied, "{act:?}: reply lost");
+        }
+        Circumstance::AppliedLate => {
+            let write = act.write(&mut scene, &hold);
+            assert_eq!(scene.resolve(&write).await, Resolution::StillUnknown, "{act:?}: late");
+            scene.take("c", 0).await;
+            let outcome = scene.write(&write).await;
+            assert_eq!(outcome.is_done(), !fenced, "{act:?}, late: {outcome:?}");
+        }
+    }
+    scene.compare().await;
+}
+
+pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
+    if store.layout() == Layout::Kcl {
+        return;
+    }
+    let beat = |counter| WorkerChange::Beat { counter };
+    let fence = |counter| WorkerChange::Fence { counter };
+    let leave = |counter| WorkerChange::Leave { counter };
+    // What was done before, the write, and whether it is applied.
+    let cases: [(&[WorkerChange], WorkerChange, bool); 14] = [
+        (&[], beat(0), true),
+        (&[], beat(1), false),
+        (&[beat(0)], beat(0), false),
+        (&[beat(0)], beat(1), true),
+        (&[], fence(0), true),
+        (&[beat(0)], fence(0), false),
+        (&[fence(0)], beat(0), false),
+        (&[fence(0)], fence(0), false),
+        (&[], leave(0), true),
+        (&[leave(0)], beat(0), false),
+        (&[], WorkerChange::Delete, false),
+        (&[leave(0)], WorkerChange::Delete, true),
+        (&[fence(0), WorkerChange::Delete], beat(0), false),
+        (&[fence(0)], WorkerChange::Join { host: "again".into(), started_ms: 2 }, false),
+    ];
+    for (i, (before, change, applied)) in cases.into_iter().enumerate() {
+        let mut scene = Scene::new(store, format!("worker-{i}"));
+        scene.join("a").await;
+        for change in before {
+            let write = Write::worker(&scene.id("a"), change.clone(), scene.nonce());
+            scene.done(&write).await;
+        }
+        let write = Write::worker(&scene.id("a"), change, scene.nonce());
+        assert_ne!(scene.resolve(&write).await, Resolution::Applied, "{write:?}: not yet sent");
+        assert_eq!(scene.write(&write).await.is_done(), applied, "{before:?}, then {write:?}");
+        if applied {
+            assert_eq!(scene.resolve(&write).await, Resolution::Applied, "{write:?}: reply lost");
+        }
+        scene.compare().await;
+    }
+    let (mut scene, _) = Scene::owned(store, "worker-named").await;
+    let write = |scene: &mut Scene<'_, S>, change| {
+        let id = scene.id("a");
+        Write::worker(&id, change, scene.nonce())
+    };
+    let (fence, delete) = (write(&mut scene, fence(0)), write(&mut scene, WorkerChange::Delete));
+    scene.done(&fence).await;
+    scene.refused(&delete).await;
+    scene.take("b", 0).await;
+    scene.done(&delete).await;
+}
+
+pub(super) async fn facts<S: LeaseStore>(store: &S) {
+    if store.layout() == Layout::Kcl {
+        return;
+    }
+    let mut scene = Scene::new(store, "facts");
+    let stream = scene.stream.clone();
+    let note = |t0_ms| Write::stream(&stream, StreamChange::NoteStart { t0_ms, created_ms: 5 });
+    let mark = |created_ms| Write::stream(&stream, StreamChange::MarkSynced { created_ms });
+    scene.refused(&mark(5)).await;
+    scene.done(&note(1)).await;
+    scene.refused(&note(2)).await;
+    assert_eq!(scene.resolve(&note(1)).await, Resolution::Applied);
+    assert_eq!(scene.resolve(&note(2)).await, Resolution::NotApplied);
+    assert_eq!(scene.resolve(&mark(5)).await, Resolution::StillUnknown);
+    scene.refused(&mark(6)).await;
+    scene.done(&mark(5)).await;
+    assert_eq!(scene.resolve(&mark(5)).await, Resolution::Applied);
+    scene.done(&mark(5)).await;
+}

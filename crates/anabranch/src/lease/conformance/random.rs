@@ -1,0 +1,107 @@
+//! Random writes: whatever the pure table says, the store says too.
+
+use super::scene::{Scene, at, start};
+use crate::clock::Chance;
+use crate::lease::LeaseStore;
+use anabranch_model::hash::HashRange;
+use anabranch_model::lease::{
+    Checkpoint, Hold, LeaseChange, PendingCheckpoint, WorkerChange, WorkerId, Write,
+};
+use anabranch_model::position::Position;
+
+const STEPS: u32 = 400;
+const SHARDS: u64 = 2;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: u64) {
+    let mut scene = Scene::new(store, format!("random-{seed}"));
+    let chance = Chance::seeded(seed);
+    for _ in 0..STEPS {
+        let write = if chance.below(4) == 0 && scene.is_native() {
+            worker_write(&mut scene, &chance)
+        } else {
+            lease_write(&mut scene, &chance)
+        };
+        let _either = scene.write(&write).await;
+    }
+    scene.compare().await;
+}
+
+fn some_worker<S: LeaseStore>(scene: &Scene<'_, S>, chance: &Chance) -> WorkerId {
+    let index = usize::try_from(chance.below(3)).unwrap_or(0);
+    scene.id(NAMES[index])
+}
+
+fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Write {
+    let id = some_worker(scene, chance);
+    let known = scene.table.worker(&id).map_or(0, |worker| worker.counter);
+    let counter = near(known, chance);
+    let change = match chance.below(8) {
+        0 | 1 => WorkerChange::Join { host: "h".into(), started_ms: chance.below(9) },
+        2..=4 => WorkerChange::Beat { counter },
+        5 => WorkerChange::Fence { counter },
+        6 => WorkerChange::Leave { counter },
+        _ => WorkerChange::Delete,
+    };
+    Write::worker(&id, change, scene.nonce())
+}
+
+fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Write {
+    let shard = u32::try_from(chance.below(SHARDS)).unwrap_or(0);
+    let key = scene.key(shard);
+    let row = scene.table.lease(&key).cloned();
+    let term = near(row.as_ref().map_or(0, |row| row.term), chance);
+    // Mostly the owner itself, so that most writes get somewhere.
+    let owner = row.as_ref().and_then(|row| row.owner.clone()).filter(|_| chance.below(4) > 0);
+    let owner = owner.unwrap_or_else(|| some_worker(scene, chance));
+    let other = some_worker(scene, chance);
+    let hold = Hold { key: key.clone(), owner, term };
+    let known = row.map_or_else(start, |row| row.checkpoint);
+    let replaces = if chance.below(5) == 0 { some_checkpoint(chance) } else { known };
+    let nonce = scene.nonce();
+    let lease = |change| Write::lease(&key, change, nonce);
+    match chance.below(20) {
+        0 | 1 => scene.new_lease(shard),
+        2..=4 => lease(LeaseChange::Take { taker: other, term }),
+        5 => hold.release(nonce),
+        6 | 7 => lease(LeaseChange::Name { taker: other, term }),
+        8 => lease(LeaseChange::Withdraw { taker: other, term }),
+        9 => hold.refuse(nonce),
+        10 => hold.unrefuse(nonce),
+        11 | 12 => hold.pass(&other, nonce),
+        13 => hold.renew(nonce),
+        14..=16 => hold.checkpoint(replaces, some_checkpoint(chance), some_pending(chance), nonce),
+        17 if chance.below(3) == 0 => hold.end(replaces, nonce),
+        17 => lease(LeaseChange::NoteChildren(vec![key.shard.clone()])),
+        18 => {
+            let parts = HashRange::divide_all(3);
+            lease(LeaseChange::NoteRange(parts[1]))
+        }
+        _ => lease(LeaseChange::Delete { term }),
+    }
+}
+
+/// The number itself mostly, else one beside it.
+fn near(number: u64, chance: &Chance) -> u64 {
+    match chance.below(8) {
+        0 => number + 1,
+        1 => number.saturating_sub(1),
+        _ => number,
+    }
+}
+
+fn some_checkpoint(chance: &Chance) -> Checkpoint {
+    let position = |chance: &Chance| match chance.below(8) {
+        0 => Position::TrimHorizon,
+        1 => Position::Latest,
+        _ => at(chance.below(1_000)).lowest(),
+    };
+    let lanes = (0..=chance.below(3) / 2).map(|_| position(chance)).collect();
+    Checkpoint::of_lanes(lanes).unwrap_or_else(start)
+}
+
+fn some_pending(chance: &Chance) -> Option<PendingCheckpoint> {
+    let state = (chance.below(2) == 0).then(|| bytes::Bytes::from(vec![0, 1, 255]));
+    let pending = PendingCheckpoint { position: at(chance.below(1_000)).lowest(), state };
+    (chance.below(3) == 0).then_some(pending)
+}

@@ -1,0 +1,177 @@
+//! A stream of its own on the store under test, and the same stream on the pure table.
+
+use crate::lease::LeaseStore;
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{
+    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Resolution,
+    Stored, Table, WorkerChange, WorkerId, Write, resolve,
+};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+
+/// Where the suite stands: the store under test and what it should hold.
+pub(super) struct Scene<'a, S> {
+    store: &'a S,
+    /// The same rows by the pure rules.
+    pub(super) table: Table,
+    /// A stream that no other scene uses.
+    pub(super) stream: StreamName,
+    /// The nonce of the last write made here.
+    nonce: u64,
+}
+
+impl<'a, S: LeaseStore> Scene<'a, S> {
+    /// A scene without rows. `name` sets it apart from the others on the same store.
+    pub(super) fn new(store: &'a S, name: impl Into<StreamName>) -> Self {
+        Self { store, table: Table::new(store.layout()), stream: name.into(), nonce: 0 }
+    }
+
+    /// A scene with one lease that the worker `a` owns.
+    pub(super) async fn owned(store: &'a S, name: impl Into<StreamName>) -> (Self, Hold) {
+        let mut scene = Self::new(store, name);
+        scene.join("a").await;
+        scene.join("b").await;
+        scene.create(0).await;
+        let hold = scene.take("a", 0).await;
+        (scene, hold)
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.table.layout()
+    }
+
+    pub(super) fn is_native(&self) -> bool {
+        self.layout() == Layout::Native
+    }
+
+    /// A worker of this scene.
+    pub(super) fn id(&self, name: &str) -> WorkerId {
+        WorkerId::from(format!("{name}@{}", self.stream))
+    }
+
+    pub(super) fn key(&self, shard: u32) -> LeaseKey {
+        LeaseKey { stream: self.stream.clone(), shard: ShardId::from_index(shard) }
+    }
+
+    pub(super) fn nonce(&mut self) -> Nonce {
+        self.nonce += 1;
+        Nonce(self.nonce)
+    }
+
+    /// The lease as it should be.
+    pub(super) fn lease(&self, shard: u32) -> &Lease {
+        self.table.lease(&self.key(shard)).expect("the scene has made this lease")
+    }
+
+    /// Makes a write on both sides; they must agree on the outcome, on the row and on whether the
+    /// plan has changed.
+    pub(super) async fn write(&mut self, write: &Write) -> Outcome {
+        let version = self.version().await;
+        let expected = self.table.apply(write);
+        let got = self.store.write(write).await.expect("the store answers");
+        match (&expected, &got) {
+            // A store need not tell the row with a refusal, but it must not lie about it.
+            (Outcome::Refused { why: expected, now: row }, Outcome::Refused { why: got, now }) => {
+                assert_eq!(got, expected, "{write:?}");
+                assert!(now.is_none() || now == row, "{write:?}: {now:?} is not {row:?}");
+            }
+            _ => assert_eq!(got, expected, "{write:?}"),
+        }
+        let row = self.store.read_back(write).await.expect("the store answers");
+        assert_eq!(row, self.expected_row(write), "the row after {write:?}");
+        let moves = self.is_native() && expected.is_done() && write.changes_plan();
+        assert_eq!(self.version().await != version, moves, "the version after {write:?}");
+        got
+    }
+
+    /// Makes a write that must be applied. Returns what the lease's owner presents from now on.
+    pub(super) async fn done(&mut self, write: &Write) -> Option<Hold> {
+        let outcome = self.write(write).await;
+        assert!(outcome.is_done(), "{write:?}: {outcome:?}");
+        outcome.hold()
+    }
+
+    /// Makes a write that must be refused.
+    pub(super) async fn refused(&mut self, write: &Write) {
+        let outcome = self.write(write).await;
+        assert!(outcome.refusal().is_some(), "{write:?} was applied: {outcome:?}");
+    }
+
+    /// What a read-back from the store says about a write.
+    pub(super) async fn resolve(&self, write: &Write) -> Resolution {
+        let row = self.store.read_back(write).await.expect("the store answers");
+        resolve(self.layout(), write, &row)
+    }
+
+    /// All leases of the scene must be what the pure table says.
+    pub(super) async fn compare(&self) {
+        let got = self.store.list(&self.stream).await.expect("the store answers");
+        let expected: Vec<Lease> = self.table.leases(&self.stream).cloned().collect();
+        assert_eq!(got, expected, "the leases of {}", self.stream);
+        let look = self.store.look().await.expect("the store answers");
+        let suffix = format!("@{}", self.stream);
+        let mine = look.workers.into_iter().filter(|worker| worker.id.as_str().ends_with(&suffix));
+        let expected: Vec<_> = self.table.workers().cloned().collect();
+        assert_eq!(mine.collect::<Vec<_>>(), expected, "the workers of {}", self.stream);
+    }
+
+    pub(super) async fn create(&mut self, shard: u32) {
+        let write = self.new_lease(shard);
+        self.done(&write).await;
+    }
+
+    pub(super) fn new_lease(&mut self, shard: u32) -> Write {
+        let range = HashRange::new(HashKey(0), HashKey(u128::MAX)).expect("0 is the lowest key");
+        let new = NewLease {
+            shard: self.key(shard).shard,
+            parents: vec!["shardId-000000000098".into(), "shardId-000000000099".into()],
+            range,
+            checkpoint: Position::TrimHorizon,
+        };
+        let nonce = self.nonce();
+        new.create(&self.stream, nonce)
+    }
+
+    /// Joins a worker where the layout has workers.
+    pub(super) async fn join(&mut self, name: &str) {
+        if self.is_native() {
+            let join = WorkerChange::Join { host: "host".into(), started_ms: 1_700_000_000_000 };
+            let write = Write::worker(&self.id(name), join, self.nonce());
+            self.done(&write).await;
+        }
+    }
+
+    /// Takes the lease as listed now.
+    pub(super) async fn take(&mut self, name: &str, shard: u32) -> Hold {
+        let change = LeaseChange::Take { taker: self.id(name), term: self.lease(shard).term };
+        let write = Write::lease(&self.key(shard), change, self.nonce());
+        self.done(&write).await.expect("a lease that was taken has an owner")
+    }
+
+    async fn version(&self) -> Option<u64> {
+        self.store.look().await.expect("the store answers").version
+    }
+
+    fn expected_row(&self, write: &Write) -> Stored {
+        match write {
+            Write::Lease { key, .. } => Stored::of_lease(self.table.lease(key)),
+            Write::Worker { id, .. } => Stored::of_worker(self.table.worker(id)),
+            Write::Stream { stream, .. } => {
+                Stored::of_stream(self.table.application().streams.get(stream))
+            }
+        }
+    }
+}
+
+/// The checkpoint at a sequence number of full length.
+pub(super) fn at(low: u64) -> Checkpoint {
+    let sequence =
+        SequenceNumber::from_limbs(495_903_382_714_902_566, 8_559_692_538_361_571_095, low)
+            .expect("the limbs are small enough");
+    Checkpoint::at(Position::At { sequence, sub: low % 3 })
+}
+
+pub(super) fn start() -> Checkpoint {
+    Checkpoint::at(Position::TrimHorizon)
+}
