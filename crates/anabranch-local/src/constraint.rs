@@ -194,26 +194,39 @@ mod tests {
 
     #[test]
     fn broken_constraints_are_told_in_the_services_words() {
-        check(|c| drop(c.name(Some("orders"), "streamName")), "");
         check(
-            |c| drop(c.name(None, "streamName")),
+            |c| {
+                c.name(Some("orders"), "streamName");
+            },
+            "",
+        );
+        check(
+            |c| {
+                c.name(None, "streamName");
+            },
             "1 validation error detected: Value null at 'streamName' failed to satisfy \
              constraint: Member must not be null",
         );
         check(
-            |c| drop(c.name(Some(""), "streamName")),
+            |c| {
+                c.name(Some(""), "streamName");
+            },
             "2 validation errors detected: Value '' at 'streamName' failed to satisfy constraint: \
              Member must satisfy regular expression pattern: [a-zA-Z0-9_.-]+; Value '' at \
              'streamName' failed to satisfy constraint: Member must have length greater than or \
              equal to 1",
         );
         check(
-            |c| drop(c.within(Some(0), "limit", 1, 10_000)),
+            |c| {
+                c.within(Some(0), "limit", 1, 10_000);
+            },
             "1 validation error detected: Value '0' at 'limit' failed to satisfy constraint: \
              Member must have value greater than or equal to 1",
         );
         check(
-            |c| drop(c.hash_key(Some("01"), "newStartingHashKey")),
+            |c| {
+                c.hash_key(Some("01"), "newStartingHashKey");
+            },
             "1 validation error detected: Value '01' at 'newStartingHashKey' failed to satisfy \
              constraint: Member must satisfy regular expression pattern: 0|([1-9]\\d{0,38})",
         );
@@ -221,7 +234,12 @@ mod tests {
 
     #[test]
     fn lengths_count_characters_and_not_bytes() {
-        check(|c| drop(c.length(Some(&"ж".repeat(256)), "partitionKey", 1, 256)), "");
+        check(
+            |c| {
+                c.length(Some(&"ж".repeat(256)), "partitionKey", 1, 256);
+            },
+            "",
+        );
         let long = "ж".repeat(257);
         let mut constraints = Constraints::new();
         constraints.length(Some(&long), "partitionKey", 1, 256);

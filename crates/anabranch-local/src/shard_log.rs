@@ -275,7 +275,9 @@ mod tests {
         let key = "123e4567-e89b-12d3-a456-426614174000";
         for (count, size) in [(100_000, 100), (100_000, 0), (20_000, 1_000), (60, 300_000)] {
             let mut log = ShardLog::new(0);
-            (0..count).for_each(|i| drop(append(&mut log, key, size, i)));
+            for i in 0..count {
+                append(&mut log, key, size, i);
+            }
             let count = usize::try_from(count).unwrap();
             let overhead = log.allocated_bytes() - count * size;
             // The segment that grows has room to spare; it is one for each shard.
@@ -341,7 +343,9 @@ mod tests {
     #[test]
     fn trimming_drops_whole_segments_and_reads_hide_the_rest() {
         let mut log = ShardLog::new(0);
-        (0..100).for_each(|i| drop(append(&mut log, "k", 10_000, i)));
+        for i in 0..100 {
+            append(&mut log, "k", 10_000, i);
+        }
         let before = log.allocated_bytes();
         log.trim(60);
         assert!(log.allocated_bytes() < before / 2 + SEGMENT_BYTES);
