@@ -20,7 +20,7 @@ use crate::phase::Status;
 use crate::stream::{Stream, Topology};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, RwLockWriteGuard};
 
 /// A local Kinesis: streams in memory, behind the service's own operations.
@@ -35,6 +35,8 @@ pub struct Engine {
     streams: RwLock<Streams>,
     /// The number of the next stream.
     next_stream_id: AtomicU64,
+    /// Whether shards refuse what is above the service's rates.
+    limits_enforced: AtomicBool,
     /// What goes wrong on request.
     faults: Faults,
     /// Keeps changes and records, if the engine is durable.
@@ -73,6 +75,7 @@ impl Engine {
     pub fn new(options: Options, clock: Clock) -> Self {
         Self {
             home: Home { account: options.account_id.clone(), region: options.region.clone() },
+            limits_enforced: AtomicBool::new(options.enforce_limits),
             faults: Faults::new(options.seed),
             options,
             clock,
@@ -95,6 +98,16 @@ impl Engine {
     /// What goes wrong on request.
     pub fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// Whether shards refuse what is above the service's rates.
+    pub fn limits_enforced(&self) -> bool {
+        self.limits_enforced.load(Ordering::Relaxed)
+    }
+
+    /// Turns the service's rates on or off. A subscription keeps what held when it began.
+    pub fn enforce_limits(&self, enforce: bool) {
+        self.limits_enforced.store(enforce, Ordering::Relaxed);
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -17,7 +17,7 @@ pub struct Options {
     pub delete_delay_ms: u64,
     /// Open shards that the account may have in all.
     pub shard_limit: u32,
-    /// Whether shards refuse what is above the service's write and read rates.
+    /// Whether shards begin by refusing what is above the service's write and read rates.
     pub enforce_limits: bool,
     /// Age at which a shard iterator expires, in milliseconds.
     pub iterator_ttl_ms: u64,

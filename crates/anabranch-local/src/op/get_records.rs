@@ -115,7 +115,7 @@ impl Engine {
             return Err(gone());
         }
         let state = topology.listed(iterator.shard, now_ms).ok_or_else(gone)?;
-        let limited = self.options().enforce_limits;
+        let limited = self.limits_enforced();
         if limited && !state.shard.lock().rates.read_call(now_ms) {
             let message = self.rate_exceeded(&stream, &state.shard.id);
             return Err(ApiError::new(ErrorKind::ProvisionedThroughputExceeded, message));

@@ -149,7 +149,7 @@ impl Engine {
             let size = record.partition_key.len() + record.data.len();
             let fault = self.entry_fault(batch);
             let limited = || {
-                let limited = self.options().enforce_limits;
+                let limited = self.limits_enforced();
                 (limited && !inside.rates.write(size, batch.now_ms))
                     .then_some(ErrorKind::ProvisionedThroughputExceeded)
             };

@@ -108,7 +108,7 @@ impl Engine {
         let terms = Terms {
             max_ms: options.subscription_max_ms,
             heartbeat_ms: options.heartbeat_ms,
-            paced: options.enforce_limits,
+            paced: self.limits_enforced(),
         };
         let clock = self.clock().clone();
         Subscription::begin(stream, shard, consumer_arn.to_owned(), counter, clock, terms)

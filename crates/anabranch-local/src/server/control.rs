@@ -70,6 +70,12 @@ struct Expire {
     stream: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    enforce: bool,
+}
+
 fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Value, Refusal> {
     let engine = &service.engine;
     let faults = engine.faults();
@@ -85,6 +91,11 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
         }
         ("DELETE", "faults") => {
             faults.clear();
+            Ok(json!({}))
+        }
+        ("POST", "limits") => {
+            let Limits { enforce } = serde_json::from_slice(body)?;
+            engine.enforce_limits(enforce);
             Ok(json!({}))
         }
         ("POST", "clock") => advance(engine, body),
@@ -136,6 +147,7 @@ fn state(service: &Service) -> Value {
         "clock": clock,
         "now_ms": engine.clock().now_ms(),
         "streams": streams,
+        "limits_enforced": engine.limits_enforced(),
         "faults": engine.faults().list(),
         "metrics": {"calls": calls, "data": data},
     })
