@@ -2,6 +2,8 @@
 //!
 //! A page goes on from a snapshot of what was asked, carried in the token: the filter stays the
 //! same, and shards that open meanwhile have higher ids.
+//!
+//! Differs from AWS: `StreamCreationTimestamp` is read and not looked at.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;

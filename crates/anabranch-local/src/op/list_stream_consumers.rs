@@ -1,4 +1,6 @@
 //! `ListStreamConsumers`: the fan-out consumers of a stream, page by page.
+//!
+//! Differs from AWS: `StreamCreationTimestamp` is read and not looked at.
 
 use crate::constraint::Constraints;
 use crate::engine::Engine;
