@@ -84,12 +84,22 @@ async fn route(
         Target::Kinesis(operation) => dispatch::answer(service, operation, encoding, &body).await,
         Target::DynamoDb(operation) => {
             let (status, json) = service.tables.call(operation, body).await;
-            Ok(reply::whole(status, "application/x-amz-json-1.0", json))
+            Ok(checked(status, json))
         }
         Target::CloudWatch(operation) => Ok(metrics(service, operation, Protocol::Json, &body)),
         Target::Unknown if is_form(&head.headers) => Ok(query(service, &body)),
         Target::Unknown => Ok(unknown(encoding)),
     }
+}
+
+/// An answer of DynamoDB. Its clients hold the body against the checksum in the header, and Go's
+/// complains about every answer that lacks it.
+fn checked(status: u16, json: impl Into<Bytes>) -> Response<Reply> {
+    let json = json.into();
+    let checksum = http::HeaderValue::from(crc32fast::hash(&json));
+    let mut response = reply::whole(status, "application/x-amz-json-1.0", json);
+    response.headers_mut().insert("x-amz-crc32", checksum);
+    response
 }
 
 fn unknown(encoding: Encoding) -> Response<Reply> {
@@ -161,4 +171,16 @@ async fn read(mut body: Incoming) -> Result<Bytes, Refusal> {
         whole.extend_from_slice(&data);
     }
     Ok(whole.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_dynamodb_carry_their_checksum() {
+        let response = checked(200, "{\"TableNames\":[]}");
+        assert_eq!(response.headers()["x-amz-crc32"], "1315925753");
+        assert_eq!(response.headers()["content-type"], "application/x-amz-json-1.0");
+    }
 }
