@@ -110,7 +110,7 @@ impl LeaseStore for Sloppy {
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         if self.flaw == Flaw::ShowsOldRows {
-            return Ok(self.before.lock().unwrap().lease(key).cloned());
+            return Ok(self.before.lock().expect("nobody panics with it").lease(key).cloned());
         }
         self.inner.get(key).await
     }
@@ -120,7 +120,7 @@ impl LeaseStore for Sloppy {
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        *self.before.lock().unwrap() = self.inner.snapshot();
+        *self.before.lock().expect("nobody panics with it") = self.inner.snapshot();
         let outcome = self.inner.write(&self.doctor(write)).await?;
         Ok(match (self.flaw, outcome, write) {
             (Flaw::SaysTheWrongWhy, Outcome::Refused { why: Refusal::TermMoved, now }, _) => {
@@ -144,7 +144,7 @@ impl LeaseStore for Sloppy {
 async fn passes(layout: Layout, flaw: Flaw) -> bool {
     let mut suite = tokio::task::JoinSet::new();
     suite.spawn(conformance::run(Sloppy::new(layout, flaw)));
-    suite.join_next().await.unwrap().is_ok()
+    suite.join_next().await.expect("there is one task").is_ok()
 }
 
 #[tokio::test]

@@ -125,19 +125,18 @@ fn may_land(layout: Layout, write: &Write, read: &Stored) -> bool {
             native::stream_after(*change, facts).err()
         }
     };
-    match refusal {
-        None => true,
-        // Others, or older writes of mine, can bring these about.
-        Some(
+    // Others, or older writes of mine, can bring about what these lack.
+    refusal.is_none_or(|why| {
+        matches!(
+            why,
             Refusal::HandOverRefused
-            | Refusal::NamedByOther
-            | Refusal::NotNamed
-            | Refusal::NotEnded
-            | Refusal::StillAlive
-            | Refusal::StillNamed,
-        ) => true,
-        Some(_) => false,
-    }
+                | Refusal::NamedByOther
+                | Refusal::NotNamed
+                | Refusal::NotEnded
+                | Refusal::StillAlive
+                | Refusal::StillNamed
+        )
+    })
 }
 
 #[cfg(test)]

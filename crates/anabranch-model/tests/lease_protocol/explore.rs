@@ -1,6 +1,6 @@
 //! The search: every state that can be reached, breadth first, each visited once.
 
-use crate::agents::{GOALS, Moves, Scope, Step};
+use crate::choices::{GOALS, Moves, Scope, Step};
 use crate::flaw::Flaw;
 use crate::world::World;
 use std::collections::HashSet;
@@ -48,8 +48,8 @@ pub(crate) fn explore(scope: &Scope, flaw: Flaw) -> Report {
                     }
                 };
                 if known.insert(fingerprint(&after)) {
-                    next.push((u32::try_from(trail.len()).unwrap(), after));
-                    trail.push((index, u16::try_from(number).unwrap()));
+                    next.push((u32::try_from(trail.len()).expect("they fit into memory"), after));
+                    trail.push((index, u16::try_from(number).expect("steps are few")));
                 }
             }
         }

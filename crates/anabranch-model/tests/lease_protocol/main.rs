@@ -8,13 +8,14 @@
 //! The same walks with one thing broken must end in a broken promise, but for two flaws that the
 //! other lock covers.
 
-mod agents;
-mod explore;
-mod flaw;
 mod rules;
+mod flaw;
 mod world;
+mod choices;
+mod effects;
+mod explore;
 
-use agents::{GOALS, Scope};
+use choices::{GOALS, Scope};
 use explore::explore;
 use flaw::Flaw;
 

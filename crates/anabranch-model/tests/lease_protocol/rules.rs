@@ -131,22 +131,22 @@ impl Rules {
         resolve(Layout::Native, &write, &Stored::of_lease(Some(&unpack(row))))
     }
 
-    /// What a read-back of a worker says about a write.
-    pub(crate) fn resolve_heart(&self, heart: Heart, id: Id, pulse: Pulse) -> Resolution {
-        let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
-        resolve(Layout::Native, &write, &Stored::of_worker(unpack_heart(heart, id).as_ref()))
-    }
-
     /// A retry is the same write, so the content names it.
     fn nonce(&self, change: Change) -> Nonce {
         let mut nonces = self.nonces.borrow_mut();
-        let next = u16::try_from(nonces.len() + 1).unwrap();
+        let next = u16::try_from(nonces.len() + 1).expect("there are few writes");
         Nonce(u64::from(*nonces.entry(change).or_insert(next)))
     }
 }
 
+/// What a read-back of a worker says about a write.
+pub(crate) fn resolve_heart(heart: Heart, id: Id, pulse: Pulse) -> Resolution {
+    let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
+    resolve(Layout::Native, &write, &Stored::of_worker(unpack_heart(heart, id).as_ref()))
+}
+
 fn unpack(row: Row) -> Lease {
-    let range = HashRange::new(HashKey(0), HashKey(1)).unwrap();
+    let range = HashRange::new(HashKey(0), HashKey(1)).expect("0 is below 1");
     let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint: at(0) };
     Lease {
         owner: row.owner.map(worker),
@@ -168,8 +168,10 @@ fn pack(lease: &Lease) -> Row {
             HandOver::Named { taker } => Some(id_of(taker)),
             _ => None,
         },
-        checkpoint: (0..=END).find(|i| lease.checkpoint == at(*i)).unwrap(),
-        last: u16::try_from(lease.nonce.0).unwrap(),
+        checkpoint: (0..=END)
+            .find(|i| lease.checkpoint == at(*i))
+            .expect("no other checkpoint is written"),
+        last: u16::try_from(lease.nonce.0).expect("there are few writes"),
     }
 }
 
@@ -254,17 +256,20 @@ fn worker(id: Id) -> WorkerId {
 }
 
 fn id_of(worker: &WorkerId) -> Id {
-    worker.as_str().as_bytes().last().unwrap() - b'0'
+    worker.as_str().as_bytes().last().expect("an id ends in a digit") - b'0'
 }
 
 fn at(checkpoint: u8) -> Position {
     match checkpoint {
         0 => Position::TrimHorizon,
         END => Position::ShardEnd,
-        n => Position::At { sequence: SequenceNumber::from_limbs(0, 0, n.into()).unwrap(), sub: 0 },
+        n => Position::At {
+            sequence: SequenceNumber::from_limbs(0, 0, n.into()).expect("it is small"),
+            sub: 0,
+        },
     }
 }
 
 fn small(number: u64) -> u8 {
-    u8::try_from(number).unwrap()
+    u8::try_from(number).expect("the scope bounds it")
 }

@@ -72,9 +72,18 @@ pub(crate) enum Request {
 pub(crate) enum Call {
     None,
     Sent(Request),
-    /// With the row after it, if it was applied to a lease.
-    Answered(Request, Option<Option<Row>>),
+    Answered(Request, Answer),
     Unresolved(Request),
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Answer {
+    Refused,
+    /// A worker's row was written.
+    Heart,
+    /// A lease's row was written, and this is it.
+    Lease(Row),
 }
 
 /// What a worker has in mind about a lease.
@@ -101,9 +110,9 @@ pub(crate) struct Listed {
 impl World {
     /// Two members that have just beaten. Lease i belongs to worker i if `owned`, else to nobody.
     pub(crate) fn start(owned: bool) -> Self {
-        let owner = |lease: usize| owned.then_some(2 * u8::try_from(lease).unwrap());
+        let first_owner = |lease: usize| owned.then_some(2 * small(lease));
         let row = |lease| Row {
-            owner: owner(lease),
+            owner: first_owner(lease),
             term: u8::from(owned),
             named: None,
             checkpoint: 0,
@@ -116,7 +125,7 @@ impl World {
             checkpoint: 0,
         };
         let agent = |worker: usize| Agent {
-            id: 2 * u8::try_from(worker).unwrap(),
+            id: 2 * small(worker),
             joined: true,
             counter: 0,
             age: 0,
@@ -179,4 +188,8 @@ impl Agent {
 
 fn older(age: u8) -> u8 {
     (age + 1).min(LEASE)
+}
+
+pub(crate) fn small(number: usize) -> u8 {
+    u8::try_from(number).expect("ids and leases are few")
 }

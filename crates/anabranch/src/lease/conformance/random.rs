@@ -36,14 +36,14 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
     let id = some_worker(scene, chance);
     let known = scene.table.worker(&id).map_or(0, |worker| worker.counter);
     let counter = near(known, chance);
-    let change = match chance.below(8) {
+    let pulse = match chance.below(8) {
         0 | 1 => WorkerChange::Join { host: "h".into(), started_ms: chance.below(9) },
         2..=4 => WorkerChange::Beat { counter },
         5 => WorkerChange::Fence { counter },
         6 => WorkerChange::Leave { counter },
         _ => WorkerChange::Delete,
     };
-    Write::worker(&id, change, scene.nonce())
+    Write::worker(&id, pulse, scene.nonce())
 }
 
 fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Write {

@@ -5,8 +5,7 @@
 
 use crate::flaw::Flaw;
 use crate::rules::{Change, END, Heart, Id, Pulse, Row, Rules};
-use crate::world::{Agent, Beat, Call, IDS, LEASE, Listed, Request, Seen, WORKERS, World};
-use anabranch_model::lease::Resolution;
+use crate::world::{Agent, Beat, Call, IDS, LEASE, Listed, Request, Seen, WORKERS, World, small};
 
 /// What ought to be possible.
 pub(crate) const GOALS: [&str; 5] = [
@@ -19,6 +18,7 @@ pub(crate) const GOALS: [&str; 5] = [
 
 /// How much of the world is explored.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one kind of event, on or off")]
 pub(crate) struct Scope {
     pub(crate) leases: usize,
     /// Whether the leases have owners at the start.
@@ -76,8 +76,8 @@ pub(crate) enum Step {
 /// The moves of one exploration.
 pub(crate) struct Moves<'a> {
     scope: &'a Scope,
-    flaw: Flaw,
-    rules: Rules,
+    pub(crate) flaw: Flaw,
+    pub(crate) rules: Rules,
 }
 
 impl<'a> Moves<'a> {
@@ -111,7 +111,7 @@ impl<'a> Moves<'a> {
     }
 
     /// A row as a list shows it. Nobody reads the checkpoint there, but for the flaw.
-    fn listed(&self, row: Row) -> Listed {
+    pub(crate) fn listed(&self, row: Row) -> Listed {
         let reads_it = self.flaw == Flaw::ReadsOnFromTheListedRow;
         let checkpoint = if reads_it { row.checkpoint } else { 0 };
         Listed { owner: row.owner, term: row.term, named: row.named, checkpoint }
@@ -310,7 +310,7 @@ impl<'a> Moves<'a> {
     }
 
     /// The id of the next join and its heart.
-    fn join(&self, world: &World, agent: &Agent) -> Option<(Id, Heart)> {
+    pub(crate) fn join(&self, world: &World, agent: &Agent) -> Option<(Id, Heart)> {
         let id = match (self.flaw, agent.id % 2) {
             (Flaw::JoinsUnderTheOldId, _) => agent.id,
             (_, 0) => agent.id + 1,
@@ -318,260 +318,10 @@ impl<'a> Moves<'a> {
         };
         Some((id, self.rules.heart(world.hearts[usize::from(id)], id, Pulse::Join)?))
     }
-
-    /// The world after a step, or the promise that the step broke.
-    pub(crate) fn take(&self, mut world: World, step: Step) -> Result<World, String> {
-        match step {
-            Step::Tick => return Ok(world.after_a_tick()),
-            Step::Beat(w)
-            | Step::BeatArrives(w)
-            | Step::BeatReply(w)
-            | Step::BeatGivenUp(w)
-            | Step::BeatLeftToLandLate(w)
-            | Step::BeatReadBack(w)
-            | Step::BeatRetry(w)
-            | Step::LateBeatLands(w) => self.beat(&mut world, w, step),
-            Step::Look(w, id) => {
-                let seen = &mut world.agents[w].seen[usize::from(id)];
-                *seen = sight(*seen, world.hearts[usize::from(id)]);
-            }
-            Step::List(w, lease) => {
-                world.agents[w].minds[lease].listed = Some(self.listed(world.leases[lease]));
-            }
-            Step::Send(w, request) => self.send(&mut world.agents[w], request),
-            Step::Arrives(w) => {
-                let Call::Sent(request) = world.agents[w].call else { return Ok(world) };
-                let outcome = self.land(&mut world, request)?;
-                world.agents[w].call = Call::Answered(request, outcome);
-            }
-            Step::LateLands(w) => {
-                if let Some(request) = world.agents[w].late.take() {
-                    self.land(&mut world, request)?;
-                }
-            }
-            Step::Reply(w) => {
-                let Call::Answered(request, outcome) = world.agents[w].call else {
-                    return Ok(world);
-                };
-                world.agents[w].call = Call::None;
-                self.hear(&mut world, w, request, outcome)?;
-            }
-            Step::GivenUp(w) | Step::LeftToLandLate(w) => {
-                let agent = &mut world.agents[w];
-                if let Call::Sent(request) | Call::Answered(request, _) = agent.call {
-                    agent.call = Call::Unresolved(request);
-                    if step == Step::LeftToLandLate(w) {
-                        agent.late = Some(request);
-                    }
-                }
-            }
-            Step::ReadBack(w) => self.read_back(&mut world, w)?,
-            Step::Abandon(w) => world.agents[w].call = Call::None,
-            Step::Stop(w) => world.agents[w].stop(),
-            Step::Join(w) => {
-                if let Some((id, heart)) = self.join(&world, &world.agents[w]) {
-                    world.hearts[usize::from(id)] = heart;
-                    let agent = &mut world.agents[w];
-                    (agent.id, agent.joined, agent.counter, agent.age) = (id, true, 0, 0);
-                }
-            }
-            Step::DeleteHeart(_, id) => world.hearts[usize::from(id)] = Heart::Absent,
-        }
-        Ok(world)
-    }
-
-    fn beat(&self, world: &mut World, w: usize, step: Step) {
-        let agent = &mut world.agents[w];
-        let heart = &mut world.hearts[usize::from(agent.id)];
-        let pulse = Pulse::Beat(agent.counter);
-        agent.beat = match (step, agent.beat) {
-            (Step::Beat(_), _) => Beat::Sent(0),
-            (Step::BeatArrives(_), Beat::Sent(age)) => {
-                let after = self.rules.heart(*heart, agent.id, pulse);
-                // A refused retry is judged by the row that came with the refusal.
-                let resolved = || self.rules.resolve_heart(*heart, agent.id, pulse);
-                let ok = after.is_some() || resolved() == Resolution::Applied;
-                *heart = after.unwrap_or(*heart);
-                Beat::Answered(age, ok)
-            }
-            (Step::BeatReply(_), Beat::Answered(age, ok)) => {
-                self.hear_beat(agent, age, ok);
-                Beat::None
-            }
-            (Step::BeatGivenUp(_), Beat::Sent(age) | Beat::Answered(age, _)) => {
-                Beat::Unresolved(age)
-            }
-            (Step::BeatLeftToLandLate(_), Beat::Sent(age)) => {
-                agent.late_beat = Some((agent.id, agent.counter));
-                Beat::Unresolved(age)
-            }
-            (Step::BeatReadBack(_), Beat::Unresolved(age)) => {
-                match self.rules.resolve_heart(*heart, agent.id, pulse) {
-                    Resolution::Applied => {
-                        self.hear_beat(agent, age, true);
-                        Beat::None
-                    }
-                    Resolution::NotApplied => {
-                        self.hear_beat(agent, age, false);
-                        Beat::None
-                    }
-                    Resolution::StillUnknown => Beat::Unresolved(age),
-                }
-            }
-            (Step::BeatRetry(_), Beat::Unresolved(age)) => {
-                Beat::Sent(if self.flaw == Flaw::RetryCountsAnew { 0 } else { age })
-            }
-            (_, beat) => {
-                if let Some((id, counter)) = agent.late_beat.take() {
-                    let heart = &mut world.hearts[usize::from(id)];
-                    *heart = self.rules.heart(*heart, id, Pulse::Beat(counter)).unwrap_or(*heart);
-                }
-                beat
-            }
-        };
-    }
-
-    fn hear_beat(&self, agent: &mut Agent, age: u8, ok: bool) {
-        if !ok {
-            agent.beat = Beat::None;
-            agent.stop();
-            return;
-        }
-        agent.counter += 1;
-        if agent.age < LEASE || self.flaw.resumes_after_expiry() {
-            agent.age = if self.flaw == Flaw::DeadlineFromTheReply { 0 } else { age };
-        }
-    }
-
-    fn send(&self, agent: &mut Agent, request: Request) {
-        agent.call = Call::Sent(request);
-        match request {
-            Request::Heart(_, Pulse::Leave(_)) => agent.stop(),
-            Request::Lease(lease, Change::Pass { .. }) if self.flaw != Flaw::GoesOnAfterAPass => {
-                agent.minds[usize::from(lease)].silent = true;
-            }
-            Request::Lease(lease, Change::Release { .. })
-                if self.flaw != Flaw::GoesOnAfterARelease =>
-            {
-                agent.minds[usize::from(lease)].silent = true;
-            }
-            _ => {}
-        }
-    }
-
-    /// The store applies a request, if its condition holds.
-    fn land(&self, world: &mut World, request: Request) -> Result<Option<Option<Row>>, String> {
-        match request {
-            Request::Heart(id, pulse) => {
-                let heart = &mut world.hearts[usize::from(id)];
-                let after = self.rules.heart(*heart, id, pulse);
-                *heart = after.unwrap_or(*heart);
-                Ok(after.map(|_| None))
-            }
-            Request::Lease(lease, change) => {
-                let row = &mut world.leases[usize::from(lease)];
-                let Some(after) = self.rules.lease(*row, change) else {
-                    // A refused retry is judged by the row that came with the refusal.
-                    let resolution = self.rules.resolve_lease(*row, change);
-                    return Ok((resolution == Resolution::Applied).then_some(Some(*row)));
-                };
-                if let Change::Checkpoint { by, term, .. } | Change::End { by, term, .. } = change
-                    && (row.owner, row.term) != (Some(by), term)
-                {
-                    return Err(format!("lease {lease} took a checkpoint from who had lost it"));
-                }
-                if after.checkpoint < row.checkpoint {
-                    return Err(format!("the checkpoint of lease {lease} went back"));
-                }
-                *row = after;
-                Ok(Some(Some(after)))
-            }
-        }
-    }
-
-    /// A worker learns how its request ended: `Some` if it was applied.
-    fn hear(
-        &self,
-        world: &mut World,
-        w: usize,
-        request: Request,
-        outcome: Option<Option<Row>>,
-    ) -> Result<(), String> {
-        let agent = &mut world.agents[w];
-        let (lease, change) = match request {
-            Request::Heart(id, _) => {
-                let fenced = if outcome.is_some() { Seen::Fenced } else { Seen::Never };
-                agent.seen[usize::from(id)] = fenced;
-                return Ok(());
-            }
-            Request::Lease(lease, change) => (usize::from(lease), change),
-        };
-        let mind = &mut agent.minds[lease];
-        let before = mind.listed.take();
-        match (change, outcome.flatten()) {
-            (Change::Take { .. }, Some(row)) => {
-                mind.hold = Some(row.term);
-                mind.silent = false;
-                mind.checkpoint = row.checkpoint;
-                if let Some(before) = before.filter(|_| self.flaw == Flaw::ReadsOnFromTheListedRow)
-                {
-                    mind.checkpoint = before.checkpoint;
-                }
-                if mind.checkpoint < world.acked[lease] {
-                    return Err(format!("a taker of lease {lease} reads what was done before"));
-                }
-            }
-            (Change::Checkpoint { to, .. }, Some(_)) => {
-                mind.checkpoint = to;
-                world.acked[lease] = world.acked[lease].max(to);
-            }
-            (Change::End { .. }, Some(_)) => {
-                mind.checkpoint = END;
-                world.acked[lease] = END;
-            }
-            // Refused, and yet an older copy of the same pass may land once the taker asks again:
-            // it stays silent under this term.
-            (Change::Name { .. } | Change::Withdraw { .. }, _) | (Change::Pass { .. }, None) => {}
-            _ => (mind.hold, mind.silent) = (None, false),
-        }
-        Ok(())
-    }
-
-    fn read_back(&self, world: &mut World, w: usize) -> Result<(), String> {
-        let Call::Unresolved(request) = world.agents[w].call else { return Ok(()) };
-        let (resolution, row) = match request {
-            Request::Heart(id, pulse) => {
-                (self.rules.resolve_heart(world.hearts[usize::from(id)], id, pulse), None)
-            }
-            Request::Lease(lease, change) => {
-                let row = world.leases[usize::from(lease)];
-                (self.rules.resolve_lease(row, change), Some(row))
-            }
-        };
-        world.agents[w].call = Call::None;
-        match (resolution, request, row) {
-            (Resolution::StillUnknown, _, _) => world.agents[w].call = Call::Sent(request),
-            (Resolution::Applied, _, row) => self.hear(world, w, request, Some(row))?,
-            // Another write of mine came first: the row is still mine, and it says where.
-            (
-                Resolution::NotApplied,
-                Request::Lease(
-                    lease,
-                    Change::Checkpoint { by, term, .. } | Change::End { by, term, .. },
-                ),
-                Some(row),
-            ) if (row.owner, row.term) == (Some(by), term) => {
-                let mind = &mut world.agents[w].minds[usize::from(lease)];
-                mind.checkpoint = row.checkpoint;
-            }
-            (Resolution::NotApplied, _, _) => self.hear(world, w, request, None)?,
-        }
-        Ok(())
-    }
 }
 
 /// What a look makes of a heart: a counter that stands still grows older, any other is new.
-fn sight(before: Seen, heart: Heart) -> Seen {
+pub(crate) fn sight(before: Seen, heart: Heart) -> Seen {
     match (before, heart) {
         (Seen::Alive(counter, age), Heart::Alive(now)) if counter == now => {
             Seen::Alive(counter, age)
@@ -587,8 +337,4 @@ fn sight(before: Seen, heart: Heart) -> Seen {
 fn names(agent: &Agent, id: usize) -> bool {
     let owner = Some(small(id));
     agent.minds.iter().any(|mind| mind.listed.is_some_and(|row| row.owner == owner))
-}
-
-fn small(number: usize) -> u8 {
-    u8::try_from(number).expect("ids and leases are few")
 }
