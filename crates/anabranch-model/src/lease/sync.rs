@@ -55,7 +55,7 @@ pub enum SyncError {
     },
 }
 
-/// The rows to make, oldest shard first.
+/// The rows to make, oldest shard first. An empty list makes none.
 ///
 /// Without rows, `lineage` is the list filtered by the start position, and this is
 /// [`first_sync`]. With rows, `lineage` is a full list, and the missing rows are KCL's: of what has
@@ -69,6 +69,9 @@ pub fn sync(
     protocol: Protocol,
     on_inconsistent: OnInconsistentChild,
 ) -> Result<Vec<NewLease>, SyncError> {
+    if lineage.is_empty() {
+        return Ok(Vec::new());
+    }
     if rows.is_empty() {
         return first_sync(lineage, start, protocol, on_inconsistent);
     }
@@ -105,16 +108,14 @@ pub fn sync(
 /// The rows of an application that has none: one for every shard that was open at the start
 /// position, which is what the filtered list holds.
 ///
-/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then.
+/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then. A list
+/// that leaves keys out, an empty one too, is an error, so that nobody takes this sync for done.
 pub fn first_sync(
     filtered: &Lineage,
     start: StartPosition,
     protocol: Protocol,
     on_inconsistent: OnInconsistentChild,
 ) -> Result<Vec<NewLease>, SyncError> {
-    if filtered.is_empty() {
-        return Ok(Vec::new());
-    }
     let holes = coverage::holes(filtered.shards().map(|shard| shard.range));
     if !holes.is_empty() {
         return Err(SyncError::IncompleteList { holes });

@@ -136,6 +136,8 @@ fn an_unfinished_first_sync_is_repeated_whole() {
 #[test]
 fn an_empty_list_makes_no_row() {
     assert_eq!(sync(&graph(&[]), &[], Latest, Kcl2, Refuse), Ok(vec![]));
+    let first = first_sync(&graph(&[]), Latest, NATIVE, Refuse);
+    assert_eq!(first, Err(SyncError::IncompleteList { holes: vec![range(0, MAX)] }));
     assert_eq!(rows_made(&[], &unfinished(A, &[4]), TrimHorizon, Kcl2), [0u32; 0]);
 }
 

@@ -1,0 +1,74 @@
+//! Random histories of a stream and of the fleet that reads it: whatever happens, no key is read
+//! before its ancestors, and no open key is left without a reader.
+
+mod fleet;
+mod stream;
+
+use fleet::{Flaw, Fleet, Seen};
+use stream::{Dice, Stream};
+
+/// Steps of one history while everything may happen, and the most that it may take to come to rest.
+const WILD_STEPS: u64 = 160;
+const REST_STEPS: usize = 4_000;
+
+/// Plays the history of one seed. The error says what went wrong and when.
+fn play(seed: u64, flaw: Flaw) -> Result<Seen, String> {
+    let mut dice = Dice::new(seed);
+    let mut stream = Stream::new(&mut dice);
+    for _ in 0..dice.below(12) {
+        stream.change(&mut dice);
+    }
+    let mut fleet = Fleet::start(&mut stream, &mut dice, flaw);
+    // Some histories end early, in all stages of a reshard.
+    for _ in 0..dice.below(WILD_STEPS) {
+        match dice.below(10) {
+            0 | 1 => stream.change(&mut dice),
+            2 if dice.one_in(2) => fleet.crash(&mut dice),
+            3 if dice.one_in(4) => fleet.audit(&stream, &mut dice),
+            4 => fleet.delete_a_tombstone(&stream, &mut dice),
+            _ => fleet.step(&stream, &mut dice)?,
+        }
+    }
+    for _ in 0..REST_STEPS {
+        if fleet.is_at_rest(&stream) {
+            fleet.check_nothing_is_lost(&stream)?;
+            return Ok(fleet.seen);
+        }
+        fleet.step(&stream, &mut dice)?;
+    }
+    Err(format!("no rest after {REST_STEPS} quiet steps: {}", fleet.describe(&stream)))
+}
+
+#[test]
+fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
+    let mut seen = Seen::default();
+    for seed in 0..3_000 {
+        match play(seed, Flaw::None) {
+            Ok(more) => seen += more,
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+    // The histories are worth something only if the hard cases are in them.
+    let Seen { merges_started, waited_for_ancestor, waited_for_unlisted, .. } = seen;
+    assert!(merges_started > 1_000, "{seen:?}");
+    assert!(waited_for_ancestor > 1_000, "{seen:?}");
+    assert!(waited_for_unlisted > 20, "{seen:?}");
+    assert!(seen.opened_without_row > 1_000, "{seen:?}");
+    assert!(seen.lost_shards > 100 && seen.repairs > 20, "{seen:?}");
+}
+
+/// The histories must find each of these flaws, or they prove nothing.
+#[test]
+fn a_flawed_gate_is_found_out() {
+    for flaw in [
+        Flaw::OneParentSuffices,
+        Flaw::MissingRowIsAnEnd,
+        Flaw::NewestRowFirst,
+        Flaw::UnlistedRowsDoNotCount,
+        Flaw::EndBeforeTheChildrensRows,
+    ] {
+        let found = (0..20_000).find_map(|seed| play(seed, flaw).err().map(|why| (seed, why)));
+        let Some((seed, why)) = found else { panic!("{flaw:?} was not found out") };
+        println!("{flaw:?} found by seed {seed}: {why}");
+    }
+}

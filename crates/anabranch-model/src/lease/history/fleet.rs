@@ -1,0 +1,361 @@
+//! The workers of an application, each step of each shard's reader on its own.
+
+use super::stream::{Dice, Stream};
+use crate::coverage;
+use crate::ids::ShardId;
+use crate::lease::{
+    Evidence, Gate, Lease, NewLease, OnInconsistentChild, Protocol, RowSeen, WaitReason,
+    first_sync, gate, sync,
+};
+use crate::position::{Position, StartPosition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flaw {
+    None,
+    /// A merged child starts when one of its parents has ended.
+    OneParentSuffices,
+    /// A parent without a row is taken for ended.
+    MissingRowIsAnEnd,
+    /// The rows are read from the parent up to its oldest ancestor.
+    NewestRowFirst,
+    /// Unfinished rows of unlisted shards are not looked at.
+    UnlistedRowsDoNotCount,
+    /// The shard's end is written first.
+    EndBeforeTheChildrensRows,
+}
+
+/// How often the interesting things happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) merges_started: u32,
+    pub(super) waited_for_ancestor: u32,
+    pub(super) waited_for_unlisted: u32,
+    pub(super) opened_without_row: u32,
+    pub(super) lost_shards: u32,
+    pub(super) repairs: u32,
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, more: Self) {
+        self.merges_started += more.merges_started;
+        self.waited_for_ancestor += more.waited_for_ancestor;
+        self.waited_for_unlisted += more.waited_for_unlisted;
+        self.opened_without_row += more.opened_without_row;
+        self.lost_shards += more.lost_shards;
+        self.repairs += more.repairs;
+    }
+}
+
+/// How far the reader of an unfinished row has come. A crash takes it back to the gate.
+enum Phase {
+    AtTheGate { evidence: Evidence, read_ahead: Vec<(ShardId, RowSeen)> },
+    Reading,
+    MakingRows { rows: Vec<NewLease> },
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::AtTheGate { evidence: Evidence::default(), read_ahead: Vec::new() }
+    }
+}
+
+pub(super) struct Fleet {
+    /// The table.
+    rows: BTreeMap<ShardId, Lease>,
+    /// The readers of unfinished rows that have begun anything.
+    phases: BTreeMap<ShardId, Phase>,
+    /// Shards of which a record was delivered, and those delivered whole.
+    started: BTreeSet<ShardId>,
+    drained: BTreeSet<ShardId>,
+    /// What closed by this time is not to be read.
+    from: u64,
+    start: StartPosition,
+    protocol: Protocol,
+    flaw: Flaw,
+    pub(super) seen: Seen,
+    /// What happened, in words, for whoever has to find out why a history went wrong.
+    story: Vec<String>,
+}
+
+impl Fleet {
+    /// The first sync, with crashes of which each leaves some rows behind.
+    pub(super) fn start(stream: &mut Stream, dice: &mut Dice, flaw: Flaw) -> Self {
+        let start = match dice.below(3) {
+            0 => StartPosition::TrimHorizon,
+            1 => StartPosition::Latest,
+            _ => StartPosition::AtTimestamp(dice.below(stream.now + 1)),
+        };
+        let mut fleet = Self {
+            rows: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            started: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            from: 0,
+            start,
+            protocol: Protocol::Native { t0_ms: stream.now },
+            flaw,
+            seen: Seen::default(),
+            story: Vec::new(),
+        };
+        let t0 = stream.now;
+        loop {
+            let time = match start {
+                StartPosition::TrimHorizon => 0,
+                StartPosition::Latest => t0,
+                StartPosition::AtTimestamp(time) => time,
+            };
+            let list = stream.list_open_at(time);
+            let new =
+                first_sync(&list, start, fleet.protocol, OnInconsistentChild::Refuse).unwrap();
+            let crash = dice.one_in(3);
+            let made = if crash { dice.below(8) } else { u64::MAX };
+            for lease in new.into_iter().take(usize::try_from(made).unwrap()) {
+                fleet.create(lease, "by the first sync");
+            }
+            if !crash {
+                fleet.from = time.max(stream.horizon);
+                return fleet;
+            }
+            stream.change(dice);
+        }
+    }
+
+    fn create(&mut self, new: NewLease, why: &str) {
+        if !self.rows.contains_key(&new.shard) {
+            self.story.push(format!("row of {} made {why}", new.shard));
+        }
+        self.rows.entry(new.shard.clone()).or_insert_with(|| new.into_lease(&"s".into()));
+    }
+
+    fn look(&self, id: &ShardId) -> RowSeen {
+        self.rows.get(id).map_or(RowSeen::Absent, |row| {
+            if row.is_ended() { RowSeen::Ended } else { RowSeen::Unfinished }
+        })
+    }
+
+    fn is_to_be_read(&self, stream: &Stream, id: &ShardId) -> bool {
+        stream.closed_at(id).is_none_or(|closed| closed > self.from)
+    }
+
+    /// Lets the reader of one unfinished row do one thing.
+    pub(super) fn step(&mut self, stream: &Stream, dice: &mut Dice) -> Result<(), String> {
+        let unfinished: Vec<_> = self.rows.values().filter(|row| !row.is_ended()).collect();
+        let Some(row) = dice.pick(&unfinished).map(|row| (*row).clone()) else { return Ok(()) };
+        let id = row.key.shard.clone();
+        let phase = self.phases.remove(&id).unwrap_or_default();
+        let next = match phase {
+            Phase::AtTheGate { .. } | Phase::Reading if !stream.knows(&id) => {
+                self.give_up(&id, stream, dice)
+            }
+            Phase::AtTheGate { evidence, read_ahead } => {
+                Some(self.ask(&row, evidence, read_ahead, stream, dice)?)
+            }
+            Phase::Reading if stream.closed_at(&id).is_none() => Some(Phase::Reading),
+            Phase::Reading => {
+                self.drained.insert(id.clone());
+                let mut rows: Vec<_> = stream.children(&id).map(NewLease::child).collect();
+                if dice.one_in(2) {
+                    rows.reverse();
+                }
+                if self.flaw == Flaw::EndBeforeTheChildrensRows {
+                    self.end(&id);
+                    // The reader of an ended row is gone; the rows come later, or never.
+                    if dice.one_in(2) {
+                        rows.into_iter().for_each(|new| self.create(new, "too late"));
+                    }
+                    None
+                } else {
+                    Some(Phase::MakingRows { rows })
+                }
+            }
+            Phase::MakingRows { mut rows } => match rows.pop() {
+                Some(new) => {
+                    self.create(new, &format!("by {id}"));
+                    Some(Phase::MakingRows { rows })
+                }
+                None => {
+                    self.end(&id);
+                    None
+                }
+            },
+        };
+        self.phases.extend(next.map(|phase| (id, phase)));
+        Ok(())
+    }
+
+    fn end(&mut self, id: &ShardId) {
+        let row = self.rows.get_mut(id).expect("only rows of the table are read");
+        row.checkpoint = Position::ShardEnd.into();
+        self.story.push(format!("{id} ended"));
+    }
+
+    /// The service no longer knows the shard: once a list confirms it, its heirs get rows.
+    fn give_up(&mut self, id: &ShardId, stream: &Stream, dice: &mut Dice) -> Option<Phase> {
+        let list = stream.any_list(dice);
+        let heirs = list.heirs(id, &stream.get(id).range)?;
+        self.seen.lost_shards += u32::from(!self.drained.contains(id));
+        self.story.push(format!("{id} is gone"));
+        Some(Phase::MakingRows { rows: heirs.into_iter().map(NewLease::child).collect() })
+    }
+
+    fn ask(
+        &mut self,
+        row: &Lease,
+        mut evidence: Evidence,
+        mut read_ahead: Vec<(ShardId, RowSeen)>,
+        stream: &Stream,
+        dice: &mut Dice,
+    ) -> Result<Phase, String> {
+        match self.decide(row, &evidence) {
+            Gate::Open => {
+                self.begin(&row.key.shard, stream)?;
+                return Ok(Phase::Reading);
+            }
+            Gate::Wait { why, .. } => {
+                match why {
+                    WaitReason::AncestorUnfinished(_) => self.seen.waited_for_ancestor += 1,
+                    WaitReason::UnlistedUnfinished(_) => self.seen.waited_for_unlisted += 1,
+                    WaitReason::ParentUnfinished | WaitReason::ChildNotListed => {}
+                }
+                return Ok(Phase::default());
+            }
+            Gate::NeedList => {
+                let scan: Vec<_> = match self.flaw {
+                    Flaw::UnlistedRowsDoNotCount => Vec::new(),
+                    _ => self.rows.values().cloned().collect(),
+                };
+                evidence.listed(stream.any_list(dice), &scan);
+            }
+            Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
+                match ids.iter().rev().find(|id| !read_ahead.iter().any(|(read, _)| read == *id)) {
+                    Some(id) => read_ahead.push((id.clone(), self.look(id))),
+                    None => {
+                        for id in ids {
+                            let (_, seen) =
+                                *read_ahead.iter().find(|(read, _)| *read == id).unwrap();
+                            evidence.saw(id, seen);
+                        }
+                        read_ahead.clear();
+                    }
+                }
+            }
+            Gate::NeedReads(ids) => {
+                // A driver reads the next row, or some at once if nothing comes between.
+                for id in ids.into_iter().take(1 + usize::try_from(dice.below(2)).unwrap()) {
+                    let seen = self.look(&id);
+                    evidence.saw(id, seen);
+                }
+            }
+        }
+        Ok(Phase::AtTheGate { evidence, read_ahead })
+    }
+
+    fn decide(&self, row: &Lease, evidence: &Evidence) -> Gate {
+        let sound = gate(&row.key.shard, &row.parents, evidence);
+        match (self.flaw, &sound) {
+            (Flaw::MissingRowIsAnEnd, Gate::NeedList) => Gate::Open,
+            (Flaw::OneParentSuffices, _) => {
+                let mut each = row
+                    .parents
+                    .iter()
+                    .map(|parent| gate(&row.key.shard, std::slice::from_ref(parent), evidence));
+                if each.any(|gate| gate == Gate::Open) { Gate::Open } else { sound }
+            }
+            _ => sound,
+        }
+    }
+
+    /// The first record of a shard is delivered.
+    fn begin(&mut self, id: &ShardId, stream: &Stream) -> Result<(), String> {
+        let ancestors = stream.ancestors(id);
+        for ancestor in &ancestors {
+            let holds_data = self.is_to_be_read(stream, ancestor) && stream.knows(ancestor);
+            if holds_data && !self.drained.contains(*ancestor) {
+                return Err(format!("{id} starts before {ancestor} is drained"));
+            }
+        }
+        self.story.push(format!("{id} starts"));
+        if self.started.insert(id.clone()) && self.is_to_be_read(stream, id) {
+            if let Some(later) =
+                self.started.iter().find(|other| stream.ancestors(other).contains(&id))
+            {
+                return Err(format!("{id} starts after its descendant {later}"));
+            }
+            self.seen.merges_started += u32::from(stream.get(id).parents().count() == 2);
+            let mut parents = stream.get(id).parents();
+            self.seen.opened_without_row +=
+                u32::from(parents.any(|parent| !self.rows.contains_key(parent)));
+        }
+        Ok(())
+    }
+
+    /// A worker dies: what its reader knew is gone, what it wrote stays.
+    pub(super) fn crash(&mut self, dice: &mut Dice) {
+        let reading: Vec<_> = self.phases.keys().cloned().collect();
+        if let Some(id) = dice.pick(&reading) {
+            self.phases.remove(id);
+        }
+    }
+
+    /// A sync over existing rows, which may die half-way.
+    pub(super) fn audit(&mut self, stream: &Stream, dice: &mut Dice) {
+        let rows: Vec<_> = self.rows.values().cloned().collect();
+        let list = stream.any_list(dice);
+        let new = sync(&list, &rows, self.start, self.protocol, OnInconsistentChild::Refuse);
+        let made = usize::try_from(1 + dice.below(4)).unwrap();
+        for lease in new.unwrap().into_iter().take(made) {
+            self.seen.repairs += 1;
+            self.create(lease, "by an audit");
+        }
+    }
+
+    /// A finished row goes when a full list no longer shows its shard.
+    pub(super) fn delete_a_tombstone(&mut self, stream: &Stream, dice: &mut Dice) {
+        let finished: Vec<_> = self.rows.values().filter(|row| row.is_ended()).collect();
+        let Some(id) = dice.pick(&finished).map(|row| row.key.shard.clone()) else { return };
+        if !stream.knows(&id) {
+            self.rows.remove(&id);
+            self.story.push(format!("row of {id} deleted"));
+        }
+    }
+
+    /// Whether nothing is left to do but to read the open shards.
+    pub(super) fn is_at_rest(&self, stream: &Stream) -> bool {
+        self.rows.values().filter(|row| !row.is_ended()).all(|row| {
+            let reading = matches!(self.phases.get(&row.key.shard), Some(Phase::Reading));
+            reading && stream.closed_at(&row.key.shard).is_none()
+        })
+    }
+
+    pub(super) fn check_nothing_is_lost(&self, stream: &Stream) -> Result<(), String> {
+        let read = self.rows.values().filter(|row| !row.is_ended()).filter_map(|row| row.range);
+        let holes = coverage::holes(read);
+        if !holes.is_empty() {
+            return Err(format!("nobody reads {holes:?}: {}", self.describe(stream)));
+        }
+        for shard in stream.all().filter(|shard| stream.knows(&shard.id)) {
+            let done = if shard.is_open() { &self.started } else { &self.drained };
+            if self.is_to_be_read(stream, &shard.id) && !done.contains(&shard.id) {
+                return Err(format!("{} is never read: {}", shard.id, self.describe(stream)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The story so far and the shards of the stream.
+    pub(super) fn describe(&self, stream: &Stream) -> String {
+        let shards: Vec<_> = stream
+            .all()
+            .map(|shard| {
+                let parents: Vec<_> = shard.parents().filter_map(ShardId::index).collect();
+                let known = if stream.knows(&shard.id) { "" } else { ", trimmed" };
+                let closed = stream.closed_at(&shard.id);
+                format!("{} from {parents:?}, closed {closed:?}{known}", shard.id)
+            })
+            .collect();
+        format!("from {}\n{}\n{}", self.from, shards.join("\n"), self.story.join("\n"))
+    }
+}

@@ -1,0 +1,184 @@
+//! A stream that is split, merged and trimmed at random.
+
+use crate::hash::{HashKey, HashRange};
+use crate::ids::ShardId;
+use crate::lineage::{Lineage, Shard};
+use crate::sequence::SequenceNumber;
+
+/// Numbers that follow from a seed.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        // SplitMix64: good enough to choose with, and three lines long.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        let index = self.below(u64::try_from(from.len()).unwrap());
+        from.get(usize::try_from(index).unwrap())
+    }
+}
+
+/// The stream. Time is counted in changes, and a shard's sequence numbers are times.
+pub(super) struct Stream {
+    /// The number of changes so far.
+    pub(super) now: u64,
+    /// Records before this time are trimmed, and so are shards that were closed by then.
+    pub(super) horizon: u64,
+    /// Every shard that ever was, by its index.
+    shards: Vec<(Shard, u64, Option<u64>)>,
+    /// What a full list showed after each change.
+    lists: Vec<Lineage>,
+}
+
+fn number(time: u64) -> SequenceNumber {
+    SequenceNumber::from_limbs(0, 0, time).unwrap()
+}
+
+impl Stream {
+    pub(super) fn new(dice: &mut Dice) -> Self {
+        let mut stream = Self { now: 0, horizon: 0, shards: Vec::new(), lists: Vec::new() };
+        for range in HashRange::divide_all(1 + u32::try_from(dice.below(4)).unwrap()) {
+            stream.bear(range, None, None);
+        }
+        stream.lists.push(stream.list());
+        stream
+    }
+
+    fn bear(&mut self, range: HashRange, parent: Option<ShardId>, adjacent: Option<ShardId>) {
+        let shard = Shard {
+            id: ShardId::from_index(u32::try_from(self.shards.len()).unwrap()),
+            parent,
+            adjacent_parent: adjacent,
+            range,
+            starting: number(self.now),
+            ending: None,
+        };
+        self.shards.push((shard, self.now, None));
+    }
+
+    fn close(&mut self, id: &ShardId) {
+        let (shard, _, closed) = &mut self.shards[id.index().unwrap() as usize];
+        (shard.ending, *closed) = (Some(number(self.now)), Some(self.now));
+    }
+
+    /// Splits, merges or trims.
+    pub(super) fn change(&mut self, dice: &mut Dice) {
+        self.now += 1;
+        match dice.below(7) {
+            0..=2 => self.split(dice),
+            3..=5 => self.merge(dice),
+            _ => self.horizon += dice.below(self.now - self.horizon),
+        }
+        self.lists.push(self.list());
+    }
+
+    fn open(&self) -> Vec<Shard> {
+        let open = self.shards.iter().filter(|(_, _, closed)| closed.is_none());
+        let mut open: Vec<_> = open.map(|(shard, _, _)| shard.clone()).collect();
+        open.sort_unstable_by_key(|shard| shard.range);
+        open
+    }
+
+    fn split(&mut self, dice: &mut Dice) {
+        let open = self.open();
+        let Some(shard) = dice.pick(&open).filter(|_| open.len() < 7) else { return };
+        let (start, end) = (shard.range.start().0, shard.range.end().0);
+        let at = start + (end - start) / (2 + u128::from(dice.below(3))) + 1;
+        let Some((low, high)) = shard.range.split_at(HashKey(at)) else { return };
+        self.close(&shard.id);
+        self.bear(low, Some(shard.id.clone()), None);
+        // Some lists name a lone parent as the adjacent one.
+        let (parent, adjacent) = (Some(shard.id.clone()), None);
+        let (parent, adjacent) =
+            if dice.one_in(4) { (adjacent, parent) } else { (parent, adjacent) };
+        self.bear(high, parent, adjacent);
+    }
+
+    fn merge(&mut self, dice: &mut Dice) {
+        let open = self.open();
+        let pairs: Vec<_> = open.windows(2).collect();
+        let Some([low, high]) = dice.pick(&pairs).copied() else { return };
+        self.close(&low.id);
+        self.close(&high.id);
+        let range = low.range.join(&high.range).unwrap();
+        let (first, second) = if dice.one_in(2) { (low, high) } else { (high, low) };
+        self.bear(range, Some(first.id.clone()), Some(second.id.clone()));
+    }
+
+    fn list_where(&self, shows: impl Fn(u64, Option<u64>) -> bool) -> Lineage {
+        let shown = self.shards.iter().filter(|(_, born, closed)| shows(*born, *closed));
+        Lineage::new(shown.map(|(shard, _, _)| shard.clone()))
+    }
+
+    /// A full list of the moment.
+    pub(super) fn list(&self) -> Lineage {
+        self.list_where(|_, closed| closed.is_none_or(|closed| closed > self.horizon))
+    }
+
+    /// A full list as the service may give it: now and then some changes old.
+    pub(super) fn any_list(&self, dice: &mut Dice) -> Lineage {
+        let age = if dice.one_in(3) { dice.below(4) } else { 0 };
+        let at = self.lists.len().saturating_sub(1 + usize::try_from(age).unwrap());
+        self.lists[at].clone()
+    }
+
+    /// The shards that were open at a time, or at the horizon if that is later.
+    pub(super) fn list_open_at(&self, time: u64) -> Lineage {
+        let time = time.max(self.horizon);
+        self.list_where(|born, closed| born <= time && closed.is_none_or(|closed| closed > time))
+    }
+
+    pub(super) fn get(&self, id: &ShardId) -> &Shard {
+        &self.shards[id.index().unwrap() as usize].0
+    }
+
+    /// Whether the service still knows the shard.
+    pub(super) fn knows(&self, id: &ShardId) -> bool {
+        self.closed_at(id).is_none_or(|closed| closed > self.horizon)
+    }
+
+    pub(super) fn closed_at(&self, id: &ShardId) -> Option<u64> {
+        self.shards[id.index().unwrap() as usize].2
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().map(|(shard, _, _)| shard)
+    }
+
+    /// The children that the last read of a shard names.
+    pub(super) fn children<'a>(&'a self, id: &'a ShardId) -> impl Iterator<Item = &'a Shard> {
+        self.all().filter(move |shard| shard.parents().any(|parent| parent == id))
+    }
+
+    /// Every ancestor of a shard, trimmed ones included.
+    pub(super) fn ancestors<'a>(&'a self, id: &'a ShardId) -> Vec<&'a ShardId> {
+        let mut found: Vec<_> = self.get(id).parents().collect();
+        let mut i = 0;
+        while let Some(id) = found.get(i).copied() {
+            for parent in self.get(id).parents() {
+                if !found.contains(&parent) {
+                    found.push(parent);
+                }
+            }
+            i += 1;
+        }
+        found
+    }
+}
