@@ -174,3 +174,15 @@ impl Call<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_one_requests_internal_failure() {
+        let outcome = guarded(|| -> Result<(), ApiError> { panic!("on purpose") });
+        assert_eq!(outcome.unwrap_err().kind, ErrorKind::InternalFailure);
+        assert!(guarded(|| Ok(())).is_ok());
+    }
+}

@@ -1,5 +1,6 @@
 //! DynamoDB on the same port, so that a KCL application needs one process: dynoxide, embedded.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -35,7 +36,8 @@ impl Tables {
     /// Carries out one operation.
     pub(crate) async fn call(&self, operation: &str, body: Bytes) -> Answer {
         if !self.on_disk {
-            return run(&self.database, operation, &body);
+            let call = AssertUnwindSafe(|| run(&self.database, operation, &body));
+            return catch_unwind(call).unwrap_or_else(|_| failed("Internal server error"));
         }
         let (database, operation) = (self.database.clone(), operation.to_owned());
         let call = tokio::task::spawn_blocking(move || run(&database, &operation, &body));

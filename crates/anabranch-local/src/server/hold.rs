@@ -11,8 +11,9 @@ use crate::wire::{cbor, read_json};
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct Fields {
-    #[serde(flatten)]
-    stream: StreamTarget,
+    stream_name: Option<String>,
+    #[serde(rename = "StreamARN")]
+    stream_arn: Option<String>,
     shard_id: Option<String>,
     shard_to_split: Option<String>,
     shard_to_merge: Option<String>,
@@ -33,10 +34,11 @@ pub(super) async fn hold(engine: &Engine, operation: &str, encoding: Encoding, b
             .and_then(|fields| serde_json::from_value(fields).ok())
             .unwrap_or_default(),
     };
+    let stream = StreamTarget { stream_name: fields.stream_name, stream_arn: fields.stream_arn };
     let shard = [fields.shard_id, fields.shard_to_split, fields.shard_to_merge];
     let shard = shard.into_iter().flatten().next();
     let iterator = fields.shard_iterator.as_deref();
-    let ms = engine.delay_ms(operation, &fields.stream.as_ref(), shard.as_deref(), iterator);
+    let ms = engine.delay_ms(operation, &stream.as_ref(), shard.as_deref(), iterator);
     if ms > 0 {
         let clock = engine.clock();
         clock.sleep_until(clock.now_ms().saturating_add(ms)).await;

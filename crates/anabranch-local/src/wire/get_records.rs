@@ -47,3 +47,83 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{ChildShard, HashKeyRange};
+    use crate::record_batch::{BatchEntry, RecordBatch, Stamp};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn reply(records: &[(String, Vec<u8>, u64)], ended: bool) -> Reply {
+        let mut batch = RecordBatch {
+            stamp: Stamp { high: 490_000_000_000_000_000, low: 3 },
+            ..RecordBatch::default()
+        };
+        for (counter, (key, data, arrival_ms)) in records.iter().enumerate() {
+            batch.entries.push(BatchEntry {
+                counter: counter as u64,
+                arrival_ms: *arrival_ms,
+                offset: batch.bytes.len(),
+                key_len: key.len(),
+                data_len: data.len(),
+            });
+            batch.bytes.extend_from_slice(key.as_bytes());
+            batch.bytes.extend_from_slice(data);
+        }
+        let child = ChildShard {
+            shard_id: "shardId-000000000004".to_owned(),
+            parent_shards: vec!["shardId-000000000003".to_owned()],
+            hash_key_range: HashKeyRange {
+                starting_hash_key: "0".to_owned(),
+                ending_hash_key: "9".to_owned(),
+            },
+        };
+        Reply {
+            records: batch,
+            next_iterator: (!ended).then(|| "iterator==".to_owned()),
+            millis_behind_latest: 17,
+            child_shards: if ended { vec![child] } else { Vec::new() },
+        }
+    }
+
+    #[test]
+    fn a_reply_has_the_fields_of_the_service() {
+        let records = [("k\"".to_owned(), b"abc".to_vec(), 1_603_152_823_565)];
+        let open: Value = serde_json::from_slice(&to_json(&reply(&records, false))).unwrap();
+        assert_eq!(
+            open,
+            json!({
+                "Records": [{
+                    "SequenceNumber": "49000000000000000000000000000000000000000000000000000003",
+                    "ApproximateArrivalTimestamp": 1_603_152_823.565,
+                    "Data": "YWJj",
+                    "PartitionKey": "k\"",
+                }],
+                "NextShardIterator": "iterator==",
+                "MillisBehindLatest": 17,
+            })
+        );
+        let ended: Value = serde_json::from_slice(&to_json(&reply(&[], true))).unwrap();
+        assert_eq!(ended.get("NextShardIterator"), None);
+        assert_eq!(ended["ChildShards"][0]["ParentShards"], json!(["shardId-000000000003"]));
+    }
+
+    proptest! {
+        #[test]
+        fn both_encodings_say_the_same_within_the_room_that_was_made(
+            records in prop::collection::vec(
+                ("[ -!#-\\[\\]-~]{1,40}", any::<Vec<u8>>(), 0..2_000_000_000_000_u64), 0..8,
+            ),
+            ended: bool,
+        ) {
+            let reply = reply(&records, ended);
+            let (json, cbor) = (to_json(&reply), to_cbor(&reply));
+            prop_assert!(json.len() <= FRAME_BYTES + records::json_room(&reply.records));
+            prop_assert!(cbor.len() <= FRAME_BYTES + records::cbor_room(&reply.records));
+            let json: Value = serde_json::from_slice(&json).unwrap();
+            prop_assert_eq!(value::from_cbor(&cbor), Ok(json));
+        }
+    }
+}

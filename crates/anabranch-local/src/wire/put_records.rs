@@ -185,3 +185,150 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cbor::value;
+    use super::*;
+    use crate::error::ErrorKind;
+    use anabranch_model::sequence::SequenceNumber;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// What an entry says, whatever it was written in.
+    fn read(entry: &Entry<'_>) -> (String, Option<String>, Vec<u8>) {
+        let data = match &entry.data {
+            Payload::Raw(bytes) => bytes.to_vec(),
+            Payload::Base64(text) => base64_simd::STANDARD.decode_to_vec(&**text).unwrap(),
+        };
+        let hash = entry.explicit_hash_key.as_deref().map(str::to_owned);
+        (entry.partition_key.as_ref().to_owned(), hash, data)
+    }
+
+    fn request_in_cbor(stream: &str, records: &[(String, Option<String>, Vec<u8>)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write::map(&mut out, 2);
+        write::text(&mut out, "Records");
+        write::array(&mut out, records.len());
+        for (key, hash, data) in records {
+            write::map(&mut out, 2 + usize::from(hash.is_some()));
+            write::text(&mut out, "Data");
+            write::blob(&mut out, data);
+            write::text(&mut out, "PartitionKey");
+            write::text(&mut out, key);
+            if let Some(hash) = hash {
+                write::text(&mut out, "ExplicitHashKey");
+                write::text(&mut out, hash);
+            }
+        }
+        write::text(&mut out, "StreamName");
+        write::text(&mut out, stream);
+        out
+    }
+
+    #[test]
+    fn plain_json_is_borrowed_and_unknown_fields_are_passed_over() {
+        let body = br#"{"New":{"a":[1]},"StreamName":"s","StreamId":null,
+            "Records":[{"Data":"eA==","PartitionKey":"k","More":7,"ExplicitHashKey":null}]}"#;
+        let request = from_json(body).unwrap();
+        let entry = &request.records[0];
+        assert!(matches!(entry.partition_key, Cow::Borrowed("k")));
+        assert!(matches!(entry.data, Payload::Base64(Cow::Borrowed("eA=="))));
+        assert!(entry.explicit_hash_key.is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_its_place() {
+        let absent = |field: &str| format!("Value null at '{field}' failed to satisfy");
+        for (body, field) in [
+            (r#"{"StreamName":"s"}"#, "records"),
+            (r#"{"Records":[{"PartitionKey":"k"}]}"#, "records.1.member.data"),
+            (
+                r#"{"Records":[{"PartitionKey":"k","Data":""},{"Data":""}]}"#,
+                "records.2.member.partitionKey",
+            ),
+        ] {
+            let error = from_json(body.as_bytes()).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Validation, "{body}");
+            assert!(error.message.contains(&absent(field)), "{body}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_blob_in_chunks_is_put_together() {
+        let body = b"\xa1\x67Records\x81\xa2\x64Data\x5f\x41a\x42bc\xff\x6cPartitionKey\x61k";
+        let request = from_cbor(body).unwrap();
+        assert_eq!(read(&request.records[0]).2, b"abc");
+    }
+
+    #[test]
+    fn replies_are_the_same_in_both_encodings() {
+        let sequence: SequenceNumber =
+            "49590338271490256608559692538361571095921575989136588898".parse().unwrap();
+        let reply = Reply {
+            entries: vec![
+                EntryOutcome::Placed { shard: 12, sequence },
+                EntryOutcome::Failed {
+                    code: ErrorKind::ProvisionedThroughputExceeded,
+                    message: "Rate \"exceeded\"".to_owned(),
+                },
+            ],
+            failed: 1,
+            encryption: Encryption::Kms,
+        };
+        let json: Value = serde_json::from_slice(&to_json(&reply)).unwrap();
+        assert_eq!(
+            json,
+            json!({
+                "FailedRecordCount": 1,
+                "EncryptionType": "KMS",
+                "Records": [
+                    {"SequenceNumber": sequence.to_string(), "ShardId": "shardId-000000000012"},
+                    {
+                        "ErrorCode": "ProvisionedThroughputExceededException",
+                        "ErrorMessage": "Rate \"exceeded\"",
+                    },
+                ],
+            })
+        );
+        assert_eq!(value::from_cbor(&to_cbor(&reply)), Ok(json));
+    }
+
+    proptest! {
+        #[test]
+        fn both_encodings_carry_the_same_request(
+            records in prop::collection::vec(
+                (any::<String>(), prop::option::of("[0-9]{1,39}"), any::<Vec<u8>>()), 0..8,
+            ),
+        ) {
+            let entries: Vec<_> = records
+                .iter()
+                .map(|(key, hash, data)| json!({
+                    "PartitionKey": key,
+                    "ExplicitHashKey": hash,
+                    "Data": base64_simd::STANDARD.encode_to_string(data),
+                }))
+                .collect();
+            let json = json!({"StreamName": "s\"", "Records": entries}).to_string();
+            let cbor = request_in_cbor("s\"", &records);
+            for request in [from_json(json.as_bytes()).unwrap(), from_cbor(&cbor).unwrap()] {
+                prop_assert_eq!(request.stream.name.as_deref(), Some("s\""));
+                let got: Vec<_> = request.records.iter().map(read).collect();
+                prop_assert_eq!(&got, &records);
+            }
+        }
+
+        #[test]
+        fn no_damage_to_a_request_makes_it_panic(
+            at: prop::sample::Index, byte: u8, cut: prop::sample::Index,
+        ) {
+            let mut body = request_in_cbor("s", &vec![("key".into(), None, vec![7; 30]); 4]);
+            let place = at.index(body.len());
+            body[place] = byte;
+            let _ = from_cbor(&body);
+            let _ = from_json(&body);
+            body.truncate(cut.index(body.len()));
+            let _ = from_cbor(&body);
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use crate::record_batch::RecordBatch;
 use crate::wire::cbor::write;
 use crate::wire::json;
+use crate::wire::sequence_text::SequenceText;
 
 /// Bytes of JSON around one record's key and data, sequence number included.
 const JSON_FRAME_BYTES: usize = 170;
@@ -24,12 +25,13 @@ pub(crate) fn write_json(out: &mut Vec<u8>, records: &RecordBatch) {
     out.push(b'[');
     // Records come in runs of one arrival time, so its digits are written once for each run.
     let (mut arrival_ms, mut arrival) = (0, Vec::new());
+    let mut sequence = SequenceText::default();
     for (index, record) in records.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
         out.extend_from_slice(b"{\"SequenceNumber\":\"");
-        record.sequence.write_digits(out);
+        out.extend_from_slice(sequence.of(record.sequence));
         out.extend_from_slice(b"\",\"ApproximateArrivalTimestamp\":");
         if arrival.is_empty() || arrival_ms != record.arrival_ms {
             arrival.clear();
@@ -49,13 +51,11 @@ pub(crate) fn write_json(out: &mut Vec<u8>, records: &RecordBatch) {
 /// Writes the list as CBOR.
 pub(crate) fn write_cbor(out: &mut Vec<u8>, records: &RecordBatch) {
     write::array(out, records.len());
-    let mut digits = Vec::new();
+    let mut sequence = SequenceText::default();
     for record in records.iter() {
         write::map(out, 4);
         write::text(out, "SequenceNumber");
-        digits.clear();
-        record.sequence.write_digits(&mut digits);
-        write::ascii(out, &digits);
+        write::ascii(out, sequence.of(record.sequence));
         write::text(out, "ApproximateArrivalTimestamp");
         write::time(out, i64::try_from(record.arrival_ms).unwrap_or(i64::MAX));
         write::text(out, "Data");

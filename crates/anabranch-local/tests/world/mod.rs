@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-pub mod wire;
+pub(crate) mod wire;
 
 use anabranch_local::{Local, Options};
 use aws_sdk_kinesis::primitives::Blob;
@@ -13,32 +13,32 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// A running server and a client.
-pub struct World {
-    pub local: Local,
-    pub kinesis: aws_sdk_kinesis::Client,
+pub(crate) struct World {
+    pub(crate) local: Local,
+    pub(crate) kinesis: aws_sdk_kinesis::Client,
 }
 
 impl World {
     /// A server on which every change of state is over at once.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_with(Options::instant()).await
     }
 
-    pub async fn start_with(options: Options) -> Self {
+    pub(crate) async fn start_with(options: Options) -> Self {
         let local = Local::builder().with_options(options).start().await.expect("a free port");
         let kinesis = aws_sdk_kinesis::Client::new(&local.sdk_config());
         Self { local, kinesis }
     }
 
     /// A stream that is ready for use.
-    pub async fn stream(&self, name: &str, shards: i32) {
+    pub(crate) async fn stream(&self, name: &str, shards: i32) {
         let create = self.kinesis.create_stream().stream_name(name).shard_count(shards);
         create.send().await.expect("a new stream");
         self.active(name).await;
     }
 
     /// Waits until the stream is ACTIVE.
-    pub async fn active(&self, name: &str) {
+    pub(crate) async fn active(&self, name: &str) {
         for _ in 0..1_000 {
             let summary = self.kinesis.describe_stream_summary().stream_name(name).send().await;
             let summary = summary.expect("a summary").stream_description_summary;
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// A fan-out consumer that is ready for use.
-    pub async fn consumer(&self, stream: &str, name: &str) -> String {
+    pub(crate) async fn consumer(&self, stream: &str, name: &str) -> String {
         let summary = self.kinesis.describe_stream_summary().stream_name(stream).send().await;
         let summary = summary.expect("a summary").stream_description_summary.expect("a summary");
         let register = self.kinesis.register_stream_consumer().consumer_name(name);
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Puts records with keys key-0 … key-9 and the number as data.
-    pub async fn put_numbered(&self, stream: &str, numbers: Range<u32>) {
+    pub(crate) async fn put_numbered(&self, stream: &str, numbers: Range<u32>) {
         let records = numbers.map(|number| {
             PutRecordsRequestEntry::builder()
                 .partition_key(format!("key-{}", number % 10))
@@ -83,7 +83,11 @@ impl World {
     }
 
     /// Reads a shard from its start until it ends or has nothing more.
-    pub async fn read(&self, stream: &str, shard: &str) -> (Vec<(String, u32)>, Vec<ChildShard>) {
+    pub(crate) async fn read(
+        &self,
+        stream: &str,
+        shard: &str,
+    ) -> (Vec<(String, u32)>, Vec<ChildShard>) {
         let iterator = self.kinesis.get_shard_iterator().stream_name(stream).shard_id(shard);
         let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon);
         let mut iterator = iterator.send().await.expect("an iterator").shard_iterator;
@@ -105,7 +109,11 @@ impl World {
     }
 
     /// The keys of a shard's records.
-    pub async fn read_keys(&self, stream: &str, shard: &str) -> (Vec<String>, Option<String>) {
+    pub(crate) async fn read_keys(
+        &self,
+        stream: &str,
+        shard: &str,
+    ) -> (Vec<String>, Option<String>) {
         let iterator = self.kinesis.get_shard_iterator().stream_name(stream).shard_id(shard);
         let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon);
         let iterator = iterator.send().await.expect("an iterator").shard_iterator;
@@ -116,18 +124,18 @@ impl World {
     }
 
     /// The engine's time in seconds.
-    pub fn now_secs(&self) -> i64 {
+    pub(crate) fn now_secs(&self) -> i64 {
         i64::try_from(self.local.engine().clock().now_ms() / 1000).expect("a time of this age")
     }
 }
 
 /// The number that a record carries.
-pub fn number(record: &Record) -> u32 {
+pub(crate) fn number(record: &Record) -> u32 {
     let text = std::str::from_utf8(record.data().as_ref()).expect("digits");
     text.parse().expect("a number")
 }
 
 /// The key that a record carries.
-pub fn key(record: &Record) -> String {
+pub(crate) fn key(record: &Record) -> String {
     record.partition_key().expect("a key").to_owned()
 }

@@ -1,50 +1,51 @@
 //! HTTP/1.1 by hand: what goes over the socket is what the test says.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// A connection that is kept alive between requests.
-pub struct Wire(BufReader<TcpStream>);
+pub(crate) struct Wire(BufReader<TcpStream>);
 
 /// An answer, its body without the chunk headers.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         headers.find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).expect("a JSON body")
     }
 }
 
 impl Wire {
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self(BufReader::new(TcpStream::connect(address).await.expect("a connection")))
     }
 
     /// A Kinesis operation in JSON.
-    pub async fn kinesis(&mut self, operation: &str, body: &str) -> Answer {
+    pub(crate) async fn kinesis(&mut self, operation: &str, body: &str) -> Answer {
         self.call(operation, "application/x-amz-json-1.1", body.as_bytes()).await
     }
 
     /// A Kinesis operation in any content type.
-    pub async fn call(&mut self, operation: &str, kind: &str, body: &[u8]) -> Answer {
+    pub(crate) async fn call(&mut self, operation: &str, kind: &str, body: &[u8]) -> Answer {
         let target = format!("Kinesis_20131202.{operation}");
         let headers = [("x-amz-target", target.as_str()), ("content-type", kind)];
         self.send("POST", "/", &headers, body).await.expect("an answer")
     }
 
     /// Any request. `None` if the connection ends without an answer.
-    pub async fn send(
+    pub(crate) async fn send(
         &mut self,
         method: &str,
         path: &str,
@@ -54,9 +55,9 @@ impl Wire {
         let length = body.len();
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: local\r\n");
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            let _ = write!(head, "{name}: {value}\r\n");
         }
-        head += &format!("content-length: {length}\r\n\r\n");
+        let _ = write!(head, "content-length: {length}\r\n\r\n");
         self.0.write_all(head.as_bytes()).await.ok()?;
         // A server that refuses a large body may close before it has all of it.
         let _ = self.0.write_all(body).await;

@@ -86,7 +86,7 @@ fn simple(head: Head) -> Result<Value, Malformed> {
 
 /// The value of a 16-bit float (RFC 8949, appendix D).
 fn half(bits: u64) -> f64 {
-    let exponent = i32::from((bits >> 10) as u8 & 0x1f);
+    let exponent = i32::from((bits >> 10 & 0x1f) as u8);
     let mantissa = f64::from((bits & 0x3ff) as u16);
     let magnitude = match exponent {
         0 => mantissa * 2_f64.powi(-24),

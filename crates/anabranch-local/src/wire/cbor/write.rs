@@ -8,17 +8,17 @@ fn head(out: &mut Vec<u8>, major: u8, argument: u64) {
     let major = major << 5;
     match argument {
         0..24 => out.push(major | argument as u8),
-        24..0x100 => out.extend_from_slice(&[major | 24, argument as u8]),
+        24..0x100 => out.extend_from_slice(&[major | 0x18, argument as u8]),
         0x100..0x1_0000 => {
-            out.push(major | 25);
+            out.push(major | 0x19);
             out.extend_from_slice(&(argument as u16).to_be_bytes());
         }
         0x1_0000..0x1_0000_0000 => {
-            out.push(major | 26);
+            out.push(major | 0x1a);
             out.extend_from_slice(&(argument as u32).to_be_bytes());
         }
         _ => {
-            out.push(major | 27);
+            out.push(major | 0x1b);
             out.extend_from_slice(&argument.to_be_bytes());
         }
     }
