@@ -11,6 +11,8 @@ pub(crate) enum Flaw {
     FenceSkipsTheCounter,
     /// A take does not look at the term.
     TakeSkipsTheTerm,
+    /// A pass does not look at owner and term.
+    PassSkipsTheTerm,
     /// A beat does not look at the fence.
     BeatSkipsTheFence,
     /// A beat does not look at the fence, and the owner resumes.
@@ -52,6 +54,9 @@ impl Flaw {
         match (self, change) {
             (Self::TakeSkipsTheTerm, Change::Take { by, .. }) => {
                 (row, Change::Take { by, term: row.term })
+            }
+            (Self::PassSkipsTheTerm, Change::Pass { by, to, .. }) => {
+                (row, Change::Pass { by: row.owner.unwrap_or(by), term: row.term, to })
             }
             (Self::CheckpointSkipsTheTerm, Change::Checkpoint { by, from, to, .. }) => {
                 let by = row.owner.unwrap_or(by);

@@ -1,0 +1,496 @@
+//! Every interleaving of two workers over one lease by the real rules of KCL's table, without
+//! steals: a lease is taken when it has no owner, or when its counter stood still for a lease time.
+//!
+//! The native table has a walk of its own, `lease_protocol`; here the counter of the lease is its
+//! heart, so there is one writer for each worker and nothing else on the wire. Messages of the first
+//! owner get lost and land late; those of the other one only take their time.
+
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::lease::table::kcl;
+use anabranch_model::lease::{
+    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Resolution, Stored,
+    WorkerId, Write, resolve,
+};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use std::collections::HashMap;
+
+const LEASE: u8 = 2;
+const TICKS: u8 = 2;
+const COUNTERS: u8 = 3;
+const END: u8 = 2;
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flaw {
+    None,
+    /// A release looks at the owner only, as Java's evict does.
+    ReleasesAsJavaDoes,
+    TakeSkipsTheCounter,
+    CheckpointSkipsTheCounter,
+    /// A renewal that a read-back resolved counts from its own sending, though an older write may
+    /// have moved the counter.
+    ResolvedRenewalCountsFromItself,
+    DeadlineFromTheReply,
+    RenewsAfterItsExpiry,
+    ReadBackComparesTheCounterOnly,
+    TakesFromABeatingOwner,
+    GoesOnAfterARelease,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Row {
+    owner: Option<u8>,
+    counter: u8,
+    checkpoint: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Act {
+    Renew,
+    Take,
+    Release,
+    Checkpoint { from: u8, to: u8 },
+}
+
+/// A write, with the counter that its sender knew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Request {
+    by: u8,
+    counter: u8,
+    act: Act,
+}
+
+/// A write on its way, with the ticks since it was first sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Call {
+    None,
+    Sent(Request, u8),
+    /// The row after it if it was applied, and the row as it stood if it was refused.
+    Answered(Request, u8, Result<Row, Row>),
+    Unresolved(Request, u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Agent {
+    hold: Option<u8>,
+    silent: bool,
+    checkpoint: u8,
+    /// Ticks since its last successful write was sent.
+    age: u8,
+    call: Call,
+    /// A write that it gave up, and that may still land.
+    late: Option<Request>,
+    /// Ticks since the oldest write was sent that may have moved the counter unseen.
+    doubt: Option<u8>,
+    /// The row as it last looked, and the ticks since its counter moved.
+    seen: Option<(Row, u8)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct World {
+    tick: u8,
+    row: Row,
+    agents: [Agent; 2],
+    acked: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Tick,
+    Look(usize),
+    Send(usize, Act),
+    Arrives(usize),
+    Reply(usize),
+    GivenUp(usize, bool),
+    ReadBack(usize),
+    Abandon(usize),
+    LateLands(usize),
+}
+
+struct Walk(Flaw);
+
+impl Walk {
+    fn may_deliver(&self, agent: &Agent) -> bool {
+        let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
+        agent.hold.is_some() && !agent.silent && in_time
+    }
+
+    fn check(&self, world: &World) -> Result<(), &'static str> {
+        if world.agents.iter().all(|agent| self.may_deliver(agent)) {
+            return Err("both workers may deliver");
+        }
+        if world.row.checkpoint < world.acked {
+            return Err("the row lacks a checkpoint that was acknowledged");
+        }
+        Ok(())
+    }
+
+    fn steps(&self, world: &World) -> Vec<Step> {
+        let mut steps = if world.tick < TICKS { vec![Step::Tick] } else { vec![] };
+        for (w, agent) in world.agents.iter().enumerate() {
+            let news = agent.seen.is_none_or(|(row, _)| row != listed(world.row));
+            if agent.hold.is_none() && news {
+                steps.push(Step::Look(w));
+            }
+            match agent.call {
+                Call::None => steps.extend(self.sends(w, agent).map(|act| Step::Send(w, act))),
+                Call::Sent(..) => {
+                    steps.push(Step::Arrives(w));
+                    // A lost request is a late one that never lands.
+                    if w == 0 && agent.late.is_none() {
+                        steps.push(Step::GivenUp(w, true));
+                    }
+                }
+                Call::Answered(..) => {
+                    steps.push(Step::Reply(w));
+                    if w == 0 {
+                        steps.push(Step::GivenUp(w, false));
+                    }
+                }
+                Call::Unresolved(..) => steps.extend([Step::ReadBack(w), Step::Abandon(w)]),
+            }
+            if agent.late.is_some() {
+                steps.push(Step::LateLands(w));
+            }
+        }
+        steps
+    }
+
+    fn sends(&self, w: usize, agent: &Agent) -> impl Iterator<Item = Act> {
+        let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
+        let mut acts = Vec::new();
+        match (agent.hold, agent.seen) {
+            (Some(counter), _) if counter < COUNTERS && in_time => {
+                if agent.silent {
+                    acts.push(Act::Take);
+                } else {
+                    if w == 0 {
+                        acts.extend([Act::Renew, Act::Release]);
+                    }
+                    let from = agent.checkpoint;
+                    acts.extend((from + 1..=END).map(|to| Act::Checkpoint { from, to }));
+                }
+            }
+            (None, Some((row, age))) if row.counter < COUNTERS => {
+                let free = row.owner.is_none_or(|owner| usize::from(owner) == w);
+                if free || age >= LEASE || self.0 == Flaw::TakesFromABeatingOwner {
+                    acts.push(Act::Take);
+                }
+            }
+            _ => {}
+        }
+        acts.into_iter()
+    }
+
+    fn take(&self, mut world: World, step: Step) -> Result<World, &'static str> {
+        match step {
+            Step::Tick => {
+                world.tick += 1;
+                for agent in &mut world.agents {
+                    agent.age = older(agent.age);
+                    agent.doubt = agent.doubt.map(older);
+                    agent.seen = agent.seen.map(|(row, age)| (row, older(age)));
+                    if let Call::Sent(_, age)
+                    | Call::Answered(_, age, _)
+                    | Call::Unresolved(_, age) = &mut agent.call
+                    {
+                        *age = older(*age);
+                    }
+                }
+            }
+            Step::Look(w) => {
+                let seen = &mut world.agents[w].seen;
+                let same = seen.filter(|(row, _)| row.counter == world.row.counter);
+                *seen = Some((listed(world.row), same.map_or(0, |(_, age)| age)));
+            }
+            Step::Send(w, act) => {
+                let agent = &mut world.agents[w];
+                let known = agent.hold.or(agent.seen.map(|(row, _)| row.counter));
+                let by = u8::try_from(w).expect("two workers");
+                let counter = known.expect("it holds the lease, or has seen it");
+                agent.silent |= act == Act::Release && self.0 != Flaw::GoesOnAfterARelease;
+                agent.call = Call::Sent(Request { by, counter, act }, 0);
+            }
+            Step::Arrives(w) => {
+                if let Call::Sent(request, age) = world.agents[w].call {
+                    let answer = self.land(&mut world, request)?;
+                    world.agents[w].call = Call::Answered(request, age, answer);
+                }
+            }
+            Step::LateLands(w) => {
+                if let Some(request) = world.agents[w].late.take() {
+                    let _nobody_hears = self.land(&mut world, request)?;
+                }
+            }
+            Step::Reply(w) => {
+                if let Call::Answered(request, age, answer) = world.agents[w].call {
+                    world.agents[w].call = Call::None;
+                    match answer {
+                        Ok(row) => self.applied(&mut world, w, request, row, age, false)?,
+                        Err(row) => self.judge(&mut world, w, request, row, age)?,
+                    }
+                }
+            }
+            Step::GivenUp(w, late) => {
+                let agent = &mut world.agents[w];
+                if let Call::Sent(request, age) | Call::Answered(request, age, _) = agent.call {
+                    agent.call = Call::Unresolved(request, age);
+                    if late {
+                        agent.late = Some(request);
+                    }
+                }
+            }
+            Step::ReadBack(w) => {
+                if let Call::Unresolved(request, age) = world.agents[w].call {
+                    let row = world.row;
+                    if self.resolve(request, row) == Resolution::StillUnknown {
+                        world.agents[w].call = Call::Sent(request, age);
+                    } else {
+                        world.agents[w].call = Call::None;
+                        self.judge(&mut world, w, request, row, age)?;
+                    }
+                }
+            }
+            Step::Abandon(w) => {
+                let agent = &mut world.agents[w];
+                if let Call::Unresolved(_, age) = agent.call {
+                    agent.doubt = Some(agent.doubt.unwrap_or(0).max(age));
+                    agent.call = Call::None;
+                }
+            }
+        }
+        Ok(world)
+    }
+
+    /// The store applies a request, if its condition holds.
+    fn land(&self, world: &mut World, request: Request) -> Result<Result<Row, Row>, &'static str> {
+        let mut row = world.row;
+        let broken = match request.act {
+            Act::Release => self.0 == Flaw::ReleasesAsJavaDoes && row.owner == Some(request.by),
+            Act::Take => self.0 == Flaw::TakeSkipsTheCounter,
+            Act::Checkpoint { .. } => self.0 == Flaw::CheckpointSkipsTheCounter,
+            Act::Renew => false,
+        };
+        if broken {
+            row.counter = request.counter;
+        }
+        let before = unpack(row);
+        let Ok(Some(after)) = kcl::lease_after(&key(), &change(request), Some(&before)) else {
+            return Ok(Err(world.row));
+        };
+        let after = pack(&after);
+        if matches!(request.act, Act::Checkpoint { .. }) && world.row.owner != Some(request.by) {
+            return Err("the row took a checkpoint from who had lost the lease");
+        }
+        if after.checkpoint < world.row.checkpoint {
+            return Err("the checkpoint went back");
+        }
+        world.row = after;
+        Ok(Ok(after))
+    }
+
+    fn resolve(&self, request: Request, row: Row) -> Resolution {
+        if self.0 == Flaw::ReadBackComparesTheCounterOnly {
+            let same = row.counter == request.counter + 1;
+            return if same { Resolution::Applied } else { Resolution::NotApplied };
+        }
+        let write = Write::lease(&key(), change(request), Nonce(0));
+        resolve(Layout::Kcl, &write, &Stored::of_lease(Some(&unpack(row))))
+    }
+
+    /// A refusal, or a read-back: the row tells whether the write was applied before.
+    fn judge(
+        &self,
+        world: &mut World,
+        w: usize,
+        request: Request,
+        row: Row,
+        age: u8,
+    ) -> Result<(), &'static str> {
+        if self.resolve(request, row) == Resolution::Applied {
+            return self.applied(world, w, request, row, age, true);
+        }
+        let agent = &mut world.agents[w];
+        (agent.hold, agent.silent, agent.seen) = (None, false, None);
+        Ok(())
+    }
+
+    fn applied(
+        &self,
+        world: &mut World,
+        w: usize,
+        request: Request,
+        row: Row,
+        age: u8,
+        resolved: bool,
+    ) -> Result<(), &'static str> {
+        let agent = &mut world.agents[w];
+        let doubt = agent
+            .doubt
+            .take()
+            .filter(|_| resolved && self.0 != Flaw::ResolvedRenewalCountsFromItself);
+        if request.act == Act::Release {
+            (agent.hold, agent.silent, agent.seen) = (None, false, None);
+            return Ok(());
+        }
+        let new_hold = request.act == Act::Take;
+        if agent.hold.is_none() && !new_hold {
+            return Ok(());
+        }
+        if agent.age < LEASE || new_hold || self.0 == Flaw::RenewsAfterItsExpiry {
+            let from_reply = self.0 == Flaw::DeadlineFromTheReply;
+            agent.age = if from_reply { 0 } else { age.max(doubt.unwrap_or(0)) };
+        }
+        agent.hold = Some(row.counter);
+        agent.silent &= !new_hold;
+        agent.checkpoint = row.checkpoint;
+        if let Act::Checkpoint { to, .. } = request.act {
+            world.acked = world.acked.max(to);
+        }
+        // A reply that comes after the deadline starts nothing.
+        if agent.checkpoint < world.acked && new_hold && agent.age < LEASE {
+            return Err("a taker reads what was done before");
+        }
+        Ok(())
+    }
+}
+
+/// A row as a look shows it. Nobody reads the checkpoint there.
+fn listed(row: Row) -> Row {
+    Row { checkpoint: 0, ..row }
+}
+
+fn older(age: u8) -> u8 {
+    (age + 1).min(LEASE)
+}
+
+fn change(request: Request) -> LeaseChange {
+    let (owner, term) = (worker(request.by), u64::from(request.counter));
+    let hold = Hold { key: key(), owner, term };
+    let write = match request.act {
+        Act::Renew => hold.renew(Nonce(0)),
+        Act::Take => hold.take_again(Nonce(0)),
+        Act::Release => hold.release(Nonce(0)),
+        Act::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
+        Act::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
+    };
+    let Write::Lease { change, .. } = write else { unreachable!("a hold writes to its lease") };
+    change
+}
+
+fn unpack(row: Row) -> Lease {
+    let range = HashRange::new(HashKey(0), HashKey(1)).expect("0 is below 1");
+    let checkpoint = Position::TrimHorizon;
+    let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
+    Lease {
+        owner: row.owner.map(worker),
+        term: row.counter.into(),
+        checkpoint: at(row.checkpoint),
+        ..new.into_lease(&key().stream)
+    }
+}
+
+fn pack(lease: &Lease) -> Row {
+    let checkpoint = (0..=END).find(|i| lease.checkpoint == at(*i));
+    Row {
+        owner: lease.owner.as_ref().map(|owner| u8::from(*owner == worker(1))),
+        counter: u8::try_from(lease.term).expect("the walk bounds it"),
+        checkpoint: checkpoint.expect("no other checkpoint is written"),
+    }
+}
+
+fn key() -> LeaseKey {
+    LeaseKey::new("stream", "shard")
+}
+
+fn worker(index: u8) -> WorkerId {
+    WorkerId::of_join("worker", index.into())
+}
+
+fn at(checkpoint: u8) -> Checkpoint {
+    Checkpoint::at(match checkpoint {
+        0 => Position::TrimHorizon,
+        END => Position::ShardEnd,
+        n => {
+            let sequence = SequenceNumber::from_limbs(0, 0, n.into()).expect("it is small");
+            Position::At { sequence, sub: 0 }
+        }
+    })
+}
+
+/// Walks everything that can be reached; returns the number of states, or the shortest way to a
+/// broken promise.
+fn explore(flaw: Flaw) -> Result<usize, String> {
+    let walk = Walk(flaw);
+    let agent = Agent {
+        hold: None,
+        silent: false,
+        checkpoint: 0,
+        age: 0,
+        call: Call::None,
+        late: None,
+        doubt: None,
+        seen: None,
+    };
+    let row = Row { owner: Some(0), counter: 1, checkpoint: 0 };
+    let agents = [Agent { hold: Some(1), ..agent }, agent];
+    let start = World { tick: 0, row, agents, acked: 0 };
+    let mut known: HashMap<World, Option<(World, Step)>> = HashMap::from([(start, None)]);
+    let mut layer = vec![start];
+    while !layer.is_empty() {
+        let mut next = Vec::new();
+        for world in layer {
+            let story = |promise: &str, last: Option<Step>| {
+                let mut steps: Vec<String> = last.iter().map(|step| format!("{step:?}")).collect();
+                let mut at = world;
+                while let Some(Some((before, step))) = known.get(&at) {
+                    steps.insert(0, format!("t={} {step:?}", before.tick));
+                    at = *before;
+                }
+                format!("{promise}: {}", steps.join(", "))
+            };
+            walk.check(&world).map_err(|promise| story(promise, None))?;
+            let mut found = Vec::new();
+            for step in walk.steps(&world) {
+                let after = walk.take(world, step).map_err(|promise| story(promise, Some(step)))?;
+                if !known.contains_key(&after) {
+                    found.push((after, step));
+                }
+            }
+            for (after, step) in found {
+                if known.insert(after, Some((world, step))).is_none() {
+                    next.push(after);
+                }
+            }
+        }
+        layer = next;
+    }
+    let handed_over = known.keys().any(|world| walk.may_deliver(&world.agents[1]));
+    assert!(handed_over, "the walk never gets to worker 1");
+    Ok(known.len())
+}
+
+#[test]
+fn without_steals_two_workers_never_deliver_at_once_and_checkpoints_are_fenced() {
+    let states = explore(Flaw::None).unwrap_or_else(|story| panic!("{story}"));
+    println!("{states} states");
+}
+
+#[test]
+fn every_broken_rule_is_noticed() {
+    for flaw in [
+        Flaw::ReleasesAsJavaDoes,
+        Flaw::TakeSkipsTheCounter,
+        Flaw::CheckpointSkipsTheCounter,
+        Flaw::ResolvedRenewalCountsFromItself,
+        Flaw::DeadlineFromTheReply,
+        Flaw::RenewsAfterItsExpiry,
+        Flaw::ReadBackComparesTheCounterOnly,
+        Flaw::TakesFromABeatingOwner,
+        Flaw::GoesOnAfterARelease,
+    ] {
+        let story = explore(flaw).expect_err(&format!("{flaw:?} went unnoticed"));
+        println!("{flaw:?}: {story}");
+    }
+}
