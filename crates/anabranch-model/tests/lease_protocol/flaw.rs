@@ -11,6 +11,8 @@ pub(crate) enum Flaw {
     FenceSkipsTheCounter,
     /// A take does not look at the term.
     TakeSkipsTheTerm,
+    /// A release does not look at owner and term.
+    ReleaseSkipsTheTerm,
     /// A pass does not look at owner and term.
     PassSkipsTheTerm,
     /// A beat does not look at the fence.
@@ -54,6 +56,9 @@ impl Flaw {
         match (self, change) {
             (Self::TakeSkipsTheTerm, Change::Take { by, .. }) => {
                 (row, Change::Take { by, term: row.term })
+            }
+            (Self::ReleaseSkipsTheTerm, Change::Release { by, .. }) => {
+                (row, Change::Release { by: row.owner.unwrap_or(by), term: row.term })
             }
             (Self::PassSkipsTheTerm, Change::Pass { by, to, .. }) => {
                 (row, Change::Pass { by: row.owner.unwrap_or(by), term: row.term, to })

@@ -51,7 +51,10 @@ const HAND_OVERS: Scope = Scope { hand_over: true, release: true, ..QUIET };
 /// Long enough to ask, take the own row again, be asked again, and see the first pass land.
 const ASKED_TWICE: Scope = Scope { terms: 4, release: false, losses: false, ..HAND_OVERS };
 
-/// The same without losses on two leases.
+/// Long enough to release, take the own row again, and see the release land.
+const RELEASED_LATE: Scope = Scope { terms: 4, release: true, losses: false, ..QUIET };
+
+/// Hand-overs without losses on two leases.
 const TWO_HAND_OVERS: Scope =
     Scope { leases: 2, hand_over: true, losses: false, late: false, ..QUIET };
 
@@ -118,6 +121,7 @@ fn two_workers_never_deliver_at_once_through_beats_and_fences() {
 fn two_workers_never_deliver_at_once_through_hand_overs_and_releases() {
     holds(&HAND_OVERS, &["b delivers what was a's"]);
     holds(&ASKED_TWICE, &["b delivers what was a's"]);
+    holds(&RELEASED_LATE, &["b delivers what was a's"]);
     holds(&TWO_HAND_OVERS, &["b delivers what was a's", "a delivers what was b's"]);
 }
 
@@ -160,6 +164,7 @@ fn every_broken_rule_of_hand_overs_is_noticed() {
     ] {
         caught(flaw, &HAND_OVERS, TWO_DELIVER);
     }
+    caught(Flaw::ReleaseSkipsTheTerm, &RELEASED_LATE, TWO_DELIVER);
     caught(Flaw::PassSkipsTheTerm, &ASKED_TWICE, TWO_DELIVER);
 }
 

@@ -255,7 +255,7 @@ fn the_first_start_stays_and_the_mark_belongs_to_one_stream() {
 
 #[test]
 fn a_term_moves_with_the_owner_and_with_nothing_else() {
-    let owned = vec![create(), take("a", 0)];
+    let owned = [create(), take("a", 0)];
     let moved = |more: &[Write]| {
         let lease = after(Native, &[&owned[..], more].concat());
         (lease.owner, lease.term, lease.hand_over)
