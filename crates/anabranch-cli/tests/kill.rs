@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -20,6 +20,8 @@ const WRITERS: u64 = 4;
 struct Server {
     process: Child,
     address: String,
+    /// Kept open: a server that can't print its ready lines ends.
+    _output: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -32,10 +34,11 @@ impl Server {
             .spawn()
             .unwrap();
         let mut ready = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut ready).unwrap();
         let address = ready.trim().rsplit('/').next().unwrap().to_owned();
         assert!(ready.contains("ready"), "{ready:?}");
-        Self { process, address }
+        Self { process, address, _output: output }
     }
 
     fn kill(mut self) {
@@ -92,7 +95,7 @@ fn write_until_gone(address: &str, round: u64, writer: u64) -> Records {
         let data: Vec<_> =
             (0..10).map(|at| format!("{round:02}{writer:02}{batch:06}{at:02}")).collect();
         let records: Vec<_> =
-            data.iter().map(|data| json!({"PartitionKey": &data[10..], "Data": data})).collect();
+            data.iter().map(|data| json!({"PartitionKey": data, "Data": data})).collect();
         let Some(reply) =
             client.call("PutRecords", &json!({"StreamName": "load", "Records": records}))
         else {
@@ -112,24 +115,27 @@ fn reshard_until_gone(address: &str) -> Option<()> {
     let mut client = Client::connect(address)?;
     loop {
         let shards = open_shards(&mut client)?;
-        let first = &shards[0];
-        let name = |shard: &Value| shard["ShardId"].clone();
-        let key = |end: &str| first["HashKeyRange"][end].as_str().unwrap().parse::<u128>().unwrap();
-        let (start, end) = (key("StartingHashKey"), key("EndingHashKey"));
+        let name = |at: usize| shards[at]["ShardId"].clone();
         if shards.len() < 8 {
-            let half = (start + (end - start) / 2 + 1).to_string();
-            client.call(
-                "SplitShard",
-                &json!({"StreamName": "load", "ShardToSplit": name(first), "NewStartingHashKey": half}),
-            )?;
+            // The widest one, so that every shard gets records.
+            let (at, start, width) = (0..shards.len())
+                .map(|at| (at, hash_key(&shards[at], "StartingHashKey")))
+                .map(|(at, start)| (at, start, hash_key(&shards[at], "EndingHashKey") - start))
+                .max_by_key(|(_, _, width)| *width)?;
+            let half = (start + width / 2 + 1).to_string();
+            let split =
+                json!({"StreamName": "load", "ShardToSplit": name(at), "NewStartingHashKey": half});
+            client.call("SplitShard", &split)?;
         } else {
-            client.call(
-                "MergeShards",
-                &json!({"StreamName": "load", "ShardToMerge": name(first), "AdjacentShardToMerge": name(&shards[1])}),
-            )?;
+            let merge = json!({"StreamName": "load", "ShardToMerge": name(0), "AdjacentShardToMerge": name(1)});
+            client.call("MergeShards", &merge)?;
         }
         thread::sleep(Duration::from_millis(15));
     }
+}
+
+fn hash_key(shard: &Value, end: &str) -> u128 {
+    shard["HashKeyRange"][end].as_str().unwrap().parse().unwrap()
 }
 
 fn shards(client: &mut Client) -> Option<Vec<Value>> {
@@ -141,9 +147,7 @@ fn shards(client: &mut Client) -> Option<Vec<Value>> {
 fn open_shards(client: &mut Client) -> Option<Vec<Value>> {
     let mut shards = shards(client)?;
     shards.retain(|shard| shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null());
-    shards.sort_by_key(|shard| {
-        shard["HashKeyRange"]["StartingHashKey"].as_str().unwrap().parse::<u128>().unwrap()
-    });
+    shards.sort_by_key(|shard| hash_key(shard, "StartingHashKey"));
     Some(shards)
 }
 

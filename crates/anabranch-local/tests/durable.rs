@@ -358,6 +358,31 @@ fn a_longer_retention_does_not_bring_back_what_was_past_the_old_one() {
     }
 }
 
+#[test]
+fn a_shard_that_a_longer_retention_came_too_late_for_stays_gone() {
+    let mut world = World::new();
+    world.engine().create_stream(&request(json!({"StreamName": "a", "ShardCount": 1}))).unwrap();
+    world.clock.advance(1_000);
+    let half = (u128::MAX / 2).to_string();
+    let split =
+        json!({"StreamName": "a", "ShardToSplit": shard_name(0), "NewStartingHashKey": half});
+    world.engine().split_shard(&request(split)).unwrap();
+    world.clock.advance(25 * HOUR_MS);
+    let longer = json!({"StreamName": "a", "RetentionPeriodHours": 100});
+    world.engine().increase_stream_retention_period(&request(longer)).unwrap();
+    // Enough for a new file, whose snapshot is then all that is left of the above.
+    for _ in 0..20 {
+        let tags = json!({"StreamName": "a", "Tags": {"tag": "v".repeat(200)}});
+        world.engine().add_tags_to_stream(&request(tags)).unwrap();
+        world.settle();
+    }
+    assert!(!world.dir.path().join("journal-0000000001.log").exists());
+    let before = portrait(world.engine());
+    assert_eq!(before[0][1]["Shards"].as_array().unwrap().len(), 2);
+    world.reopen();
+    assert_eq!(portrait(world.engine()), before);
+}
+
 /// One step of a random history. Steps that the engine refuses change nothing.
 #[derive(Debug, Clone)]
 enum Step {
