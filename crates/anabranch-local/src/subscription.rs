@@ -9,7 +9,7 @@
 
 use crate::clock::Clock;
 use crate::error::ApiError;
-use crate::limit::Bucket;
+use crate::limit::Pace;
 use crate::op::ChildShard;
 use crate::phase::Status;
 use crate::record_batch::RecordBatch;
@@ -98,7 +98,7 @@ pub struct Subscription {
     /// The pause between signs of life.
     heartbeat_ms: u64,
     /// The consumer's rate on this shard, if limits are on.
-    pace: Option<Bucket>,
+    pace: Option<Pace>,
     /// Whether the last event was pushed.
     ended: bool,
     /// What the stream knows of this subscription.
@@ -141,7 +141,7 @@ impl Subscription {
             ends_ms: now_ms.saturating_add(terms.max_ms),
             beat_ms: now_ms.saturating_add(terms.heartbeat_ms),
             heartbeat_ms: terms.heartbeat_ms,
-            pace: terms.paced.then(|| Bucket::full(limits::FANOUT_BYTES_PER_SECOND, now_ms)),
+            pace: terms.paced.then(|| Pace::full(now_ms)),
             ended: false,
             state,
             clock,
@@ -190,10 +190,9 @@ impl Subscription {
             let arn = &self.consumer_arn;
             return self.fail(ApiError::not_found(format!("Consumer {arn} not found.")));
         }
-        if let Some(pace) = &mut self.pace
-            && !pace.admits(0, now_ms)
-        {
-            return Step::Quiet { until_ms: pace.paid_at_ms().max(now_ms + 1).min(self.ends_ms) };
+        let wait_ms = self.pace.as_ref().map_or(0, |pace| pace.wait_ms(now_ms));
+        if wait_ms > 0 {
+            return Step::Quiet { until_ms: now_ms.saturating_add(wait_ms).min(self.ends_ms) };
         }
         let reading = topology.read_shard(self.shard.index, self.counter, now_ms, EVENT_TAKE);
         if reading.records.is_empty() && reading.end.is_none() && now_ms < self.beat_ms {
@@ -203,7 +202,7 @@ impl Subscription {
         self.beat_ms = now_ms.saturating_add(self.heartbeat_ms);
         self.ended = reading.end.is_some();
         if let Some(pace) = &mut self.pace {
-            pace.spend(reading.records.bytes());
+            pace.pushed(reading.records.bytes(), now_ms);
         }
         // The next subscription asks for what comes *after* the continuation.
         let reached = self.shard.stamp.number(self.counter.saturating_sub(1));

@@ -86,12 +86,18 @@ impl<const D: usize> Bucket<D> {
     pub fn take(&mut self, now_ms: u64, cost: [u64; D]) -> Admission {
         let admission = self.admission(now_ms, cost);
         if admission == Admission::Passed {
-            self.fill(now_ms);
-            for (level, cost) in self.levels.iter_mut().zip(cost) {
-                *level -= thousandths(cost);
-            }
+            self.charge(now_ms, cost);
         }
         admission
+    }
+
+    /// Takes `cost` whether it passes or not, for what is known only afterwards, such as the size of
+    /// a reply. A debt delays what comes next.
+    pub fn charge(&mut self, now_ms: u64, cost: [u64; D]) {
+        self.fill(now_ms);
+        for (level, cost) in self.levels.iter_mut().zip(cost) {
+            *level = level.saturating_sub(thousandths(cost));
+        }
     }
 
     /// Changes what the dimensions allow from now on. Debts stay; a level above its new capacity is

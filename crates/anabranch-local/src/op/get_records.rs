@@ -127,7 +127,7 @@ impl Engine {
         };
         let reading = topology.read_shard(iterator.shard, iterator.counter, now_ms, take);
         if limited {
-            state.shard.lock().rates.read_reply(reading.records.bytes());
+            state.shard.lock().rates.read_reply(reading.records.bytes(), now_ms);
         }
         let next = ShardIterator {
             counter: reading.records.next_counter,
