@@ -30,15 +30,15 @@ impl JavaRandom {
     fn next_31(&mut self) -> u32 {
         self.state =
             (self.state.wrapping_mul(Self::MULTIPLIER).wrapping_add(Self::INCREMENT)) & Self::MASK;
-        u32::try_from(self.state >> 17).expect("31 bits are left of 48")
+        ((self.state >> 17) & 0x7FFF_FFFF) as u32
     }
 
     /// A number below `bound`, as `nextInt(bound)` draws it. The bound must be in `1..=i32::MAX`.
     pub fn below(&mut self, bound: u32) -> u32 {
         debug_assert!(bound > 0 && bound <= i32::MAX.unsigned_abs(), "Java refuses this bound");
         if bound.is_power_of_two() {
-            let scaled = (u64::from(bound) * u64::from(self.next_31())) >> 31;
-            return u32::try_from(scaled).expect("the product is below bound * 2^31");
+            // The product is below bound * 2^31, so the mask takes nothing away.
+            return (((u64::from(bound) * u64::from(self.next_31())) >> 31) & 0x7FFF_FFFF) as u32;
         }
         loop {
             let bits = self.next_31();
@@ -54,7 +54,8 @@ impl JavaRandom {
     /// `Collections.shuffle(list, random)`.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for end in (2..=list.len()).rev() {
-            let bound = u32::try_from(end).expect("a list is shorter than 2^31");
+            // No list in Java is longer than an `int` can count.
+            let bound = u32::try_from(end).unwrap_or(u32::MAX).min(i32::MAX.unsigned_abs());
             list.swap(end - 1, self.below(bound) as usize);
         }
     }

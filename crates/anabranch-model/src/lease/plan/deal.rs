@@ -81,7 +81,7 @@ impl Takers {
 }
 
 /// Which leases are to be handed over, within the cap of each giver and each taker.
-fn names<'a>(fleet: &Fleet<'a>, deal: &Deal, takers: &mut Takers, at_once: usize) -> Vec<Gift> {
+fn names(fleet: &Fleet<'_>, deal: &Deal, takers: &mut Takers, at_once: usize) -> Vec<Gift> {
     let mut in_progress = HandOvers::read(fleet);
     let mut names = Vec::new();
     for at in to_be_moved(fleet, deal) {

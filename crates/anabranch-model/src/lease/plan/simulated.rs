@@ -1,1 +1,359 @@
+//! A fleet in one table, for tests: every worker looks, plans, and its moves are carried out as
+//! conditional writes, one worker after the other.
 
+use super::{LeaseMove, Me, Settings, plan};
+use crate::lease::shuffle::JavaRandom;
+use crate::lease::snapshot::{
+    LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerId, WorkerSeen,
+};
+use crate::lease::view::{Layout, View};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// For how long a name may wait.
+pub(super) const PATIENCE: u64 = 5_000;
+/// From one look to the next.
+const LOOK: u64 = 500;
+/// Rounds in which a lease time passes.
+pub(super) const LEASE_ROUNDS: usize = 20;
+/// For how long a heart may stand still.
+pub(super) const LEASE_TIME: u64 = LOOK * LEASE_ROUNDS as u64;
+
+/// What happened in a round, or in several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) fences: usize,
+    pub(super) takes: usize,
+    pub(super) names: usize,
+    pub(super) passes: usize,
+    pub(super) withdrawals: usize,
+    pub(super) releases: usize,
+    /// Writes whose condition was false.
+    pub(super) refused: usize,
+    /// Moves that were planned.
+    pub(super) planned: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.fences += other.fences;
+        self.takes += other.takes;
+        self.names += other.names;
+        self.passes += other.passes;
+        self.withdrawals += other.withdrawals;
+        self.releases += other.releases;
+        self.refused += other.refused;
+        self.planned += other.planned;
+    }
+}
+
+/// A process.
+pub(super) struct Process {
+    view: View,
+    running: BTreeSet<LeaseKey>,
+    /// It beats no more and does nothing.
+    pub(super) dead: bool,
+    /// It beats and looks, and carries out nothing.
+    pub(super) stuck: bool,
+}
+
+/// The table and the processes.
+pub(super) struct World {
+    pub(super) now_ms: u64,
+    pub(super) settings: Settings,
+    pub(super) workers: BTreeMap<WorkerId, WorkerSeen>,
+    pub(super) leases: BTreeMap<LeaseKey, LeaseSeen>,
+    pub(super) processes: BTreeMap<WorkerId, Process>,
+    /// One in so many looks shows the table as it was a round ago.
+    pub(super) stale_one_in: Option<u32>,
+    before: Snapshot,
+    random: JavaRandom,
+}
+
+pub(super) fn worker_id(i: usize) -> WorkerId {
+    format!("worker-{i:03}").into()
+}
+
+pub(super) fn key(i: usize) -> LeaseKey {
+    format!("shardId-{i:012}").into()
+}
+
+pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSeen {
+    LeaseSeen {
+        key: key(i),
+        owner: owner.map(worker_id),
+        counter: 1,
+        phase: Phase::Ready,
+        named: None,
+        refused: false,
+        bytes_per_second: None,
+    }
+}
+
+impl World {
+    pub(super) fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            now_ms: 0,
+            settings,
+            workers: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            stale_one_in: None,
+            before: Snapshot::default(),
+            random: JavaRandom::new(seed),
+        }
+    }
+
+    pub(super) fn join(&mut self, i: usize) {
+        let id = worker_id(i);
+        let row = WorkerSeen { id: id.clone(), counter: 0, standing: Standing::Active };
+        self.workers.insert(id.clone(), row);
+        let view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+        let process = Process { view, running: BTreeSet::new(), dead: false, stuck: false };
+        self.processes.insert(id, process);
+    }
+
+    /// Adds a lease; an owner with a process runs it.
+    pub(super) fn add(&mut self, lease: LeaseSeen) {
+        if let Some(process) = lease.owner.as_ref().and_then(|id| self.processes.get_mut(id))
+            && lease.phase == Phase::Ready
+        {
+            process.running.insert(lease.key.clone());
+        }
+        self.leases.insert(lease.key.clone(), lease);
+    }
+
+    pub(super) fn leave(&mut self, id: &WorkerId) {
+        if let Some(row) = self.workers.get_mut(id) {
+            row.standing = Standing::Leaving;
+        }
+    }
+
+    pub(super) fn living(&self) -> Vec<WorkerId> {
+        let alive = |id: &&WorkerId| {
+            !self.processes[*id].dead
+                && self.workers.get(*id).is_some_and(|row| row.standing == Standing::Active)
+        };
+        self.processes.keys().filter(alive).cloned().collect()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            workers: self.workers.values().cloned().collect(),
+            leases: self.leases.values().cloned().collect(),
+        }
+    }
+
+    /// Everyone beats and looks; then, in random order, everyone carries out what it planned.
+    pub(super) fn round(&mut self) -> Tally {
+        self.now_ms += LOOK;
+        for (id, process) in &self.processes {
+            if let Some(row) = self.workers.get_mut(id).filter(|_| !process.dead) {
+                row.counter += u64::from(row.standing != Standing::Fenced);
+            }
+        }
+        let fresh = self.snapshot();
+        let mut plans = Vec::new();
+        for (id, process) in &mut self.processes {
+            if process.dead {
+                continue;
+            }
+            let stale = self.stale_one_in.is_some_and(|n| self.random.below(n) == 0);
+            let look = if stale { &self.before } else { &fresh };
+            process.view.observe(look.clone(), self.now_ms);
+            let me = Me { id, running: &process.running };
+            let tie_break = u64::from(self.random.below(1 << 30));
+            let moves = plan(&process.view, me, self.now_ms, tie_break, &self.settings);
+            if !process.stuck {
+                plans.push((id.clone(), moves));
+            }
+        }
+        self.before = fresh;
+        self.random.shuffle(&mut plans);
+        let mut tally = Tally::default();
+        for (id, moves) in plans {
+            for planned in moves {
+                tally.planned += 1;
+                self.carry_out(&id, planned, &mut tally);
+            }
+            self.finish_leaving(&id, &mut tally);
+        }
+        tally
+    }
+
+    /// A worker that leaves has drained what nobody asked for by the time it is asked nothing.
+    fn finish_leaving(&mut self, id: &WorkerId, tally: &mut Tally) {
+        let leaving = self.workers.get(id).is_some_and(|row| row.standing == Standing::Leaving);
+        if !leaving {
+            return;
+        }
+        let mut owned: Vec<_> =
+            self.leases.values_mut().filter(|row| row.owner.as_ref() == Some(id)).collect();
+        // A few in each round, as drains end.
+        for row in owned.iter_mut().filter(|row| row.named.is_none()).take(3) {
+            row.owner = None;
+            row.counter += 1;
+            tally.releases += 1;
+        }
+        if owned.is_empty() {
+            self.workers.remove(id);
+            self.processes.remove(id);
+        }
+    }
+
+    fn carry_out(&mut self, me: &WorkerId, planned: LeaseMove, tally: &mut Tally) {
+        let applied = match &planned {
+            LeaseMove::Fence { worker, counter } => {
+                let row = self.workers.get_mut(worker).filter(|row| row.counter == *counter);
+                let row = row.filter(|row| row.standing != Standing::Fenced);
+                tally.fences += usize::from(row.is_some());
+                row.map(|row| row.standing = Standing::Fenced).is_some()
+            }
+            LeaseMove::Withdraw { lease, term, taker } => self.change(
+                lease,
+                *term,
+                |row| row.named.as_ref() == Some(taker),
+                |row| row.named = None,
+            ),
+            LeaseMove::Name { lease, term } => {
+                let open = |row: &LeaseSeen| {
+                    row.named.is_none() && !row.refused && row.owner.as_ref() != Some(me)
+                };
+                self.change(lease, *term, open, |row| row.named = Some(me.clone()))
+            }
+            LeaseMove::Pass { lease, term, to } => {
+                let asked = |row: &LeaseSeen| {
+                    row.owner.as_ref() == Some(me) && row.named.as_ref() == Some(to)
+                };
+                self.change(lease, *term, asked, |row| hand_to(row, Some(to)))
+            }
+            LeaseMove::Release { lease, term } => self.change(
+                lease,
+                *term,
+                |row| row.owner.as_ref() == Some(me),
+                |row| hand_to(row, None),
+            ),
+            LeaseMove::TakeAgain { lease, term } => self.change(
+                lease,
+                *term,
+                |row| row.owner.as_ref() == Some(me),
+                |row| hand_to(row, Some(me)),
+            ),
+            LeaseMove::Take { lease, term } => {
+                self.check_may_be_taken(me, lease, *term);
+                self.change(lease, *term, |_| true, |row| hand_to(row, Some(me)))
+            }
+            LeaseMove::Steal { .. } => panic!("the native protocol never steals: {planned:?}"),
+        };
+        if !applied {
+            tally.refused += 1;
+            return;
+        }
+        let running = &mut self.processes.get_mut(me).unwrap().running;
+        match planned {
+            LeaseMove::Take { lease, .. } => {
+                tally.takes += 1;
+                running.insert(lease);
+            }
+            LeaseMove::TakeAgain { lease, .. } => {
+                running.insert(lease);
+            }
+            LeaseMove::Pass { lease, .. } => {
+                tally.passes += 1;
+                running.remove(&lease);
+            }
+            LeaseMove::Release { .. } => tally.releases += 1,
+            LeaseMove::Name { .. } => tally.names += 1,
+            LeaseMove::Withdraw { .. } => tally.withdrawals += 1,
+            LeaseMove::Fence { .. } | LeaseMove::Steal { .. } => {}
+        }
+    }
+
+    /// The store would let this take through; the owner must not be one that lives.
+    fn check_may_be_taken(&self, me: &WorkerId, lease: &LeaseKey, term: u64) {
+        let row = &self.leases[lease];
+        assert_eq!(row.phase, Phase::Ready, "{me} takes {lease}, which can't be read");
+        if let Some(owner) = row.owner.as_ref().filter(|_| row.counter == term) {
+            let standing = self.workers.get(owner).map(|row| row.standing);
+            let free = matches!(standing, None | Some(Standing::Fenced));
+            assert!(free, "{me} takes {lease} from {owner}, which was not fenced");
+        }
+    }
+
+    fn change(
+        &mut self,
+        lease: &LeaseKey,
+        term: u64,
+        holds: impl Fn(&LeaseSeen) -> bool,
+        change: impl Fn(&mut LeaseSeen),
+    ) -> bool {
+        let row = self.leases.get_mut(lease).filter(|row| row.counter == term && holds(row));
+        row.map(change).is_some()
+    }
+
+    /// Some rounds, whatever happens in them.
+    pub(super) fn pass_rounds(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.round();
+        }
+    }
+
+    /// Rounds until three in a row planned nothing. Returns how many there were and what happened.
+    pub(super) fn settle(&mut self, most_rounds: usize) -> (usize, Tally) {
+        let mut total = Tally::default();
+        let mut quiet = 0;
+        for round in 1..=most_rounds + 3 {
+            let tally = self.round();
+            total.add(tally);
+            quiet = if tally.planned == 0 { quiet + 1 } else { 0 };
+            if quiet == 3 {
+                return (round - 3, total);
+            }
+        }
+        panic!("not settled after {most_rounds} rounds: {total:?}, counts {:?}", self.counts());
+    }
+
+    /// The leases that count, of each living worker.
+    pub(super) fn counts(&self) -> BTreeMap<WorkerId, usize> {
+        let mut counts: BTreeMap<_, _> = self.living().into_iter().map(|id| (id, 0)).collect();
+        for row in self.leases.values().filter(|row| row.phase == Phase::Ready) {
+            if let Some(count) = row.owner.as_ref().and_then(|owner| counts.get_mut(owner)) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// How many leases have to change hands between living workers, at the least, for a level
+    /// fleet: worked out here by trying which workers keep the remainder.
+    pub(super) fn fewest_passes(&self) -> usize {
+        let mut counts: Vec<usize> = self.counts().into_values().collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let total = self.leases.values().filter(|row| row.phase == Phase::Ready).count();
+        let (level, remainder) = (total / counts.len(), total % counts.len());
+        let above =
+            |(i, count): (usize, &usize)| count.saturating_sub(level + usize::from(i < remainder));
+        counts.iter().enumerate().map(above).sum()
+    }
+
+    /// Every lease that can be read has a living owner that runs it, and the counts are level.
+    pub(super) fn check_level(&self) {
+        let counts = self.counts();
+        for row in self.leases.values().filter(|row| row.phase == Phase::Ready) {
+            let owner = row.owner.as_ref().filter(|owner| counts.contains_key(*owner));
+            let owner = owner.unwrap_or_else(|| panic!("{row:?} has no living owner"));
+            assert!(
+                self.processes[owner].running.contains(&row.key),
+                "{owner} doesn't run {row:?}"
+            );
+            assert_eq!(row.named, None, "{row:?}");
+        }
+        let (min, max) = (counts.values().min(), counts.values().max());
+        assert!(max.unwrap() - min.unwrap() <= 1, "not level: {counts:?}");
+    }
+}
+
+fn hand_to(row: &mut LeaseSeen, owner: Option<&WorkerId>) {
+    row.owner = owner.cloned();
+    row.counter += 1;
+    row.named = None;
+}

@@ -1,1 +1,3 @@
-
+mod native;
+mod fleets;
+mod weights;

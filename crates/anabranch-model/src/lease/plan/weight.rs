@@ -24,8 +24,8 @@ struct Load {
 /// Leases to be asked for and their takers, in pairs of workers.
 ///
 /// Nothing moves while every worker is within `hysteresis_percent` of the mean. An exchange has to
-/// lower the heavier of the two by half of that, so each one brings the fleet closer to level by a
-/// least amount, and with steady weights the exchanges come to an end.
+/// lower the heavier of the two by a fair part of what one lease weighs. So each one brings the
+/// fleet closer to level by a least amount, and with steady weights the exchanges come to an end.
 pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift> {
     let mut loads = loads(fleet);
     let Some(mean) =
@@ -34,7 +34,9 @@ pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift>
         return Vec::new();
     };
     let slack = mean.saturating_mul(hysteresis_percent.into()) / 100;
-    let least_gain = (slack / 2).max(1);
+    let leases: usize = loads.iter().map(|load| load.count).sum();
+    let usual = mean * loads.len() as u64 / leases.max(1) as u64;
+    let least_gain = (usual / 4).min(slack / 2).max(1);
     let off = |load: &Load| load.bytes.abs_diff(mean) > slack;
     if !loads.iter().any(off) {
         return Vec::new();

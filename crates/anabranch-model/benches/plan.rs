@@ -1,0 +1,77 @@
+//! Milliseconds for one look and one plan: `cargo bench -p anabranch-model --bench plan`.
+//!
+//! A worker does this about once a second, beside its real work, so each line has to stay far
+//! below the 50 ms that a plan for 10,000 shards and 200 workers may cost.
+
+use anabranch_model::lease::plan::{Balance, Me, Settings, plan};
+use anabranch_model::lease::snapshot::{
+    LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerId, WorkerSeen,
+};
+use anabranch_model::lease::view::{Layout, View};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+const ROUNDS: u32 = 20;
+
+fn worker(i: usize) -> WorkerId {
+    format!("host-{i:04}/0123456789abcdef").into()
+}
+
+/// A table in which `owner` says who has which lease.
+fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) -> Snapshot {
+    let row = |i: usize| LeaseSeen {
+        key: format!("shardId-{i:012}").into(),
+        owner: owner(i).map(worker),
+        counter: 1,
+        phase: Phase::Ready,
+        named: None,
+        refused: false,
+        bytes_per_second: Some((i as u64 * 7919) % 1_000_000),
+    };
+    let heart = |i| WorkerSeen { id: worker(i), counter: 1, standing: Standing::Active };
+    Snapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
+}
+
+fn measure(name: &str, layout: Layout, balance: Balance, snapshot: &Snapshot, now_ms: u64) {
+    let settings = Settings { balance, ..Settings::default() };
+    let me = snapshot.workers[3].id.clone();
+    let mine = snapshot.leases.iter().filter(|lease| lease.owner.as_ref() == Some(&me));
+    let running: BTreeSet<LeaseKey> = mine.map(|lease| lease.key.clone()).collect();
+    let mut view = View::new(layout, 10_000, 5_000);
+    view.observe(snapshot.clone(), 0);
+    let looks: Vec<_> = (0..ROUNDS).map(|_| snapshot.clone()).collect();
+    let start = Instant::now();
+    for look in looks {
+        view.observe(look, 0);
+    }
+    let observed = start.elapsed() / ROUNDS;
+    let me = Me { id: &me, running: &running };
+    let mut moves = 0;
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        moves = plan(&view, me, now_ms, round.into(), &settings).len();
+    }
+    let planned = start.elapsed() / ROUNDS;
+    println!(
+        "{name:<34} look {:>7.3} ms   plan {:>7.3} ms   {moves} moves",
+        observed.as_secs_f64() * 1e3,
+        planned.as_secs_f64() * 1e3,
+    );
+}
+
+fn main() {
+    let (shards, workers) = (10_000, 200);
+    println!("{shards} shards, {workers} workers, one worker's cost");
+    let weight = Balance::Weight { hysteresis_percent: 20 };
+    let level = table(shards, workers, |i| Some(i % workers));
+    let free = table(shards, workers, |_| None);
+    let newcomers = table(shards, workers, |i| Some(i % 100));
+    let uneven = table(shards, workers, |i| Some(i * workers / shards));
+    measure("level, by count", Layout::Native, Balance::Count, &level, 0);
+    measure("level, by weight", Layout::Native, weight, &uneven, 0);
+    measure("all free", Layout::Native, Balance::Count, &free, 0);
+    measure("100 newcomers", Layout::Native, Balance::Count, &newcomers, 0);
+    measure("199 silent workers", Layout::Native, Balance::Count, &level, 20_000);
+    measure("kcl2, level", Layout::Kcl, Balance::Count, &level, 0);
+    measure("kcl2, all free", Layout::Kcl, Balance::Count, &free, 0);
+}

@@ -1,0 +1,276 @@
+//! Whole fleets: they become level, by no more moves than needed, and then stand still.
+
+use super::super::Settings;
+use super::super::simulated::{LEASE_ROUNDS, Tally, World, key, lease, worker_id};
+use crate::lease::snapshot::{LeaseSeen, Phase, Standing, WorkerSeen};
+use proptest::prelude::*;
+
+/// How many rounds hand-overs may need: one to name, one to pass, with the caps of giver and taker.
+fn hand_over_rounds(world: &World) -> usize {
+    let counts = world.counts();
+    let most = counts.values().max().copied().unwrap_or(0);
+    let (leases, workers) = (world.leases.len(), counts.len().max(1));
+    8 + 3 * (most + leases.div_ceil(workers)).div_ceil(world.settings.hand_overs_at_once)
+}
+
+fn world(workers: usize, owners: &[Option<usize>], settings: Settings) -> World {
+    let mut world = World::new(settings, 7);
+    (0..workers).for_each(|i| world.join(i));
+    for (i, owner) in owners.iter().enumerate() {
+        world.add(lease(i, owner.map(|owner| owner % workers)));
+    }
+    world
+}
+
+/// From this table, equal looks lead to a level fleet without one refused write.
+fn check_settles(workers: usize, owners: &[Option<usize>]) {
+    let mut world = world(workers, owners, Settings::default());
+    let fewest = world.fewest_passes();
+    let most_rounds = hand_over_rounds(&world);
+    let (_, tally) = world.settle(most_rounds);
+    world.check_level();
+    let free = owners.iter().filter(|owner| owner.is_none()).count();
+    assert_eq!((tally.takes, tally.passes, tally.refused), (free, fewest, 0), "{tally:?}");
+}
+
+#[test]
+fn a_fleet_that_starts_from_nothing_takes_each_lease_once() {
+    check_settles(1, &[]);
+    check_settles(1, &[None; 100]);
+    check_settles(10, &[None; 1000]);
+    check_settles(300, &[None; 2000]);
+    check_settles(300, &[None; 20]);
+}
+
+#[test]
+fn newcomers_get_their_share_and_nothing_else_moves() {
+    check_settles(2, &[Some(0); 3]);
+    check_settles(3, &[Some(0); 100]);
+    check_settles(100, &[Some(0); 500]);
+    let mut half: Vec<_> = (0..2000).map(|i| Some(i % 150)).collect();
+    check_settles(300, &half);
+    half.rotate_left(700);
+    half.extend([None; 500]);
+    check_settles(299, &half);
+}
+
+#[test]
+fn no_more_hand_overs_are_in_progress_than_allowed() {
+    let settings = Settings { hand_overs_at_once: 4, ..Settings::default() };
+    let mut world = world(10, &[Some(0); 200], settings);
+    for _ in 0..20 {
+        world.round();
+        let named: Vec<_> = world.leases.values().filter_map(|row| row.named.as_ref()).collect();
+        assert!(named.len() <= 4, "one giver: {named:?}");
+    }
+    let rounds = hand_over_rounds(&world);
+    world.settle(rounds);
+    world.check_level();
+}
+
+#[test]
+fn a_dead_workers_leases_are_all_taken_after_its_fence() {
+    for (workers, dead) in [(2, 1), (10, 1), (10, 9), (100, 40)] {
+        let mut world = world(workers, &[None; 2000][..workers * 6], Settings::default());
+        world.settle(10);
+        for i in 0..dead {
+            world.processes.get_mut(&worker_id(i)).unwrap().dead = true;
+        }
+        let orphaned = world
+            .leases
+            .values()
+            .filter(|row| (0..dead).any(|i| row.owner.as_ref() == Some(&worker_id(i))));
+        let orphaned = orphaned.count();
+        // Until the lease time is over nothing is taken.
+        for _ in 0..LEASE_ROUNDS - 1 {
+            assert_eq!(world.round().planned, 0);
+        }
+        let (rounds, tally) = world.settle(LEASE_ROUNDS);
+        world.check_level();
+        assert!(rounds <= LEASE_ROUNDS / 2, "{rounds} rounds");
+        assert_eq!((tally.fences, tally.takes, tally.passes), (dead, orphaned, 0), "{tally:?}");
+        // Few fence what another has fenced already.
+        assert!(tally.refused <= dead * 2, "{tally:?}");
+    }
+}
+
+#[test]
+fn a_worker_that_leaves_gives_everything_back_and_the_rest_is_level() {
+    let mut world = world(10, &[None; 200], Settings::default());
+    world.settle(10);
+    world.leave(&worker_id(3));
+    world.leave(&worker_id(4));
+    let (_, tally) = world.settle(60);
+    world.check_level();
+    assert_eq!(world.living().len(), 8);
+    assert!(!world.workers.contains_key(&worker_id(3)));
+    // Each lease moved once: by a pass or by a release and a take.
+    assert_eq!(tally.passes + tally.releases, 40, "{tally:?}");
+    assert_eq!(tally.takes, tally.releases, "{tally:?}");
+}
+
+#[test]
+fn an_owner_that_never_joined_loses_its_leases_after_a_lease_time() {
+    let mut world = world(3, &[None; 9], Settings::default());
+    world.add(LeaseSeen { owner: Some("stranger".into()), ..lease(9, None) });
+    world.settle(10);
+    assert_eq!(world.leases[&key(9)].owner, Some("stranger".into()));
+    world.pass_rounds(LEASE_ROUNDS);
+    world.settle(10);
+    world.check_level();
+}
+
+#[test]
+fn a_lease_that_its_taker_leaves_lying_goes_to_another() {
+    let mut world = world(4, &[None; 40], Settings::default());
+    world.processes.get_mut(&worker_id(2)).unwrap().stuck = true;
+    world.pass_rounds(4 * LEASE_ROUNDS);
+    let owners = world.leases.values().filter(|row| row.owner.is_some()).count();
+    assert_eq!(owners, 40);
+    let counts = world.counts();
+    let most = counts.values().max().unwrap();
+    assert!(*most <= 16, "spread over the others: {counts:?}");
+}
+
+#[test]
+fn without_room_for_all_everyone_is_full_and_the_fleet_stands_still() {
+    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let mut world = world(4, &[None; 30], settings);
+    world.settle(10);
+    (0..4 * LEASE_ROUNDS).for_each(|_| assert_eq!(world.round().planned, 0));
+    assert!(world.counts().values().all(|count| *count == 5));
+}
+
+#[test]
+fn a_refused_lease_stays_and_the_others_level_out_around_it() {
+    let mut world = world(3, &[Some(0); 12], Settings::default());
+    for i in 0..8 {
+        world.leases.get_mut(&key(i)).unwrap().refused = true;
+    }
+    let (_, tally) = world.settle(20);
+    assert_eq!(world.counts().into_values().collect::<Vec<_>>(), [8, 2, 2]);
+    assert_eq!((tally.passes, tally.refused), (4, 0));
+    // The handlers return, and now the rest can move.
+    world.leases.values_mut().for_each(|row| row.refused = false);
+    world.settle(20);
+    world.check_level();
+}
+
+#[test]
+fn an_owner_that_does_not_answer_is_asked_no_more_for_a_while() {
+    let mut world = world(2, &[Some(0); 4], Settings::default());
+    world.processes.get_mut(&worker_id(0)).unwrap().stuck = true;
+    let tallies: Vec<_> = (0..60).map(|_| world.round()).collect();
+    let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
+    // Each of its leases was asked for once, waited for, and given up.
+    assert_eq!((sum(|t| t.names), sum(|t| t.withdrawals), sum(|t| t.passes)), (4, 4, 0));
+    assert_eq!(tallies[59].planned, 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Any table, finished and blocked shards among it.
+    #[test]
+    fn any_table_settles_by_the_fewest_moves(
+        workers in 1usize..14,
+        rows in prop::collection::vec((prop::option::of(0usize..14), 0u8..6), 0..90),
+    ) {
+        let mut world = world(workers, &[], Settings::default());
+        for (i, (owner, phase)) in rows.iter().enumerate() {
+            let phase = match phase {
+                0 => Phase::Finished,
+                1 => Phase::Blocked,
+                _ => Phase::Ready,
+            };
+            // A blocked shard has no reader.
+            let owner = owner.filter(|_| phase != Phase::Blocked).map(|owner| owner % workers);
+            world.add(LeaseSeen { phase, ..lease(i, owner) });
+        }
+        let fewest = world.fewest_passes();
+        let most_rounds = hand_over_rounds(&world);
+        let (_, tally) = world.settle(most_rounds);
+        world.check_level();
+        prop_assert_eq!((tally.passes, tally.refused), (fewest, 0));
+    }
+
+    /// Old looks cost refused writes and time, never a wrong take, and few moves.
+    #[test]
+    fn workers_with_old_looks_settle_too(
+        workers in 1usize..14,
+        owners in prop::collection::vec(prop::option::of(0usize..14), 0..90),
+        stale_one_in in 2u32..6,
+    ) {
+        let mut world = world(workers, &owners, Settings::default());
+        world.stale_one_in = Some(stale_one_in);
+        let fewest = world.fewest_passes();
+        let most_rounds = 30 + 4 * hand_over_rounds(&world);
+        let (_, tally) = world.settle(most_rounds);
+        world.check_level();
+        prop_assert!(tally.passes <= fewest + tally.refused, "{:?}, fewest {}", tally, fewest);
+    }
+
+    /// Joins, departures, deaths, splits and ends, one after the other.
+    #[test]
+    fn a_fleet_is_level_after_every_change(
+        events in prop::collection::vec((0u8..6, 0usize..100), 1..12),
+    ) {
+        let mut world = world(3, &[None; 30], Settings::default());
+        world.settle(10);
+        let mut names = 3;
+        for (event, n) in events {
+            let living = world.living();
+            let victim = &living[n % living.len()];
+            match event {
+                0 | 1 => {
+                    world.join(names);
+                    names += 1;
+                }
+                2 if living.len() > 1 => world.leave(victim),
+                3 if living.len() > 1 => world.processes.get_mut(victim).unwrap().dead = true,
+                4 => split(&mut world, n),
+                _ => end(&mut world, n),
+            }
+            // A death is known after a lease time.
+            let most_rounds = LEASE_ROUNDS + 20 + hand_over_rounds(&world);
+            world.pass_rounds(LEASE_ROUNDS + 1);
+            world.settle(most_rounds);
+            world.check_level();
+        }
+    }
+}
+
+fn end(world: &mut World, n: usize) {
+    let at = n % world.leases.len();
+    world.leases.values_mut().nth(at).unwrap().phase = Phase::Finished;
+}
+
+/// A shard ends, and two children can be read.
+fn split(world: &mut World, n: usize) {
+    end(world, n);
+    let next = world.leases.len();
+    world.add(lease(next, None));
+    world.add(lease(next + 1, None));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    #[test]
+    fn large_fleets_settle_by_the_fewest_moves(
+        workers in 200usize..=300,
+        owners in prop::collection::vec(prop::option::of(0usize..300), 1000..=2000),
+    ) {
+        check_settles(workers, &owners);
+    }
+}
+
+#[test]
+fn a_row_of_a_fenced_worker_without_leases_changes_nothing() {
+    let mut world = world(3, &[None; 9], Settings::default());
+    world.settle(10);
+    let old = WorkerSeen { id: "old".into(), counter: 3, standing: Standing::Fenced };
+    world.workers.insert(old.id.clone(), old);
+    let (rounds, _) = world.settle(10);
+    assert_eq!(rounds, 0);
+}

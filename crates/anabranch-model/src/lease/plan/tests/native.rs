@@ -1,0 +1,269 @@
+//! Single decisions of one worker, from tables.
+
+use super::super::simulated::{LEASE_TIME, PATIENCE};
+use super::super::{LeaseMove, Me, Settings, plan};
+use crate::lease::snapshot::{LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use crate::lease::view::{Layout, View};
+use std::collections::BTreeSet;
+
+/// A lease: key, owner, and what else is on the row.
+#[derive(Clone, Copy)]
+struct Row(&'static str, Option<&'static str>, &'static [On]);
+
+/// What else may be on a row.
+#[derive(Clone, Copy)]
+enum On {
+    Named(&'static str),
+    Refused,
+    Finished,
+    Blocked,
+}
+use On::{Blocked, Finished, Named, Refused};
+
+impl Row {
+    fn seen(self) -> LeaseSeen {
+        let Row(key, owner, marks) = self;
+        let mut row = LeaseSeen {
+            key: key.into(),
+            owner: owner.map(Into::into),
+            counter: 7,
+            phase: Phase::Ready,
+            named: None,
+            refused: false,
+            bytes_per_second: None,
+        };
+        for mark in marks {
+            match mark {
+                Named(by) => row.named = Some((*by).into()),
+                Refused => row.refused = true,
+                Finished => row.phase = Phase::Finished,
+                Blocked => row.phase = Phase::Blocked,
+            }
+        }
+        row
+    }
+}
+
+/// A worker row that beats at every look, or stands still.
+#[derive(Clone, Copy)]
+enum Who {
+    Beats(&'static str),
+    Still(&'static str),
+    Leaves(&'static str),
+    IsFenced(&'static str),
+}
+use Who::{Beats, IsFenced, Leaves, Still};
+
+impl Who {
+    fn seen(self, look: u64) -> WorkerSeen {
+        let (id, counter, standing) = match self {
+            Beats(id) => (id, look, Standing::Active),
+            Still(id) => (id, 3, Standing::Active),
+            Leaves(id) => (id, look, Standing::Leaving),
+            IsFenced(id) => (id, 3, Standing::Fenced),
+        };
+        WorkerSeen { id: id.into(), counter, standing }
+    }
+}
+
+/// What `me`, who runs `running`, plans after it has seen this table for `watched_ms`.
+fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> Vec<LeaseMove> {
+    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    let looks = [0, watched_ms];
+    for (look, at) in looks.iter().enumerate() {
+        let workers = workers.iter().map(|who| who.seen(look as u64)).collect();
+        let leases = rows.iter().map(|row| row.seen()).collect();
+        view.observe(Snapshot { workers, leases }, 1000 + at);
+    }
+    let running: BTreeSet<LeaseKey> = running.iter().map(|key| (*key).into()).collect();
+    let me = Me { id: &"me".into(), running: &running };
+    plan(&view, me, 1000 + watched_ms, 11, &Settings::default())
+}
+
+/// Says a plan in short words, in order.
+fn words(moves: &[LeaseMove]) -> Vec<String> {
+    let word = |planned: &LeaseMove| match planned {
+        LeaseMove::Fence { worker, counter } => format!("fence {worker} at {counter}"),
+        LeaseMove::Withdraw { lease, taker, .. } => format!("withdraw {taker} from {lease}"),
+        LeaseMove::Pass { lease, to, .. } => format!("pass {lease} to {to}"),
+        LeaseMove::TakeAgain { lease, .. } => format!("take again {lease}"),
+        LeaseMove::Release { lease, .. } => format!("release {lease}"),
+        LeaseMove::Take { lease, .. } => format!("take {lease}"),
+        LeaseMove::Name { lease, .. } => format!("name {lease}"),
+        LeaseMove::Steal { lease, .. } => format!("steal {lease}"),
+    };
+    let mut words: Vec<_> = moves.iter().map(word).collect();
+    words.sort();
+    words
+}
+
+fn check(workers: &[Who], rows: &[Row], running: &[&str], expected: &[&str]) {
+    check_after(100, workers, rows, running, expected);
+}
+
+#[track_caller]
+fn check_after(ms: u64, workers: &[Who], rows: &[Row], running: &[&str], expected: &[&str]) {
+    assert_eq!(words(&planned(workers, rows, running, ms)), expected);
+}
+
+const MINE: Option<&str> = Some("me");
+const BOBS: Option<&str> = Some("bob");
+const FREE: Option<&str> = None;
+
+#[test]
+fn a_free_lease_is_taken_and_a_held_one_is_asked_for() {
+    let both = [Beats("bob"), Beats("me")];
+    check(&both[1..], &[Row("1", FREE, &[])], &[], &["take 1"]);
+    // The one with fewer gets the free one.
+    check(&both, &[Row("1", BOBS, &[]), Row("2", FREE, &[])], &[], &["take 2"]);
+    check(&both, &[Row("1", MINE, &[]), Row("2", FREE, &[])], &["1"], &[]);
+    // bob's heart beats: however many it has, it is only asked.
+    let three = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
+    check(&both, &three, &[], &["name 1"]);
+    check(&both, &three[..2], &[], &["name 1"]);
+    check(&both, &three[..1], &[], &[]);
+}
+
+#[test]
+fn a_silent_worker_is_fenced_before_anything_of_it_is_taken() {
+    let still = [Still("bob"), Beats("me")];
+    let rows = [Row("1", BOBS, &[]), Row("2", MINE, &[])];
+    check_after(LEASE_TIME - 1, &still, &rows, &["2"], &[]);
+    check_after(LEASE_TIME, &still, &rows, &["2"], &["fence bob at 3"]);
+    check(&[IsFenced("bob"), Beats("me")], &rows, &["2"], &["take 1"]);
+    // Only one of two watchers fences at once.
+    let watchers = |me: Who, other: Who| [Still("bob"), other, me];
+    let at_once = words(&planned(&watchers(Beats("me"), Beats("you")), &rows, &["2"], LEASE_TIME));
+    let later =
+        words(&planned(&watchers(Beats("me"), Beats("you")), &rows, &["2"], LEASE_TIME * 5 / 4));
+    assert!(at_once.len() <= 1);
+    assert_eq!(later, ["fence bob at 3"]);
+}
+
+#[test]
+fn an_owner_without_a_row_keeps_its_leases_for_a_lease_time() {
+    let alone = [Beats("me")];
+    let rows = [Row("1", BOBS, &[])];
+    check_after(LEASE_TIME - 1, &alone, &rows, &[], &[]);
+    check_after(LEASE_TIME, &alone, &rows, &[], &["take 1"]);
+}
+
+#[test]
+fn finished_and_blocked_shards_do_not_count_and_are_not_moved() {
+    let both = [Beats("bob"), Beats("me")];
+    let done =
+        [Row("1", BOBS, &[Finished]), Row("2", BOBS, &[Finished]), Row("3", BOBS, &[Finished])];
+    check(&both, &done, &[], &[]);
+    let rows = [&done[..], &[Row("4", BOBS, &[]), Row("5", BOBS, &[])]].concat();
+    check(&both, &rows, &[], &["name 4"]);
+    let rows = [&done[..], &[Row("4", MINE, &[]), Row("5", FREE, &[Blocked])]].concat();
+    check(&both, &rows, &["4"], &[]);
+    check(&both, &[Row("1", FREE, &[Finished]), Row("2", FREE, &[Blocked])], &[], &[]);
+}
+
+#[test]
+fn what_names_me_and_does_not_run_is_taken_again_or_given_back() {
+    let both = [Beats("bob"), Beats("me")];
+    check(&both, &[Row("1", MINE, &[])], &[], &["take again 1"]);
+    check(&both, &[Row("1", MINE, &[Blocked])], &[], &["release 1"]);
+    check(&both, &[Row("1", MINE, &[Finished])], &[], &[]);
+    // Two is my share, and the third is too many.
+    let rows = [Row("1", MINE, &[]), Row("2", MINE, &[]), Row("3", MINE, &[]), Row("4", BOBS, &[])];
+    check(&both, &rows, &["2", "3"], &["release 1"]);
+    check(&[Beats("bob"), Leaves("me")], &rows[..1], &[], &["release 1"]);
+}
+
+#[test]
+fn an_owner_passes_what_a_living_worker_asks_for() {
+    let both = [Beats("bob"), Beats("me")];
+    let asked = [Row("1", MINE, &[Named("bob")]), Row("2", MINE, &[])];
+    check(&both, &asked, &["1", "2"], &["pass 1 to bob"]);
+    check(&both, &asked, &["2"], &["pass 1 to bob"]);
+    check(&[Beats("bob"), Leaves("me")], &asked, &["1", "2"], &["pass 1 to bob"]);
+    // One that can't take it any more only stands in the way of others.
+    check(&[Leaves("bob"), Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
+    check(&[IsFenced("bob"), Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
+    check_after(
+        LEASE_TIME,
+        &[Still("bob"), Beats("me")],
+        &asked,
+        &["1", "2"],
+        &["fence bob at 3", "withdraw bob from 1"],
+    );
+    // One that is not listed may have joined just now.
+    check(&[Beats("me")], &asked, &["1", "2"], &[]);
+    check_after(LEASE_TIME, &[Beats("me")], &asked, &["1", "2"], &["withdraw bob from 1"]);
+}
+
+#[test]
+fn a_name_is_withdrawn_when_it_is_refused_unanswered_or_not_needed() {
+    let both = [Beats("bob"), Beats("me")];
+    let asked = [Row("1", BOBS, &[Named("me")]), Row("2", BOBS, &[])];
+    check(&both, &asked, &[], &[]);
+    check_after(PATIENCE - 1, &both, &asked, &[], &[]);
+    check_after(PATIENCE, &both, &asked, &[], &["withdraw me from 1"]);
+    let refused = [Row("1", BOBS, &[Named("me"), Refused]), Row("2", BOBS, &[Refused])];
+    check(&both, &refused, &[], &["withdraw me from 1"]);
+    let enough = [Row("1", BOBS, &[Named("me")]), Row("2", MINE, &[]), Row("3", MINE, &[])];
+    check(&both, &enough[..2], &["2"], &["withdraw me from 1"]);
+    check(&both, &enough, &["2", "3"], &["withdraw me from 1"]);
+    check(&[Beats("bob"), Leaves("me")], &asked, &[], &["withdraw me from 1"]);
+    // A silent owner answers nothing: it is fenced, and the name falls with the take.
+    check_after(LEASE_TIME, &[Still("bob"), Beats("me")], &asked, &[], &["fence bob at 3"]);
+}
+
+#[test]
+fn a_refused_lease_and_one_that_another_asked_for_are_left_out() {
+    let three = [Beats("bob"), Beats("me"), Beats("you")];
+    let rows = [Row("1", BOBS, &[Refused]), Row("2", BOBS, &[Refused]), Row("3", BOBS, &[])];
+    // bob can give one lease only. The lower name gets it.
+    check(&three, &rows, &[], &["name 3"]);
+    let rows = [Row("1", BOBS, &[Named("you")]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
+    check(&three, &rows, &[], &["name 2"]);
+}
+
+#[test]
+fn leases_of_the_dead_count_before_they_are_free() {
+    // bob has its half of the six already, so what I lack comes from dan.
+    let workers = [Beats("bob"), Still("dan"), Beats("me")];
+    let bobs = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", BOBS, &[])];
+    let dans = [Row("5", Some("dan"), &[]), Row("6", Some("dan"), &[])];
+    let rows = [&bobs[..], &[Row("4", MINE, &[])], &dans].concat();
+    check_after(LEASE_TIME * 5 / 4, &workers, &rows, &["4"], &["fence dan at 3"]);
+}
+
+#[test]
+fn a_worker_with_too_many_gives_up_its_names_before_its_leases() {
+    let workers = [Beats("bob"), Beats("eve"), Beats("me")];
+    let bobs = [Row("1", BOBS, &[]), Row("2", BOBS, &[])];
+    let eve = Some("eve");
+    let eves = [Row("3", eve, &[Named("bob")]), Row("4", eve, &[]), Row("5", eve, &[])];
+    // bob is one above its share. It will withdraw from 3, and I ask for that then.
+    check(&workers, &[&bobs[..], &eves].concat(), &[], &[]);
+}
+
+#[test]
+fn a_worker_that_leaves_counts_no_more_and_its_leases_are_asked_for() {
+    let rows = [Row("1", BOBS, &[]), Row("2", BOBS, &[]), Row("3", FREE, &[])];
+    check(&[Leaves("bob"), Beats("me")], &rows, &[], &["name 1", "name 2", "take 3"]);
+    // It takes and asks for nothing itself.
+    check(&[Beats("bob"), Leaves("me")], &rows, &[], &[]);
+}
+
+#[test]
+fn a_worker_that_is_fenced_or_unlisted_does_nothing() {
+    let rows = [Row("1", FREE, &[]), Row("2", MINE, &[])];
+    check(&[IsFenced("me")], &rows, &[], &[]);
+    check(&[Beats("bob")], &rows, &[], &[]);
+}
+
+#[test]
+fn every_move_carries_the_term_that_was_seen() {
+    let rows = [Row("1", FREE, &[]), Row("2", BOBS, &[]), Row("3", BOBS, &[]), Row("4", BOBS, &[])];
+    let moves = planned(&[Beats("bob"), Beats("me")], &rows, &[], 100);
+    let expected = [
+        LeaseMove::Take { lease: "1".into(), term: 7 },
+        LeaseMove::Name { lease: "2".into(), term: 7 },
+    ];
+    assert_eq!(moves, expected);
+}
