@@ -126,7 +126,7 @@ impl Engine {
             None => Ok(()),
             Some(journal) => {
                 journal.keep_house(self);
-                journal.durable().await.map_err(|_| ApiError::internal())
+                journal.durable().await.map_err(|error| ApiError::not_kept(&error))
             }
         }
     }
@@ -134,14 +134,14 @@ impl Engine {
     pub(crate) fn journal_append(&self, append: &Append<'_>) -> Result<(), ApiError> {
         match self.journal.get() {
             None => Ok(()),
-            Some(journal) => journal.append(append).map_err(|_| ApiError::internal()),
+            Some(journal) => journal.append(append).map_err(|error| ApiError::not_kept(&error)),
         }
     }
 
     fn journal_change(&self, change: &Change) -> Result<(), ApiError> {
         match self.journal.get() {
             None => Ok(()),
-            Some(journal) => journal.change(change).map_err(|_| ApiError::internal()),
+            Some(journal) => journal.change(change).map_err(|error| ApiError::not_kept(&error)),
         }
     }
 
@@ -232,7 +232,9 @@ impl Engine {
     ) -> Result<(), ApiError> {
         let mut streams = guard::write(&self.streams);
         let now_ms = self.now_ms();
-        if streams.get(name).is_some_and(|stream| stream.read().status(now_ms).is_some()) {
+        // What is gone holds its records until somebody lets go of it.
+        streams.retain(|_, stream| stream.read().status(now_ms).is_some());
+        if streams.contains_key(name) {
             let account = &self.home.account;
             let text = format!("Stream {name} under account {account} already exists.");
             return Err(ApiError::in_use(text));

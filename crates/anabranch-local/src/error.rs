@@ -98,4 +98,11 @@ impl ApiError {
     pub fn internal() -> Self {
         Self::new(ErrorKind::InternalFailure, "Internal service failure.")
     }
+
+    /// The journal could not keep what was asked for, and so it did not happen. The person who runs
+    /// the server can mend it, so the reason is in the text.
+    pub fn not_kept(error: &std::io::Error) -> Self {
+        let text = format!("The journal of anabranch local cannot be written: {error}.");
+        Self::new(ErrorKind::InternalFailure, text)
+    }
 }
