@@ -77,7 +77,8 @@ async fn put(client: &Client, records: usize) -> Result<(), Box<dyn Error>> {
                 .build()
         });
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
-        let reply = client.put_records().stream_name(STREAM).set_records(Some(entries)).send().await?;
+        let reply =
+            client.put_records().stream_name(STREAM).set_records(Some(entries)).send().await?;
         assert_eq!(reply.failed_record_count(), Some(0), "a record was refused");
         sent += BATCH;
     }

@@ -23,11 +23,11 @@ pub mod view;
 pub mod shuffle;
 pub mod plan;
 
-pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
 pub use application::{Application, StreamFacts};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
-pub use plan::plan;
+pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
 pub use outcome::{Outcome, Refusal, Stored};
+pub use plan::plan;
 pub use resolve::{Resolution, resolve};
 pub use row::{HandOver, Hold, Lease, LeaseKey, NewLease};
 pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
