@@ -59,7 +59,7 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
         text.lines().skip(1).map(str::trim).take_while(|l| !l.is_empty()).collect();
     let mut line = format!("{first} {}", rest.join(" ")).trim_end().to_owned();
     if let Some(better) = suggestion(error) {
-        line += &format!(" (did you mean '{better}'?)");
+        line = format!("{line} (did you mean '{better}'?)");
     }
     let named = words.get(1).and_then(|w| w.to_str()).filter(|w| ["local", "demo"].contains(w));
     let help = named.map_or("anabranch --help".to_owned(), |c| format!("anabranch {c} --help"));

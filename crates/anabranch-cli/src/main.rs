@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match command {
             Command::Local(options) => commands::local::run(options).await,
-            Command::Demo(options) => commands::demo::run(options).await,
+            Command::Demo(options) => Box::pin(commands::demo::run(options)).await,
         }
     });
     match result {

@@ -66,14 +66,11 @@ impl Follower {
                 let item = item.ok_or_else(|| Failure::result("a record that nobody put"))?;
                 self.delivered.push(item);
             }
-            match reply.next_shard_iterator {
-                Some(next) => {
-                    self.reading.insert(shard, next);
-                }
-                None => {
-                    println!("ended    {shard}");
-                    self.ended.insert(shard);
-                }
+            if let Some(next) = reply.next_shard_iterator {
+                self.reading.insert(shard, next);
+            } else {
+                println!("ended    {shard}");
+                self.ended.insert(shard);
             }
         }
         Ok(())
