@@ -1,13 +1,16 @@
 //! A server under test: started on a free port, stopped by its pid.
 
 use crate::shell::{program, root};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server process. Dropping it kills the process and waits for it.
 pub(crate) struct Server {
     child: Child,
+    /// The rest of what it prints. Held open, so that a late line does not break its pipe.
+    #[expect(dead_code, reason = "held, never read")]
+    output: Option<BufReader<ChildStdout>>,
     /// Where it answers, `http://127.0.0.1:PORT`.
     pub(crate) endpoint: String,
     /// From the start of the process to its ready line or its first accepted connection.
@@ -21,11 +24,12 @@ impl Server {
         let mut command = program(binary, &["local", "--port", "0"]);
         let started = Instant::now();
         let mut child = spawn(command.args(options).stdout(Stdio::piped()))?;
-        let stdout = child.stdout.take().expect("stdout is piped");
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        for line in output.by_ref().lines().map_while(Result::ok) {
             if let Some(at) = line.find("http://") {
                 let endpoint = line[at..].split_whitespace().next().unwrap_or_default().to_owned();
-                return Ok(Self { child, endpoint, ready_after: started.elapsed() });
+                let ready_after = started.elapsed();
+                return Ok(Self { child, output: Some(output), endpoint, ready_after });
             }
         }
         let _ = child.kill();
@@ -44,7 +48,7 @@ impl Server {
             std::thread::sleep(Duration::from_millis(2));
         }
         let endpoint = format!("http://127.0.0.1:{port}");
-        Ok(Self { child, endpoint, ready_after: started.elapsed() })
+        Ok(Self { child, output: None, endpoint, ready_after: started.elapsed() })
     }
 
     pub(crate) fn pid(&self) -> u32 {
