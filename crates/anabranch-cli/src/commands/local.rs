@@ -173,14 +173,21 @@ fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure>
 }
 
 /// The ready line and what to export, at once on standard output.
+///
+/// A script may read the first line and close the pipe: that is its right, and no reason to stop.
 fn print_ready(local: &Local, options: &Options) -> io::Result<()> {
     let endpoint = local.endpoint();
     let region = &options.region;
+    let text = format!(
+        "anabranch local is ready at {endpoint}\n\
+         export AWS_ENDPOINT_URL={endpoint}\n\
+         export AWS_REGION={region} AWS_DEFAULT_REGION={region}\n\
+         export AWS_ACCESS_KEY_ID=local\n\
+         export AWS_SECRET_ACCESS_KEY=local\n"
+    );
     let mut out = io::stdout().lock();
-    writeln!(out, "anabranch local is ready at {endpoint}")?;
-    writeln!(out, "export AWS_ENDPOINT_URL={endpoint}")?;
-    writeln!(out, "export AWS_REGION={region} AWS_DEFAULT_REGION={region}")?;
-    writeln!(out, "export AWS_ACCESS_KEY_ID=local")?;
-    writeln!(out, "export AWS_SECRET_ACCESS_KEY=local")?;
-    out.flush()
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }

@@ -1,0 +1,27 @@
+//! What a script sees of `anabranch local` when it starts.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_reader_that_closes_the_pipe_does_not_end_the_stream() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        .args(["local", "--port", &port.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(process.stdout.take());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "nobody listens on port {port}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // It listens before it prints, so it gets time to fall over its ready line.
+    std::thread::sleep(Duration::from_millis(500));
+    let ended = process.try_wait().unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(ended, None, "the stream ended with its reader");
+}
