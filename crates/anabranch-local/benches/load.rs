@@ -3,6 +3,8 @@
 //!
 //! Run by `cargo xtask bench local`: `load PID RECORDS`, endpoint in `AWS_ENDPOINT_URL`.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people, far below 2^52")]
+
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{PutRecordsRequestEntry, ShardIteratorType, StreamStatus};

@@ -1,5 +1,6 @@
 //! Records copied out of a shard: one buffer, and where each record lies in it.
 
+use crate::buffer;
 use anabranch_model::sequence::SequenceNumber;
 
 /// Records of one shard in order, in one buffer.
@@ -13,6 +14,12 @@ pub struct RecordBatch {
     pub(crate) next_counter: u64,
     /// The shard's part of every sequence number: the high and the low limb.
     pub(crate) stamp: Stamp,
+}
+
+impl Drop for RecordBatch {
+    fn drop(&mut self) {
+        buffer::give_back(std::mem::take(&mut self.bytes));
+    }
 }
 
 /// What every sequence number of a shard shares.

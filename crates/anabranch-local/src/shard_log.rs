@@ -3,8 +3,10 @@
 //! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
 //! it but the counter is the shard's, and the counter follows from the record's place.
 
+use crate::buffer;
 use crate::record_batch::{BatchEntry, RecordBatch};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Bytes at which a segment is sealed and the next one begins.
 const SEGMENT_BYTES: usize = 256 * 1024;
@@ -187,21 +189,23 @@ impl ShardLog {
     pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: Take) -> RecordBatch {
         let counter = counter.max(self.counter_at_time(horizon_ms));
         let first = self.segments.partition_point(|segment| segment.end_counter() <= counter);
-        let mut batch = RecordBatch::default();
+        let mut runs = Vec::new();
         let mut left = take;
         let mut next = counter;
         let mut all_read = true;
         for segment in self.segments.range(first.min(self.segments.len())..) {
             let from = next.saturating_sub(segment.first_counter);
             let from = usize::try_from(from).unwrap_or(usize::MAX).min(segment.slots.len());
-            let until = from + fitting(&segment.slots[from..], &mut left, !batch.is_empty());
-            copy_run(segment, from, until, &mut batch);
+            let begun = left.records < take.records;
+            let until = from + fitting(&segment.slots[from..], &mut left, begun);
+            runs.push((segment, from..until));
             next = segment.first_counter + until as u64;
             if until < segment.slots.len() {
                 all_read = false;
                 break;
             }
         }
+        let mut batch = copy_runs(&runs);
         // Behind the last record there may be a gap, and a reader must get over it to the end.
         batch.next_counter = if all_read { self.next_counter.max(counter) } else { next };
         batch
@@ -238,21 +242,34 @@ fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
     count
 }
 
-/// Copies the slots `from..until` of a segment with one copy of their bytes.
-fn copy_run(segment: &Segment, from: usize, until: usize, batch: &mut RecordBatch) {
-    let slots = &segment.slots[from..until];
-    let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return };
-    let start = first.offset as usize;
+/// The bytes of a run of slots, which lie one behind another.
+fn span(slots: &[Slot]) -> Range<usize> {
+    let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return 0..0 };
     let end = last.offset as usize + usize::from(last.key_len) + last.data_len as usize;
-    let moved = batch.bytes.len();
-    batch.bytes.extend_from_slice(&segment.bytes[start..end]);
-    batch.entries.extend(slots.iter().enumerate().map(|(i, slot)| BatchEntry {
-        counter: segment.first_counter + (from + i) as u64,
-        arrival_ms: segment.arrival_ms(slot),
-        offset: slot.offset as usize - start + moved,
-        key_len: usize::from(slot.key_len),
-        data_len: slot.data_len as usize,
-    }));
+    first.offset as usize..end
+}
+
+/// Copies runs of slots out, each with one copy of its bytes.
+fn copy_runs(runs: &[(&Segment, Range<usize>)]) -> RecordBatch {
+    let bytes = runs.iter().map(|(segment, run)| span(&segment.slots[run.clone()]).len()).sum();
+    let mut batch = RecordBatch::default();
+    batch.bytes = buffer::take(bytes);
+    batch.entries.reserve_exact(runs.iter().map(|(_, run)| run.len()).sum());
+    for (segment, run) in runs {
+        let slots = &segment.slots[run.clone()];
+        let span = span(slots);
+        let (start, moved) = (span.start, batch.bytes.len());
+        batch.bytes.extend_from_slice(&segment.bytes[span]);
+        let counters = segment.first_counter + run.start as u64..;
+        batch.entries.extend(slots.iter().zip(counters).map(|(slot, counter)| BatchEntry {
+            counter,
+            arrival_ms: segment.arrival_ms(slot),
+            offset: slot.offset as usize - start + moved,
+            key_len: usize::from(slot.key_len),
+            data_len: slot.data_len as usize,
+        }));
+    }
+    batch
 }
 
 #[cfg(test)]

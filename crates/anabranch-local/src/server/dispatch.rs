@@ -13,6 +13,7 @@ use super::reply;
 use super::route::{ReplyDropped, Service};
 use super::subscribe;
 use super::target::Encoding;
+use crate::buffer;
 use crate::engine::Engine;
 use crate::error::{ApiError, ErrorKind};
 use crate::op::Operation;
@@ -36,7 +37,7 @@ pub(super) async fn answer(
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(body) => Ok(reply::whole(200, encoding.content_type(), body)),
+        Ok(body) => Ok(reply::whole(200, encoding.content_type(), buffer::share(body))),
         Err(error) if error.kind == ErrorKind::ReplyLost => Err(ReplyDropped),
         Err(error) => Ok(reply::error(&error, encoding)),
     }

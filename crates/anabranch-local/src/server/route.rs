@@ -14,6 +14,7 @@ use super::dynamodb::Tables;
 use super::reply::{self, RequestIds};
 use super::target::{Encoding, Target};
 use super::{control, dispatch};
+use crate::buffer;
 use crate::engine::Engine;
 use crate::error::{ApiError, ErrorKind};
 
@@ -162,7 +163,7 @@ async fn read(mut body: Incoming) -> Result<Bytes, Refusal> {
     if announced > BODY_MAX_BYTES {
         return Err(Refusal::TooLarge);
     }
-    let mut whole = Vec::with_capacity(announced);
+    let mut whole = buffer::take(announced);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| Refusal::Cut)?.into_data() else { continue };
         if whole.len() + data.len() > BODY_MAX_BYTES {
@@ -170,7 +171,7 @@ async fn read(mut body: Incoming) -> Result<Bytes, Refusal> {
         }
         whole.extend_from_slice(&data);
     }
-    Ok(whole.into())
+    Ok(buffer::share(whole))
 }
 
 #[cfg(test)]

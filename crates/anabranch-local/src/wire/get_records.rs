@@ -2,6 +2,7 @@
 
 use super::cbor::{value, write};
 use super::{json, records};
+use crate::buffer;
 use crate::op::get_records::Reply;
 
 /// Bytes of a reply beside its records: the iterator, and a pair of child shards.
@@ -9,7 +10,7 @@ const FRAME_BYTES: usize = 1024;
 
 /// Writes a reply in JSON.
 pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
-    let mut out = Vec::with_capacity(FRAME_BYTES + records::json_room(&reply.records));
+    let mut out = buffer::take(FRAME_BYTES + records::json_room(&reply.records));
     out.extend_from_slice(b"{\"Records\":");
     records::write_json(&mut out, &reply.records);
     if let Some(iterator) = &reply.next_iterator {
@@ -28,7 +29,7 @@ pub(crate) fn to_json(reply: &Reply) -> Vec<u8> {
 
 /// Writes a reply in CBOR.
 pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
-    let mut out = Vec::with_capacity(FRAME_BYTES + records::cbor_room(&reply.records));
+    let mut out = buffer::take(FRAME_BYTES + records::cbor_room(&reply.records));
     let optional =
         usize::from(reply.next_iterator.is_some()) + usize::from(!reply.child_shards.is_empty());
     write::map(&mut out, 2 + optional);

@@ -80,11 +80,14 @@ pub(crate) fn time(out: &mut Vec<u8>, ms: u64) {
 
 /// Writes the id of a shard, such as `shardId-000000000012`, without quotes.
 pub(crate) fn shard_id(out: &mut Vec<u8>, index: u32) {
-    out.extend_from_slice(b"shardId-");
-    let digits = out.len();
-    number(out, 1_000_000_000_000 + u64::from(index));
-    // The leading 1 kept the zeros in front.
-    out.remove(digits);
+    let mut id = *b"shardId-000000000000";
+    let (mut rest, mut at) = (index, id.len());
+    while rest > 0 {
+        at -= 1;
+        id[at] += u8::try_from(rest % 10).expect("a digit");
+        rest /= 10;
+    }
+    out.extend_from_slice(&id);
 }
 
 #[cfg(test)]
