@@ -111,6 +111,7 @@ impl MapRefresh {
 
     /// Takes the list that a read brought. Returns the new map, or `None` if the read no longer
     /// counts.
+    #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
     pub fn finish(
         &mut self,
         refresh: Refresh,
@@ -127,6 +128,7 @@ impl MapRefresh {
     }
 
     /// Notes that a read failed. The next one is due after a pause.
+    #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
     pub fn fail(&mut self, refresh: Refresh, now_ms: u64) {
         if self.is_under_way(&refresh) {
             self.state = State::Invalid { due_ms: now_ms.saturating_add(self.pause_ms) };

@@ -164,23 +164,24 @@ impl Fleet {
                     self.end(&id);
                     // The reader of an ended row is gone; the rows come later, or never.
                     if dice.one_in(2) {
-                        rows.into_iter().for_each(|new| self.create(new, "too late"));
+                        for new in rows {
+                            self.create(new, "too late");
+                        }
                     }
                     None
                 } else {
                     Some(Phase::MakingRows { rows })
                 }
             }
-            Phase::MakingRows { mut rows } => match rows.pop() {
-                Some(new) => {
+            Phase::MakingRows { mut rows } => {
+                if let Some(new) = rows.pop() {
                     self.create(new, &format!("by {id}"));
                     Some(Phase::MakingRows { rows })
-                }
-                None => {
+                } else {
                     self.end(&id);
                     None
                 }
-            },
+            }
         };
         self.phases.extend(next.map(|phase| (id, phase)));
         Ok(())
@@ -230,16 +231,15 @@ impl Fleet {
                 evidence.listed(stream.any_list(dice), &scan);
             }
             Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
-                match ids.iter().rev().find(|id| !read_ahead.iter().any(|(read, _)| read == *id)) {
-                    Some(id) => read_ahead.push((id.clone(), self.look(id))),
-                    None => {
-                        for id in ids {
-                            let (_, seen) =
-                                *read_ahead.iter().find(|(read, _)| *read == id).unwrap();
-                            evidence.saw(id, seen);
-                        }
-                        read_ahead.clear();
+                let is_read = |id: &ShardId| read_ahead.iter().any(|(read, _)| read == id);
+                if let Some(id) = ids.iter().rev().find(|id| !is_read(id)) {
+                    read_ahead.push((id.clone(), self.look(id)));
+                } else {
+                    for id in ids {
+                        let (_, seen) = *read_ahead.iter().find(|(read, _)| *read == id).unwrap();
+                        evidence.saw(id, seen);
                     }
+                    read_ahead.clear();
                 }
             }
             Gate::NeedReads(ids) => {

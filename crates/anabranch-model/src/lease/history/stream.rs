@@ -122,9 +122,9 @@ impl Stream {
         self.bear(range, Some(first.id.clone()), Some(second.id.clone()));
     }
 
-    fn list_where(&self, shows: impl Fn(u64, Option<u64>) -> bool) -> Lineage {
-        let shown = self.shards.iter().filter(|(_, born, closed)| shows(*born, *closed));
-        Lineage::new(shown.map(|(shard, _, _)| shard.clone()))
+    fn list_where(&self, is_listed: impl Fn(u64, Option<u64>) -> bool) -> Lineage {
+        let listed = self.shards.iter().filter(|(_, born, closed)| is_listed(*born, *closed));
+        Lineage::new(listed.map(|(shard, _, _)| shard.clone()))
     }
 
     /// A full list of the moment.
