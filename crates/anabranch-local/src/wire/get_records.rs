@@ -58,10 +58,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn reply(records: &[(String, Vec<u8>, u64)], ended: bool) -> Reply {
-        let mut batch = RecordBatch {
-            stamp: Stamp { high: 490_000_000_000_000_000, low: 3 },
-            ..RecordBatch::default()
-        };
+        let mut batch = RecordBatch::default();
+        batch.stamp = Stamp { high: 490_000_000_000_000_000, low: 3 };
         for (counter, (key, data, arrival_ms)) in records.iter().enumerate() {
             batch.entries.push(BatchEntry {
                 counter: counter as u64,
