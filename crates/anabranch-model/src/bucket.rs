@@ -115,7 +115,7 @@ impl<const D: usize> Bucket<D> {
         let ms = now_ms.saturating_sub(self.filled_until_ms);
         self.filled_until_ms += ms;
         for (level, allowance) in self.levels.iter_mut().zip(&self.allowances) {
-            let incoming = i128::from(ms) * i128::from(allowance.per_second);
+            let incoming = i128::from(ms).saturating_mul(i128::from(allowance.per_second));
             *level = level.saturating_add(incoming).min(thousandths(allowance.capacity));
         }
     }
