@@ -1,3 +1,5 @@
+//! The shard graph by example, and on garbage.
+
 use super::graphs::{A, B, C, Line, MAX, OPEN, graph, id, ids, range, shard};
 use super::{Inconsistency, Lineage};
 use crate::ids::ShardId;

@@ -1,3 +1,5 @@
+//! Prediction at the borders of the hash space.
+
 use super::{CLOSED_SHARD_KEPT_MS, ShardMap};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;

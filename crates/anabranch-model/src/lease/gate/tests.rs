@@ -1,3 +1,5 @@
+//! The gate by example, with the merge whose other parent has no row yet.
+
 use super::{Evidence, Gate, RowSeen, WaitReason, gate};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};

@@ -1,3 +1,5 @@
+//! The native plan by example; whole fleets are in the folder.
+
 mod native;
 mod fleets;
 mod weights;

@@ -1,3 +1,5 @@
+//! What a read-back proves about each write whose reply was lost.
+
 use super::{Resolution, resolve};
 use crate::hash::{HashKey, HashRange};
 use crate::lease::{

@@ -1,3 +1,5 @@
+//! The rules of both layouts by example.
+
 use super::{Layout, Table};
 use crate::hash::{HashKey, HashRange};
 use crate::lease::outcome::{Refusal, Stored};

@@ -1,3 +1,5 @@
+//! Expiry as a watcher sees it, by example.
+
 use super::*;
 use crate::lease::snapshot::Phase;
 

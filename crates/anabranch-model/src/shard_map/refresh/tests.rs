@@ -1,3 +1,5 @@
+//! When the map is read anew, by example.
+
 use super::{Invalidation, MapRefresh};
 use crate::hash::HashKey;
 use crate::lineage::Shard;

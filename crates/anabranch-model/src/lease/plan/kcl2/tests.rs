@@ -1,3 +1,5 @@
+//! KCL's taker by example: targets, steals, very old leases, limits.
+
 use super::*;
 use crate::lease::plan::Kcl2Settings;
 use crate::lease::snapshot::{LeaseKey, LeaseSeen, Phase, Snapshot};
