@@ -193,6 +193,8 @@ fn a_row_that_was_started_proves_both_merged_parents_over() {
     let at = Position::At { sequence: "3".parse().unwrap(), sub: 0 };
     assert_eq!(rows_made(split, &unfinished(split, &[3]), TrimHorizon, Kcl2), [4]);
     assert_eq!(rows_made(split, &[row(split, 3, at)], TrimHorizon, Kcl2), [4]);
+    // The tombstone of 0 does not bring back 1.
+    assert_eq!(rows_made(split, &unfinished(split, &[0, 3]), TrimHorizon, Kcl2), [0u32; 0]);
     // A merged child's row alone leaves one of the two parents in doubt, so nothing is left out.
     let chain = &B[..6];
     let merged_again: Vec<Line> = [chain, &[(11, Some(3), None, (0, 9), (1150, OPEN))]].concat();
