@@ -1,3 +1,5 @@
+//! Which rows a sync makes: KCL's own cases on KCL's own graphs, and ours.
+
 use super::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::Inconsistency;
