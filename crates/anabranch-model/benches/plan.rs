@@ -4,10 +4,11 @@
 //! below the 50 ms that a plan for 10,000 shards and 200 workers may cost.
 
 use anabranch_model::lease::plan::{Balance, Me, Settings, plan};
-use anabranch_model::lease::snapshot::{
-    LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerId, WorkerSeen,
-};
-use anabranch_model::lease::view::{Layout, View};
+use anabranch_model::lease::row::LeaseKey;
+use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use anabranch_model::lease::table::Layout;
+use anabranch_model::lease::view::View;
+use anabranch_model::lease::worker::WorkerId;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ fn worker(i: usize) -> WorkerId {
 /// A table in which `owner` says who has which lease.
 fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) -> Snapshot {
     let row = |i: usize| LeaseSeen {
-        key: format!("shardId-{i:012}").into(),
+        key: LeaseKey::new("s", format!("shardId-{i:012}")),
         owner: owner(i).map(worker),
         counter: 1,
         phase: Phase::Ready,

@@ -1,57 +1,7 @@
 //! What one look at the lease store shows, in the planner's own words.
 
-use std::fmt;
-use std::sync::Arc;
-
-macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Arc<str>);
-
-        impl $name {
-            /// The name as the store has it.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl From<&str> for $name {
-            fn from(name: &str) -> Self {
-                Self(name.into())
-            }
-        }
-
-        impl From<String> for $name {
-            fn from(name: String) -> Self {
-                Self(name.into())
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
-name! {
-    /// The name of a worker, new at every join. Cheap to clone.
-    WorkerId
-}
-
-name! {
-    /// The name of a lease: a shard id, with the stream's name before it where an application
-    /// reads several. Cheap to clone.
-    LeaseKey
-}
+use super::row::LeaseKey;
+use super::worker::WorkerId;
 
 /// One look at the store: every worker row and every lease row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -112,4 +62,12 @@ pub enum Phase {
     Blocked,
     /// Every record of it is done.
     Finished,
+}
+
+/// In the planner's tests there is one stream, and a lease goes by its shard.
+#[cfg(test)]
+impl From<&str> for LeaseKey {
+    fn from(shard: &str) -> Self {
+        Self::new("s", shard)
+    }
 }

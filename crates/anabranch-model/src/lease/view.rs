@@ -7,17 +7,10 @@
 //! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
 //! was read before that, so the watcher always waits a little longer than it had to.
 
-use super::snapshot::{LeaseSeen, Snapshot, Standing, WorkerId, WorkerSeen};
+use super::snapshot::{LeaseSeen, Snapshot, Standing, WorkerSeen};
+use super::table::Layout;
+use super::worker::WorkerId;
 use std::collections::BTreeMap;
-
-/// Which rows beat.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Layout {
-    /// Worker rows; leases have terms.
-    Native,
-    /// Lease rows, as in Java's KCL.
-    Kcl,
-}
 
 /// When a heart was last seen to move.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

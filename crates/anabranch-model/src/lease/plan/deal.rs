@@ -3,7 +3,7 @@
 use super::Settings;
 use super::fleet::{Fleet, Place};
 use super::share::shares;
-use crate::lease::snapshot::WorkerId;
+use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 

@@ -1,8 +1,10 @@
 //! The fleet as the rows show it: who may take leases, and where each lease that counts stands.
 
 use super::Me;
-use crate::lease::snapshot::{LeaseKey, Phase, Standing, WorkerId};
+use crate::lease::row::LeaseKey;
+use crate::lease::snapshot::{Phase, Standing};
 use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::worker::WorkerId;
 
 /// After how many lease times a lease that nobody hands over may be asked for again.
 const ASK_AGAIN_LEASE_TIMES: u64 = 10;

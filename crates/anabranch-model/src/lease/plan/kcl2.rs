@@ -5,8 +5,8 @@
 
 use super::{LeaseMove, Settings};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::WorkerId;
 use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::worker::WorkerId;
 use std::collections::BTreeMap;
 
 /// What one round of the taker found and decided.

@@ -20,8 +20,10 @@ mod kcl2;
 
 pub use kcl2::{Round, round};
 
-use super::snapshot::{LeaseKey, WorkerId};
-use super::view::{Layout, View};
+use super::row::LeaseKey;
+use super::table::Layout;
+use super::view::View;
+use super::worker::WorkerId;
 use std::collections::BTreeSet;
 
 /// The worker that plans.

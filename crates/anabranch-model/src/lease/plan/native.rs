@@ -8,8 +8,9 @@ use super::fleet::{Fleet, Place};
 use super::weight::exchanges;
 use super::{Balance, LeaseMove, Me, Settings};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{Phase, Standing, WorkerId};
+use crate::lease::snapshot::{Phase, Standing};
 use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::worker::WorkerId;
 
 /// After how many lease times a free lease that its taker has not taken may go to anyone.
 const VERY_OLD_LEASE_TIMES: u64 = 3;

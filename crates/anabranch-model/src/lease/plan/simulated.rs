@@ -2,11 +2,12 @@
 //! conditional writes, one worker after the other.
 
 use super::{LeaseMove, Me, Settings, plan};
+use crate::lease::row::LeaseKey;
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{
-    LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerId, WorkerSeen,
-};
-use crate::lease::view::{Layout, View};
+use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use crate::lease::table::Layout;
+use crate::lease::view::View;
+use crate::lease::worker::WorkerId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For how long a name may wait.
@@ -74,7 +75,7 @@ pub(super) fn worker_id(i: usize) -> WorkerId {
 }
 
 pub(super) fn key(i: usize) -> LeaseKey {
-    format!("shardId-{i:012}").into()
+    LeaseKey::new("s", format!("shardId-{i:012}"))
 }
 
 pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSeen {

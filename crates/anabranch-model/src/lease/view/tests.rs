@@ -122,7 +122,7 @@ fn a_look_may_list_rows_in_any_order() {
     rows.reverse();
     leases.reverse();
     view.observe(Snapshot { workers: rows, leases }, 1900);
-    let keys: Vec<_> = view.leases().iter().map(|lease| lease.row.key.as_str()).collect();
+    let keys: Vec<_> = view.leases().iter().map(|lease| lease.row.key.shard.as_str()).collect();
     assert_eq!(keys, ["1", "2", "3"]);
     assert!(view.workers().iter().all(|worker| worker.heart.moved == Moved::At(1000)));
     assert_eq!(view.leases()[0].free_since_ms, Some(1000));

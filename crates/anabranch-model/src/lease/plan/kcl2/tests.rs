@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::lease::plan::Kcl2Settings;
-use crate::lease::snapshot::{LeaseKey, LeaseSeen, Phase, Snapshot};
-use crate::lease::view::Layout;
+use crate::lease::row::LeaseKey;
+use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot};
+use crate::lease::table::Layout;
 use std::collections::BTreeSet;
 
 const LEASE_TIME: u64 = 1000;
@@ -88,7 +89,7 @@ fn check(
                 TakesSome(count, of) => {
                     got.len() == *count
                         && got.iter().all(is_take)
-                        && keys(got).iter().all(|key| of.contains(&key.as_str()))
+                        && keys(got).iter().all(|key| of.contains(&key.shard.as_str()))
                 }
                 Steals(count, victim) => got.len() == *count
                     && got.iter().all(

@@ -2,8 +2,10 @@
 
 use super::super::simulated::{LEASE_TIME, PATIENCE};
 use super::super::{LeaseMove, Me, Settings, plan};
-use crate::lease::snapshot::{LeaseKey, LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
-use crate::lease::view::{Layout, View};
+use crate::lease::row::LeaseKey;
+use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use crate::lease::table::Layout;
+use crate::lease::view::View;
 use std::collections::BTreeSet;
 
 /// A lease: key, owner, and what else is on the row.
@@ -84,13 +86,15 @@ fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> 
 fn words(moves: &[LeaseMove]) -> Vec<String> {
     let word = |planned: &LeaseMove| match planned {
         LeaseMove::Fence { worker, counter } => format!("fence {worker} at {counter}"),
-        LeaseMove::Withdraw { lease, taker, .. } => format!("withdraw {taker} from {lease}"),
-        LeaseMove::Pass { lease, to, .. } => format!("pass {lease} to {to}"),
-        LeaseMove::TakeAgain { lease, .. } => format!("take again {lease}"),
-        LeaseMove::Release { lease, .. } => format!("release {lease}"),
-        LeaseMove::Take { lease, .. } => format!("take {lease}"),
-        LeaseMove::Name { lease, .. } => format!("name {lease}"),
-        LeaseMove::Steal { lease, .. } => format!("steal {lease}"),
+        LeaseMove::Withdraw { lease, taker, .. } => {
+            format!("withdraw {taker} from {}", lease.shard)
+        }
+        LeaseMove::Pass { lease, to, .. } => format!("pass {} to {to}", lease.shard),
+        LeaseMove::TakeAgain { lease, .. } => format!("take again {}", lease.shard),
+        LeaseMove::Release { lease, .. } => format!("release {}", lease.shard),
+        LeaseMove::Take { lease, .. } => format!("take {}", lease.shard),
+        LeaseMove::Name { lease, .. } => format!("name {}", lease.shard),
+        LeaseMove::Steal { lease, .. } => format!("steal {}", lease.shard),
     };
     let mut words: Vec<_> = moves.iter().map(word).collect();
     words.sort();
