@@ -1,6 +1,8 @@
 //! Time and chance: the only place where either enters the engine.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -10,8 +12,9 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The machine's wall clock.
-    System,
+    /// The machine's wall clock, and the latest time that it showed: a clock that is set back must
+    /// not bring back a state that has passed.
+    System(Arc<AtomicU64>),
     /// A clock that moves only when told to; the channel wakes those who wait on it.
     Manual(watch::Sender<u64>),
 }
@@ -19,7 +22,7 @@ enum Source {
 impl Clock {
     /// The machine's wall clock.
     pub fn system() -> Self {
-        Self(Source::System)
+        Self(Source::System(Arc::default()))
     }
 
     /// A clock that stands at `start_ms` until it is moved.
@@ -30,9 +33,10 @@ impl Clock {
     /// Milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         match &self.0 {
-            Source::System => {
+            Source::System(latest) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+                let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                now.max(latest.fetch_max(now, Ordering::Relaxed))
             }
             Source::Manual(now) => *now.borrow(),
         }
@@ -46,7 +50,7 @@ impl Clock {
     /// Moves a manual clock forward. Returns `false`, and does nothing, on the system's clock.
     pub fn advance(&self, by_ms: u64) -> bool {
         match &self.0 {
-            Source::System => false,
+            Source::System(_) => false,
             Source::Manual(now) => {
                 now.send_modify(|ms| *ms = ms.saturating_add(by_ms));
                 true
@@ -54,10 +58,20 @@ impl Clock {
         }
     }
 
+    /// Shows no time before `ms` from now on: what the engine remembers has happened by then.
+    pub(crate) fn not_before(&self, ms: u64) {
+        match &self.0 {
+            Source::System(latest) => {
+                latest.fetch_max(ms, Ordering::Relaxed);
+            }
+            Source::Manual(now) => now.send_modify(|now| *now = ms.max(*now)),
+        }
+    }
+
     /// Waits until the clock shows `deadline_ms`.
     pub async fn sleep_until(&self, deadline_ms: u64) {
         match &self.0 {
-            Source::System => {
+            Source::System(_) => {
                 let wait = deadline_ms.saturating_sub(self.now_ms());
                 tokio::time::sleep(Duration::from_millis(wait)).await;
             }
@@ -105,6 +119,17 @@ mod tests {
         clock.advance(500);
         wait.await;
         assert_eq!(clock.now_ms(), 1_500);
+    }
+
+    #[test]
+    fn no_clock_goes_back() {
+        for clock in [Clock::system(), Clock::manual(1_000)] {
+            let later = clock.now_ms() + 3_600_000;
+            clock.not_before(later);
+            assert!(clock.now_ms() >= later);
+            clock.not_before(1);
+            assert!(clock.now_ms() >= later);
+        }
     }
 
     #[test]

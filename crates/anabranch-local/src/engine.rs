@@ -209,8 +209,9 @@ impl Engine {
         name: &str,
         plan: impl FnOnce(&Scene<'_>) -> Result<Option<What>, ApiError>,
     ) -> Result<(), ApiError> {
-        let streams = guard::write(&self.streams);
+        let mut streams = guard::write(&self.streams);
         let now_ms = self.now_ms();
+        forget_gone(&mut streams, now_ms);
         let account_shards = count_open(&streams, now_ms);
         let stream = streams.get(name).ok_or_else(|| self.stream_not_found(name))?;
         let mut topology = stream.write();
@@ -232,8 +233,7 @@ impl Engine {
     ) -> Result<(), ApiError> {
         let mut streams = guard::write(&self.streams);
         let now_ms = self.now_ms();
-        // What is gone holds its records until somebody lets go of it.
-        streams.retain(|_, stream| stream.read().status(now_ms).is_some());
+        forget_gone(&mut streams, now_ms);
         if streams.contains_key(name) {
             let account = &self.home.account;
             let text = format!("Stream {name} under account {account} already exists.");
@@ -293,6 +293,11 @@ impl Engine {
     pub fn replay_change(&self, change: &Change) {
         self.apply(&mut guard::write(&self.streams), change);
     }
+}
+
+/// Lets go of streams whose deletion is over: they hold their records until then.
+fn forget_gone(streams: &mut Streams, now_ms: u64) {
+    streams.retain(|_, stream| stream.read().status(now_ms).is_some());
 }
 
 /// Open shards of all streams that are there.

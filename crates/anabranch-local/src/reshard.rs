@@ -173,7 +173,7 @@ impl Engine {
                 None => scene.topology.open_shards().next(),
             };
             let index = index.filter(|index| piece(scene.topology, *index).is_some());
-            let until_ms = scene.now_ms + self.options().update_delay_ms;
+            let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
             let reshard = plan(scene.topology, index.ok_or_else(missing)?, scene.now_ms, until_ms)
                 .ok_or_else(|| ApiError::invalid("The shard can't be split or merged."))?;
             Ok(Some(What::Reshard(reshard)))

@@ -1,4 +1,4 @@
-//! Every quota of the service, once, with its unit in the name. No quota literal stands elsewhere.
+//! The quotas of the service that decisions depend on, with the unit in the name.
 //!
 //! Source: the "Quotas and limits" page and the API reference of Amazon Kinesis Data Streams.
 
@@ -14,7 +14,8 @@ pub const PUT_RECORDS_MAX_RECORDS: usize = 500;
 pub const PUT_RECORDS_MAX_BYTES: usize = 5 * MIB;
 /// Bytes in one `PutRecords` request on a stream that allows larger records.
 pub const PUT_RECORDS_MAX_BYTES_LARGE: usize = 10 * MIB;
-/// The record maximum (data and partition key) of a stream, until it is changed.
+/// The record maximum of a stream, until it is changed. The service's pages count the partition key
+/// to it; a payload of exactly this size is taken with any key.
 pub const RECORD_MAX_BYTES_DEFAULT: usize = MIB;
 /// The smallest record maximum that `UpdateMaxRecordSize` accepts, in KiB.
 pub const RECORD_MAX_KIB_LOWEST: usize = 1024;

@@ -37,6 +37,7 @@ pub(crate) struct Options {
     streams: Vec<NewStream>,
     /// How long streams stay CREATING, UPDATING or DELETING, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     state_delay: u64,
     /// Open shards that the account may have
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
@@ -48,7 +49,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID", default_value = "000000000000", value_parser = account_id)]
     account: String,
     /// Region in ARNs
-    #[arg(long, default_value = "us-east-1")]
+    #[arg(long, default_value = "us-east-1", value_parser = region)]
     region: String,
     /// Seed of the faults' chance
     #[arg(long, default_value_t = 0)]
@@ -70,6 +71,13 @@ impl std::str::FromStr for NewStream {
         let shards = shards.parse().map_err(|_| format!("{shards:?} is not a number of shards"))?;
         Ok(Self { name: name.to_owned(), shards })
     }
+}
+
+fn region(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let well_formed = !text.is_empty() && text.bytes().all(fits);
+    let why = "a region has lower-case letters, digits and hyphens, such as us-east-1";
+    if well_formed { Ok(text.to_owned()) } else { Err(why.to_owned()) }
 }
 
 fn account_id(text: &str) -> Result<String, String> {
@@ -143,8 +151,7 @@ fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
         .map_err(Failure::usage)?;
     if let Some(cut) = &recovered.cut {
         eprintln!(
-            "warning: a crash left half a write at the end of {}: cut {} bytes, to {}. \
-             Nothing that was acknowledged is lost",
+            "warning: a crash left half a write at the end of {}: cut {} bytes, to {}",
             cut.path.display(),
             cut.bytes,
             cut.offset

@@ -44,7 +44,7 @@ impl Engine {
                         .max_record_size_in_kib
                         .and_then(|kib| u32::try_from(kib).ok())
                         .unwrap_or(RECORD_MAX_KIB_DEFAULT),
-                    until_ms: now_ms + self.options().create_delay_ms,
+                    until_ms: now_ms.saturating_add(self.options().create_delay_ms),
                 })
             })
         })

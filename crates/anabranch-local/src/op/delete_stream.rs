@@ -35,7 +35,9 @@ impl Engine {
                         self.home.account
                     )));
                 }
-                Ok(Some(What::Delete { until_ms: scene.now_ms + self.options().delete_delay_ms }))
+                Ok(Some(What::Delete {
+                    until_ms: scene.now_ms.saturating_add(self.options().delete_delay_ms),
+                }))
             })
         })
     }

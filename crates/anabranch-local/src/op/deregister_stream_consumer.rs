@@ -27,7 +27,7 @@ impl Engine {
                 let found = present.find(|(consumer, _)| named.is(consumer));
                 let shown = named.arn.or(named.name).unwrap_or_default();
                 let (consumer, status) = found.ok_or_else(|| Self::consumer_not_found(shown))?;
-                let until_ms = scene.now_ms + self.options().delete_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().delete_delay_ms);
                 let name = consumer.name.clone();
                 let change = What::Deregister { name, until_ms };
                 Ok((status != Status::Deleting).then_some(change))

@@ -109,7 +109,7 @@ impl Engine {
             let text = format!("NextToken and {with} cannot be provided together.");
             return Err(ApiError::invalid(text));
         }
-        let state = self.list_token(token)?;
+        let state = self.list_token(Operation::ListShards, token)?;
         serde_json::from_str(&state).map_err(|_| ApiError::invalid("Invalid NextToken."))
     }
 
@@ -139,7 +139,7 @@ impl Engine {
         let next_token = more.then(|| {
             cursor.after = shards.last().map(|shard| shard.shard_id.clone());
             let state = serde_json::to_string(&cursor).expect("a cursor is plain data");
-            self.new_list_token(state)
+            self.new_list_token(Operation::ListShards, &state)
         });
         Ok(Reply { shards, next_token })
     }

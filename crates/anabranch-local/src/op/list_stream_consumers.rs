@@ -43,8 +43,11 @@ impl Engine {
         let limit = usize::try_from(request.max_results.unwrap_or(DEFAULT_RESULTS)).unwrap_or(1);
         let target = request.stream.as_ref();
         let name = self.resolve(&target)?;
-        let after =
-            request.next_token.as_deref().map(|token| self.list_token(token)).transpose()?;
+        let after = request
+            .next_token
+            .as_deref()
+            .map(|token| self.list_token(Operation::ListStreamConsumers, token))
+            .transpose()?;
         self.run(Operation::ListStreamConsumers, Some(&name), || {
             let stream = self.find_by_name(&name)?;
             let topology = stream.read();
@@ -55,7 +58,9 @@ impl Engine {
             let consumers: Vec<_> =
                 page.map(|(consumer, status)| ConsumerDescription::of(consumer, status)).collect();
             let last = consumers.last().filter(|_| rest.next().is_some());
-            let next_token = last.map(|last| self.new_list_token(last.consumer_name.clone()));
+            let next_token = last.map(|last| {
+                self.new_list_token(Operation::ListStreamConsumers, &last.consumer_name)
+            });
             Ok(Reply { consumers, next_token })
         })
     }

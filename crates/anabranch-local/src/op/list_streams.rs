@@ -57,7 +57,7 @@ impl Engine {
             .check()?;
         let after = match &request.next_token {
             None => start.map(str::to_owned),
-            Some(token) => Some(self.list_token(token)?),
+            Some(token) => Some(self.list_token(Operation::ListStreams, token)?),
         };
         let limit = usize::try_from(request.limit.unwrap_or(DEFAULT_LIMIT)).unwrap_or(1);
         self.run(Operation::ListStreams, None, || {
@@ -76,7 +76,8 @@ impl Engine {
             let has_more_streams = rest.next().is_some();
             let last = stream_summaries.last().filter(|_| has_more_streams);
             Ok(Reply {
-                next_token: last.map(|last| self.new_list_token(last.stream_name.clone())),
+                next_token: last
+                    .map(|last| self.new_list_token(Operation::ListStreams, &last.stream_name)),
                 stream_names: stream_summaries.iter().map(|s| s.stream_name.clone()).collect(),
                 has_more_streams,
                 stream_summaries,
@@ -84,8 +85,8 @@ impl Engine {
         })
     }
 
-    /// What a list's token carries, unless it is too old.
-    pub(crate) fn list_token(&self, token: &str) -> Result<String, ApiError> {
+    /// What a list's token carries, unless it is too old or another operation's.
+    pub(crate) fn list_token(&self, of: Operation, token: &str) -> Result<String, ApiError> {
         let token =
             ListToken::from_text(token).ok_or_else(|| ApiError::invalid("Invalid NextToken."))?;
         let age = self.now_ms().saturating_sub(token.issued_ms);
@@ -93,11 +94,13 @@ impl Engine {
             let text = "The pagination token passed to the operation is expired.";
             return Err(ApiError::new(crate::ErrorKind::ExpiredNextToken, text));
         }
-        Ok(token.state)
+        let state = token.state.strip_prefix(of.name()).and_then(|rest| rest.strip_prefix(':'));
+        state.map(str::to_owned).ok_or_else(|| ApiError::invalid("Invalid NextToken."))
     }
 
     /// A token that carries `state`.
-    pub(crate) fn new_list_token(&self, state: String) -> String {
+    pub(crate) fn new_list_token(&self, of: Operation, state: &str) -> String {
+        let state = format!("{of}:{state}");
         ListToken { issued_ms: self.now_ms(), state }.to_text()
     }
 }

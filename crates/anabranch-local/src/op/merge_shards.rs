@@ -39,7 +39,7 @@ impl Engine {
             self.change_stream(&name, |scene| {
                 let lower = self.reshardable(scene, low)?;
                 let upper = self.reshardable(scene, high)?;
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let (a, b) = (&lower.shard, &upper.shard);
                 let reshard = a.range.is_followed_by(&b.range).then(|| {
                     reshard::merge(scene.topology, a.index, b.index, scene.now_ms, until_ms)

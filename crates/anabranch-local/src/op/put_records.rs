@@ -91,6 +91,21 @@ impl Engine {
         self.put(Operation::PutRecords, &name, &request.records, |_| Ok(()))
     }
 
+    /// How long a put must wait before it is made, by the fault rules; see [`Engine::delay_ms`].
+    pub fn put_delay_ms(
+        &self,
+        operation: Operation,
+        stream: &StreamRef<'_>,
+        entries: &[Entry<'_>],
+    ) -> u64 {
+        let Ok(name) = self.resolve(stream) else { return 0 };
+        let routed = self.find_by_name(&name).and_then(|s| route(&s.read(), entries));
+        let mut shards: Vec<u32> =
+            routed.unwrap_or_default().iter().map(|(shard, _)| *shard).collect();
+        shards.dedup();
+        self.faults().delay_ms(Site { operation, stream: Some(&name), shards: &shards })
+    }
+
     /// Puts records for either operation; `check` sees the stream before anything happens.
     pub(crate) fn put(
         &self,
@@ -119,7 +134,8 @@ impl Engine {
         let mut outcomes: Vec<Option<EntryOutcome>> = vec![None; entries.len()];
         for group in routes.chunk_by(|a, b| a.0 == b.0) {
             let shard = &topology.shards[group[0].0 as usize].shard;
-            let batch = Batch { operation, stream: &stream, shard, now_ms };
+            let horizon_ms = topology.horizon_ms(now_ms);
+            let batch = Batch { operation, stream: &stream, shard, now_ms, horizon_ms };
             let records = group.iter().map(|(_, at)| {
                 let key = entries[*at].partition_key.as_ref();
                 (*at, NewRecord { partition_key: key, data: decoded.data(*at, &entries[*at]) })
@@ -160,6 +176,8 @@ impl Engine {
                 places.push(at);
             }
         }
+        // A shard that nobody reads must not keep what is past retention.
+        inside.log.trim(batch.horizon_ms);
         let arrival_ms = inside.log.arrival_at(batch.now_ms);
         let append = Append {
             stream_id: batch.stream.id,
@@ -168,9 +186,11 @@ impl Engine {
             arrival_ms,
             records: &admitted,
         };
-        if !admitted.is_empty() && self.journal_append(&append).is_err() {
+        if !admitted.is_empty()
+            && let Err(ApiError { kind: code, message }) = self.journal_append(&append)
+        {
             for at in places {
-                outcomes[at] = Some(self.entry_failed(batch, ErrorKind::InternalFailure));
+                outcomes[at] = Some(EntryOutcome::Failed { code, message: message.clone() });
             }
             return;
         }
@@ -206,6 +226,8 @@ struct Batch<'a> {
     stream: &'a Stream,
     shard: &'a Shard,
     now_ms: u64,
+    /// Records that arrived before this are past retention.
+    horizon_ms: u64,
 }
 
 /// The payloads that came in base64, decoded into one buffer before anything is stored.

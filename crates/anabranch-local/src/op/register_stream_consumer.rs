@@ -65,7 +65,7 @@ impl Engine {
                     name: consumer.to_owned(),
                     arn: self.home.consumer_arn(&name, consumer, created_ms),
                     tags,
-                    until_ms: created_ms + self.options().create_delay_ms,
+                    until_ms: created_ms.saturating_add(self.options().create_delay_ms),
                 }))
             })?;
             let stream = self.find_by_name(&name)?;

@@ -50,7 +50,7 @@ impl Engine {
                 // The service wants more than one key in the first half.
                 let inside = |at: &HashKey| at.0 > start.0.saturating_add(1) && *at < end;
                 let at = key.parse::<HashKey>().ok().filter(inside);
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let reshard = at.and_then(|at| {
                     reshard::split(scene.topology, state.shard.index, at, scene.now_ms, until_ms)
                 });

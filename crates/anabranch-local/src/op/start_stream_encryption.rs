@@ -38,7 +38,7 @@ impl Engine {
         self.run(Operation::StartStreamEncryption, Some(&name), || {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let key_id = key_id.map(str::to_owned);
                 Ok(Some(What::Encrypt { key_id, until_ms }))
             })

@@ -38,7 +38,7 @@ impl Engine {
         self.run(Operation::StopStreamEncryption, Some(&name), || {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let key_id = None;
                 Ok(Some(What::Encrypt { key_id, until_ms }))
             })

@@ -34,7 +34,7 @@ impl Engine {
         self.run(Operation::UpdateMaxRecordSize, Some(&name), || {
             self.change_stream(&name, |scene| {
                 self.require_active(scene)?;
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 Ok(Some(What::RecordMax { kib, until_ms }))
             })
         })

@@ -57,7 +57,7 @@ impl Engine {
                 check_step(current, wanted as usize)?;
                 let more = (wanted as usize).saturating_sub(current);
                 self.check_shard_limit(scene.account_shards, more)?;
-                let until_ms = scene.now_ms + self.options().update_delay_ms;
+                let until_ms = scene.now_ms.saturating_add(self.options().update_delay_ms);
                 let plan = reshard::to_count(scene.topology, wanted, scene.now_ms, until_ms);
                 Ok(plan.map(What::Reshard))
             })?;

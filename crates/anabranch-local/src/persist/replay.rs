@@ -41,6 +41,9 @@ pub struct CutTail {
     pub bytes: u64,
 }
 
+/// How the end of a file looks that grew before its bytes reached the disk.
+const UNWRITTEN: [u8; 16] = [0; 16];
+
 /// Takes the entries of a journal. An error text stops the replay.
 pub(super) type Apply<'a> = dyn FnMut(Entry<'_>) -> Result<(), String> + 'a;
 
@@ -188,9 +191,15 @@ impl Reader<'_, '_> {
         // Numbers that frames in the rest of the file could have, were all of them empty.
         let most = (bytes.len() - at) / FRAME_HEADER_BYTES + 1;
         let numbers = next..next.saturating_add(most as u64);
-        // A frame of an unknown kind is whole, and a snapshot is never written bit by bit.
+        // A killed process leaves the beginning of a frame. A power cut may leave zeros where the
+        // rest should be. A frame that is all there and has a wrong checksum was acknowledged once,
+        // so it is damage; one of an unknown kind comes from another version.
+        let unwritten = bytes.ends_with(&UNWRITTEN);
+        let interrupted = problem == NotAFrame::Incomplete || unwritten;
+        // A snapshot is never written bit by bit.
         file == self.newest
             && problem != NotAFrame::Kind
+            && interrupted
             && next != header.first
             && frame::find(bytes, at + 1, header.salt, &numbers).is_none()
     }

@@ -66,7 +66,9 @@ impl Engine {
         let opened = Journal::open(folder, keeping, first, &mut |entry| {
             recovery.take(entry.file, entry.content)
         })?;
-        recovery.finish(now_ms);
+        // The machine's clock may have been set back since.
+        engine.clock().not_before(recovery.latest_ms);
+        recovery.finish(engine.clock().now_ms());
         let (records, usage) = (recovery.records, recovery.usage);
         let store = Store {
             worth: keeping.file_bytes / 2,
@@ -91,6 +93,8 @@ struct Recovery<'a> {
     counters: BTreeMap<u64, Vec<u64>>,
     usage: Usage,
     records: u64,
+    /// The latest time at which something happened.
+    latest_ms: u64,
 }
 
 impl<'a> Recovery<'a> {
@@ -101,6 +105,7 @@ impl<'a> Recovery<'a> {
             counters: BTreeMap::new(),
             usage: Usage::default(),
             records: 0,
+            latest_ms: 0,
         }
     }
 
@@ -117,9 +122,11 @@ impl<'a> Recovery<'a> {
             Content::Appended(bytes) => match entry::read(bytes)? {
                 Entry::Change(change) => {
                     self.usage.count_change(file, bytes.len() as u64);
+                    self.latest_ms = self.latest_ms.max(change.at_ms);
                     self.engine.replay_change(&change);
                 }
                 Entry::Put(put) => {
+                    self.latest_ms = self.latest_ms.max(put.arrival_ms);
                     self.usage.count(file, put.stream_id, bytes.len() as u64, put.arrival_ms);
                     self.store(put)?;
                 }

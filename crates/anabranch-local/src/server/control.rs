@@ -11,7 +11,8 @@ use super::reply;
 use super::route::Service;
 use crate::engine::Engine;
 use crate::error::ApiError;
-use crate::fault::FaultRule;
+use crate::fault::{Effect, FaultRule};
+use crate::op::Operation;
 use crate::stream::Stream;
 
 /// Answers a request of the control endpoint.
@@ -86,6 +87,12 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
             let rule: FaultRule = serde_json::from_slice(body)?;
             if !(0.0..=1.0).contains(&rule.probability) {
                 return Err(refuse(400, "probability must be from 0 to 1"));
+            }
+            let reshards = matches!(rule.effect, Effect::Split | Effect::Merge);
+            let struck = [Operation::PutRecord, Operation::PutRecords, Operation::GetRecords];
+            if reshards && rule.operation.is_some_and(|operation| !struck.contains(&operation)) {
+                let text = "Split and Merge strike PutRecord, PutRecords and GetRecords only";
+                return Err(refuse(400, text));
             }
             Ok(json!({"id": faults.add(rule)}))
         }

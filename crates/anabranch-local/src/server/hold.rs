@@ -1,11 +1,15 @@
 //! Delays by fault rules: a request waits before the engine sees it.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 
 use super::target::Encoding;
-use crate::engine::Engine;
-use crate::op::StreamTarget;
-use crate::wire::{cbor, read_json};
+use crate::arn;
+use crate::engine::{Engine, StreamRef};
+use crate::error::ApiError;
+use crate::op::{self, Operation};
+use crate::wire;
 
 /// The fields by which a rule may choose a request.
 #[derive(Deserialize, Default)]
@@ -18,6 +22,20 @@ struct Fields {
     shard_to_split: Option<String>,
     shard_to_merge: Option<String>,
     shard_iterator: Option<String>,
+    #[serde(rename = "ConsumerARN")]
+    consumer_arn: Option<String>,
+    #[serde(rename = "ResourceARN")]
+    resource_arn: Option<String>,
+}
+
+impl Fields {
+    /// The stream that the request is about, however it names it.
+    fn stream(&self) -> StreamRef<'_> {
+        let arns = [&self.stream_arn, &self.consumer_arn, &self.resource_arn];
+        let mut arns = arns.into_iter().flatten().filter_map(|arn| arn::parse(arn));
+        let name = self.stream_name.as_deref().or_else(|| arns.next().map(|arn| arn.stream));
+        StreamRef { name: name.map(Cow::Borrowed), arn: None }
+    }
 }
 
 /// Waits as long as the rules say, by the engine's clock. Without rules it costs nothing.
@@ -27,20 +45,48 @@ pub(super) async fn hold(engine: &Engine, operation: &str, encoding: Encoding, b
     }
     let Ok(operation) = operation.parse() else { return };
     // A body that can't be read is refused later, with the reason.
-    let fields: Fields = match encoding {
-        Encoding::Json => read_json(body).unwrap_or_default(),
-        Encoding::Cbor => cbor::value::from_cbor(body)
-            .ok()
-            .and_then(|fields| serde_json::from_value(fields).ok())
-            .unwrap_or_default(),
+    let ms = match operation {
+        Operation::PutRecords => put_records(encoding, body)
+            .map(|put| engine.put_delay_ms(operation, &put.stream, &put.records)),
+        Operation::PutRecord => put_record(encoding, body)
+            .map(|put| engine.put_delay_ms(operation, &put.stream, &[put.entry])),
+        _ => Ok(other(engine, operation, &fields(encoding, body))),
     };
-    let stream = StreamTarget { stream_name: fields.stream_name, stream_arn: fields.stream_arn };
-    let shard = [fields.shard_id, fields.shard_to_split, fields.shard_to_merge];
-    let shard = shard.into_iter().flatten().next();
-    let iterator = fields.shard_iterator.as_deref();
-    let ms = engine.delay_ms(operation, &stream.as_ref(), shard.as_deref(), iterator);
+    let ms = ms.unwrap_or(0);
     if ms > 0 {
         let clock = engine.clock();
         clock.sleep_until(clock.now_ms().saturating_add(ms)).await;
     }
+}
+
+fn put_records(encoding: Encoding, body: &[u8]) -> Result<op::put_records::Request<'_>, ApiError> {
+    match encoding {
+        Encoding::Json => wire::put_records::from_json(body),
+        Encoding::Cbor => wire::put_records::from_cbor(body),
+    }
+}
+
+fn put_record(encoding: Encoding, body: &[u8]) -> Result<op::put_record::Request<'_>, ApiError> {
+    match encoding {
+        Encoding::Json => wire::put_record::from_json(body),
+        Encoding::Cbor => wire::put_record::from_cbor(body),
+    }
+}
+
+fn fields(encoding: Encoding, body: &[u8]) -> Fields {
+    match encoding {
+        Encoding::Json => wire::read_json(body).unwrap_or_default(),
+        Encoding::Cbor => wire::cbor::value::from_cbor(body)
+            .ok()
+            .and_then(|fields| serde_json::from_value(fields).ok())
+            .unwrap_or_default(),
+    }
+}
+
+/// The delay of a request that names its shard or iterator, or none.
+fn other(engine: &Engine, operation: Operation, fields: &Fields) -> u64 {
+    let shards = [&fields.shard_id, &fields.shard_to_split, &fields.shard_to_merge];
+    let shard = shards.into_iter().flatten().next();
+    let iterator = fields.shard_iterator.as_deref();
+    engine.delay_ms(operation, &fields.stream(), shard.map(String::as_str), iterator)
 }

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -16,6 +17,7 @@ use super::http::asked;
 use super::reply;
 use super::route::{ReplyDropped, Service};
 use super::target::Encoding;
+use crate::engine::Engine;
 use crate::error::ErrorKind;
 use crate::subscription::Subscription;
 use crate::wire::{event_stream, subscription};
@@ -30,7 +32,8 @@ pub(super) fn answer(
     match guarded(|| service.engine.subscribe_to_shard(&call.request()?)) {
         Ok(subscription) => {
             let stop = service.stop.clone();
-            let frames = Frames { subscription, stop, next: Next::InitialResponse };
+            let engine = Arc::clone(&service.engine);
+            let frames = Frames { engine, subscription, stop, next: Next::InitialResponse };
             let mut response = Response::new(Reply::stream(Box::new(frames)));
             let kind = HeaderValue::from_static("application/vnd.amazon.eventstream");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -43,6 +46,8 @@ pub(super) fn answer(
 
 /// The frames of one subscription.
 struct Frames {
+    /// The engine, which says when records are durable.
+    engine: Arc<Engine>,
     /// Where the events come from.
     subscription: Subscription,
     /// Ends the frames when the server stops.
@@ -76,7 +81,14 @@ impl Frames {
                     event = self.subscription.next() => event,
                 };
                 match event? {
-                    Ok(event) => Some(subscription::event(&event)),
+                    // A subscriber must not act on what a power cut could still take back.
+                    Ok(event) => match self.engine.durable().await {
+                        Ok(()) => Some(subscription::event(&event)),
+                        Err(error) => {
+                            self.next = Next::Nothing;
+                            Some(subscription::failure(&error))
+                        }
+                    },
                     Err(error) => {
                         self.next = Next::Nothing;
                         Some(subscription::failure(&error))

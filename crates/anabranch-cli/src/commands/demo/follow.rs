@@ -51,7 +51,7 @@ impl Follower {
             if !self.reading.contains_key(&shard.id)
                 && let Some(iterator) = stream.oldest(&shard.id).await?
             {
-                println!("reading  {}", shard.id);
+                say!("reading  {}", shard.id);
                 self.reading.insert(shard.id.clone(), iterator);
             }
         }
@@ -69,7 +69,7 @@ impl Follower {
             if let Some(next) = reply.next_shard_iterator {
                 self.reading.insert(shard, next);
             } else {
-                println!("ended    {shard}");
+                say!("ended    {shard}");
                 self.ended.insert(shard);
             }
         }

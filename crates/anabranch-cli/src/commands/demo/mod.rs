@@ -6,6 +6,14 @@
 //!    └──────────▶ verdict ◀───┼───────────────────────────┘
 //! ```
 
+/// Prints a line; a reader that went away is no reason to stop.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod stream;
 mod produce;
 mod follow;
@@ -42,7 +50,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let local = Local::start().await.map_err(Failure::usage)?;
     let stream = Stream::new(Client::new(&local.sdk_config()), "demo");
-    println!("local stream at {}, {SHARDS} shards, {} keys", local.endpoint(), options.keys);
+    say!("local stream at {}, {SHARDS} shards, {} keys", local.endpoint(), options.keys);
 
     let outcome = tokio::select! {
         biased;
@@ -51,7 +59,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     };
     local.stop().await;
     let verdict = outcome?;
-    print!("\n{verdict}");
+    say!("\n{verdict}");
     if verdict.holds() { Ok(()) } else { Err(Failure::result("a guarantee was broken")) }
 }
 
@@ -61,7 +69,7 @@ async fn perform(stream: &Stream, options: &Options) -> Result<Verdict, Failure>
     let (finish, finished) = watch::channel(None);
     let produce = async {
         let accepted = produce::run(stream, options).await?;
-        println!("all put  {} records", accepted.len());
+        say!("all put  {} records", accepted.len());
         finish.send_replace(Some(accepted.len()));
         Ok(accepted)
     };
@@ -75,8 +83,8 @@ async fn perform(stream: &Stream, options: &Options) -> Result<Verdict, Failure>
 async fn reshard(stream: &Stream, seconds: u64) -> Result<usize, Failure> {
     let third = Duration::from_secs(seconds) / 3;
     tokio::time::sleep(third).await;
-    println!("split    {}", stream.split_first_open().await?);
+    say!("split    {}", stream.split_first_open().await?);
     tokio::time::sleep(third).await;
-    println!("merge    {}", stream.merge_last_open().await?);
+    say!("merge    {}", stream.merge_last_open().await?);
     Ok(2)
 }

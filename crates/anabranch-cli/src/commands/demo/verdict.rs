@@ -58,7 +58,7 @@ impl fmt::Display for Verdict {
             writeln!(f, "{what:<14}{count:>9}")?;
         }
         let word = if self.holds() { "every key in order, nothing lost" } else { "BROKEN" };
-        writeln!(f, "verdict: {word}")
+        write!(f, "verdict: {word}")
     }
 }
 
