@@ -279,6 +279,18 @@ fn a_tail_of_zeros_is_torn_and_journal_bytes_inside_a_record_are_not_a_frame() {
 }
 
 #[test]
+fn a_wrong_byte_in_the_last_entry_is_damage_and_not_a_torn_tail() {
+    let dir = three_files();
+    let path = file(dir.path(), 3);
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let problem = open(dir.path()).map(drop).expect_err("an entry that was whole once is damaged");
+    assert!(matches!(&problem, OpenError::Damaged { path: named, .. } if *named == path));
+    assert_eq!(fs::read(&path).unwrap(), bytes, "a refused file is left alone");
+}
+
+#[test]
 fn a_second_opener_is_refused_until_the_first_is_gone() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(dir.path()).unwrap();

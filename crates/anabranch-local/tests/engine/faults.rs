@@ -3,7 +3,7 @@
 use crate::stage::{Stage, entry, id, refused};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::put_records::{EntryOutcome, Request};
-use anabranch_local::op::{Operation, StreamTarget, list_shards};
+use anabranch_local::op::{Operation, StreamTarget, list_shards, list_streams};
 use anabranch_local::{ApiError, ErrorKind, Options, StreamRef};
 
 fn rule(effect: Effect, operation: Operation) -> FaultRule {
@@ -121,6 +121,30 @@ fn a_delay_is_told_to_the_caller() {
     let none = StreamRef::default();
     let delay = |operation| stage.engine.delay_ms(operation, &none, None, Some(&iterator));
     assert_eq!((delay(Operation::GetRecords), delay(Operation::PutRecords)), (70, 0));
+}
+
+#[test]
+fn a_put_is_delayed_by_the_shard_that_it_goes_to() {
+    let stage = Stage::with_stream(2);
+    let fault = rule(Effect::Delay { ms: 70 }, Operation::PutRecords);
+    stage.engine.faults().add(FaultRule { shard: Some(id(1)), ..fault });
+    let top = u128::MAX.to_string();
+    let delay = |hash: &str| {
+        let (stream, records) = (StreamRef::named("s"), [entry("a", Some(hash), b"")]);
+        stage.engine.put_delay_ms(Operation::PutRecords, &stream, &records)
+    };
+    assert_eq!((delay("0"), delay(&top)), (0, 70));
+}
+
+#[test]
+fn a_token_is_good_for_its_own_list_only() {
+    let stage = Stage::with_stream(2);
+    let stream = StreamTarget { stream_name: Some("s".to_owned()), ..StreamTarget::default() };
+    let page = list_shards::Request { stream, max_results: Some(1), ..Default::default() };
+    let token = stage.engine.list_shards(&page).unwrap().next_token;
+    assert!(token.is_some());
+    let streams = list_streams::Request { next_token: token, ..Default::default() };
+    refused(stage.engine.list_streams(&streams), ErrorKind::InvalidArgument, "NextToken");
 }
 
 #[test]
