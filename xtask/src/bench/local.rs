@@ -28,16 +28,8 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn bench() -> Result<(), String> {
-    show(&mut cargo(&["build", "--release", "--locked", "--package", "anabranch-cli"]))?;
-    show(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "anabranch-local",
-        "--bench",
-        "load",
-    ]))?;
+    // The same selection as the tests, so that nothing is built twice with other features.
+    show(&mut cargo(&["build", "--release", "--workspace", "--all-targets", "--locked"]))?;
     let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|Missing(why)| why)?;
 
     let mut starts = Vec::new();
