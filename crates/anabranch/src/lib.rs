@@ -4,4 +4,6 @@
 //! reading order.
 
 pub mod clock;
+pub mod event;
+pub mod stream;
 pub mod lease;

