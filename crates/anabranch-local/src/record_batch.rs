@@ -1,6 +1,7 @@
 //! Records copied out of a shard: one buffer, and where each record lies in it.
 
 use crate::buffer;
+use anabranch_model::record::{Key, Record};
 use anabranch_model::sequence::SequenceNumber;
 
 /// Records of one shard in order, in one buffer.
@@ -75,6 +76,23 @@ impl RecordBatch {
     /// Bytes of all keys and payloads.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The records in order, as slices of the batch's one buffer.
+    #[expect(clippy::missing_panics_doc, reason = "keys were stored from text")]
+    pub fn into_records(mut self) -> Vec<Record> {
+        let bytes = buffer::share(std::mem::take(&mut self.bytes));
+        let record = |entry: &BatchEntry| {
+            let data = entry.offset + entry.key_len;
+            let key = bytes.slice(entry.offset..data);
+            Record {
+                sequence: self.stamp.number(entry.counter),
+                partition_key: Key::from_utf8(key).expect("a key is stored from text only"),
+                data: bytes.slice(data..data + entry.data_len),
+                arrival_ms: entry.arrival_ms,
+            }
+        };
+        self.entries.iter().map(record).collect()
     }
 
     /// The records in order.

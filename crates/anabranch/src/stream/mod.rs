@@ -1,3 +1,10 @@
-//! Kinesis as the library sees it: one seam, in domain types.
+//! Kinesis as the library sees it: one seam, in domain types, and who stands behind it.
 
 pub mod api;
+#[cfg(any(feature = "aws", feature = "local"))]
+mod subscription;
+#[cfg(feature = "local")]
+pub mod local;
+
+#[cfg(feature = "local")]
+pub use local::LocalKinesis;

@@ -1,0 +1,14 @@
+//! Whoever implements the stream seam gives the same answers: one contract, run against each.
+
+mod contract;
+mod stage;
+
+use anabranch::stream::LocalKinesis;
+use stage::Stage;
+
+#[tokio::test]
+async fn the_local_stream_in_process_keeps_the_contract() {
+    let stage = Stage::new().await;
+    let api = LocalKinesis::new(stage.engine().clone());
+    contract::check(&api, &stage).await;
+}

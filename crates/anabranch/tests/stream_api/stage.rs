@@ -1,0 +1,73 @@
+//! A local stream whose changes are over at once, with what a test does behind the seam's back.
+
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::{
+    Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
+};
+use anabranch_local::{Engine, Local, Options};
+use std::sync::Arc;
+
+/// A server on a free port, and the engine behind it.
+pub(crate) struct Stage {
+    local: Local,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let options = Options { shard_limit: 20_000, heartbeat_ms: 50, ..Options::instant() };
+        Self { local: Local::builder().with_options(options).start().await.unwrap() }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.local.engine()
+    }
+
+    pub(crate) fn create(&self, name: &str, shards: i64) {
+        let request = create_stream::Request {
+            stream_name: Some(name.to_owned()),
+            shard_count: Some(shards),
+            ..Default::default()
+        };
+        self.engine().create_stream(&request).unwrap();
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        let request = delete_stream::Request {
+            stream: StreamTarget::named(name),
+            ..Default::default()
+        };
+        self.engine().delete_stream(&request).unwrap();
+    }
+
+    /// Splits a shard of the whole hash key space in the middle.
+    pub(crate) fn split(&self, stream: &str, shard: &str) {
+        let request = split_shard::Request {
+            stream: StreamTarget::named(stream),
+            shard_to_split: Some(shard.to_owned()),
+            new_starting_hash_key: Some((1_u128 << 127).to_string()),
+        };
+        self.engine().split_shard(&request).unwrap();
+    }
+
+    pub(crate) fn merge(&self, stream: &str, shard: &str, neighbour: &str) {
+        let request = merge_shards::Request {
+            stream: StreamTarget::named(stream),
+            shard_to_merge: Some(shard.to_owned()),
+            adjacent_shard_to_merge: Some(neighbour.to_owned()),
+        };
+        self.engine().merge_shards(&request).unwrap();
+    }
+
+    /// Strikes the next call of an operation.
+    pub(crate) fn strike(&self, operation: Operation, effect: Effect) {
+        self.engine().faults().add(FaultRule {
+            operation: Some(operation),
+            stream: None,
+            shard: None,
+            probability: 1.0,
+            skip: 0,
+            count: Some(1),
+            effect,
+        });
+    }
+}
