@@ -277,14 +277,14 @@ impl StreamApi for LocalKinesis {
         };
         let operation = Operation::SubscribeToShard;
         let stream = name_in(&consumer.arn);
-        let live = self
+        let events = self
             .call_stream(operation, stream, Some(shard), |engine| {
                 engine.subscribe_to_shard(&request)
             })
             .await?;
         let engine = Arc::clone(&self.engine);
         let (stream, shard) = (stream.to_owned(), shard.clone());
-        Ok(subscription::of_source(Live { engine, live, stream, shard }))
+        Ok(subscription::of_source(Live { engine, events, stream, shard }))
     }
 
     async fn put_records(
@@ -328,7 +328,7 @@ struct Live {
     /// The engine, which says when records are durable.
     engine: Arc<Engine>,
     /// Where the events come from.
-    live: anabranch_local::subscription::Subscription,
+    events: anabranch_local::subscription::Subscription,
     /// The stream's name, for messages.
     stream: String,
     /// The shard, for messages.
@@ -337,7 +337,7 @@ struct Live {
 
 impl Source for Live {
     async fn next(&mut self) -> Option<Result<SubscriptionEvent, StreamError>> {
-        let event = self.live.next().await?;
+        let event = self.events.next().await?;
         let durable = self.engine.durable().await;
         let operation = Operation::SubscribeToShard;
         let call = Call { operation, stream: &self.stream, shard: Some(&self.shard) };

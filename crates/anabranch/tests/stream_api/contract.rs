@@ -178,7 +178,8 @@ async fn fan_out(api: &impl StreamApi, stage: &Stage) {
 
     let first = api.put_record(&name, &entry("k", "a"), None).await.unwrap();
     api.put_record(&name, &entry("k", "b"), None).await.unwrap();
-    let mut events = api.subscribe(&consumer, &shard, ReadFrom::After(first.sequence)).await.unwrap();
+    let mut events =
+        api.subscribe(&consumer, &shard, ReadFrom::After(first.sequence)).await.unwrap();
     let event = next(&mut events).await.unwrap().unwrap();
     let data: Vec<_> = event.records.iter().map(|record| &record.data[..]).collect();
     assert_eq!(data, [b"b"]);

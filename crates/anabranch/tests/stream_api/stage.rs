@@ -32,10 +32,8 @@ impl Stage {
     }
 
     pub(crate) fn delete(&self, name: &str) {
-        let request = delete_stream::Request {
-            stream: StreamTarget::named(name),
-            ..Default::default()
-        };
+        let request =
+            delete_stream::Request { stream: StreamTarget::named(name), ..Default::default() };
         self.engine().delete_stream(&request).unwrap();
     }
 
