@@ -100,7 +100,7 @@ async fn reads(api: &impl StreamApi, stage: &Stage) {
     assert_eq!((text(&last), last.next), ("abcd".to_owned(), None));
     let [low, high] = &last.children[..] else { panic!("two children: {:?}", last.children) };
     assert_eq!((low.id.index(), high.id.index()), (Some(1), Some(2)));
-    assert_eq!(low.parents, [shard.clone()]);
+    assert_eq!(low.parents, std::slice::from_ref(&shard));
     assert!(low.range.is_followed_by(&high.range));
 
     let gone = ShardId::from_index(9);
