@@ -2,6 +2,7 @@
 
 use crate::sequence::SequenceNumber;
 use std::fmt;
+use std::str::FromStr;
 
 const AT_TIMESTAMP: &str = "AT_TIMESTAMP";
 const TRIM_HORIZON: &str = "TRIM_HORIZON";
@@ -121,6 +122,34 @@ impl fmt::Display for Position {
     }
 }
 
+/// Reads what [`Position`]'s `Display` wrote: one text that keeps everything, the time of
+/// `AT_TIMESTAMP` and the sub-sequence number included.
+impl FromStr for Position {
+    type Err = NotAPosition;
+
+    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+        let unreadable = || NotAPosition::Unreadable(text.chars().take(80).collect());
+        let number = |digits: &str| {
+            let plain = digits.bytes().all(|b| b.is_ascii_digit());
+            digits.parse::<u64>().ok().filter(|_| plain).ok_or_else(unreadable)
+        };
+        if let Some(time) = text.strip_prefix(AT_TIMESTAMP) {
+            let ms = time.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+            return Ok(Self::AtTimestamp(number(ms.ok_or_else(unreadable)?)?));
+        }
+        match (text, text.split_once('/')) {
+            (TRIM_HORIZON, _) => Ok(Self::TrimHorizon),
+            (LATEST, _) => Ok(Self::Latest),
+            (SHARD_END, _) => Ok(Self::ShardEnd),
+            (_, Some((sequence, sub))) => {
+                let sequence = sequence.parse().map_err(|_| unreadable())?;
+                Ok(Self::At { sequence, sub: number(sub)? })
+            }
+            (_, None) => Err(unreadable()),
+        }
+    }
+}
+
 impl fmt::Debug for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -167,6 +196,14 @@ mod tests {
     }
 
     #[test]
+    fn texts_that_display_never_wrote_are_refused_by_name() {
+        for text in ["", "12", "12/", "/0", "12/+1", "12/-1", "AT_TIMESTAMP", "AT_TIMESTAMP(+1)"] {
+            let error = text.parse::<Position>().unwrap_err();
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
     fn a_timestamp_comes_from_the_start_position() {
         let read = |start| Position::from_row(AT_TIMESTAMP, 0, start);
         assert_eq!(read(StartPosition::AtTimestamp(7)), Ok(Position::AtTimestamp(7)));
@@ -188,6 +225,7 @@ mod tests {
             let (checkpoint, sub) = position.to_row();
             let back = Position::from_row(&checkpoint, sub, StartPosition::AtTimestamp(number));
             prop_assert_eq!(back, Ok(position));
+            prop_assert_eq!(position.to_string().parse(), Ok(position));
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Up to where a shard is done: one position per lane.
 
-use crate::position::Position;
+use crate::position::{NotAPosition, Position};
 use bytes::Bytes;
 use std::fmt;
+use std::str::FromStr;
+
+/// What stands between two lanes in the text form.
+const LANE_SEPARATOR: &str = " | ";
 
 /// Up to where a shard is done. Most shards have one lane; with more, each stands on its own, so
 /// that a slow key costs the others no duplicates.
@@ -71,9 +75,19 @@ impl PartialEq<Position> for Checkpoint {
 impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, lane) in self.lanes.iter().enumerate() {
-            write!(f, "{}{lane}", if i == 0 { "" } else { " | " })?;
+            write!(f, "{}{lane}", if i == 0 { "" } else { LANE_SEPARATOR })?;
         }
         Ok(())
+    }
+}
+
+/// Reads what [`Checkpoint`]'s `Display` wrote.
+impl FromStr for Checkpoint {
+    type Err = NotAPosition;
+
+    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+        let lanes = text.split(LANE_SEPARATOR).map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { lanes })
     }
 }
 
@@ -125,6 +139,17 @@ mod tests {
             (vec![ShardEnd], vec![ShardEnd], true),
         ] {
             assert_eq!(lanes(&old).may_become(&lanes(&new)), may, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_comes_back_from_its_text() {
+        for of in [vec![TrimHorizon], vec![Position::AtTimestamp(9), Latest], vec![at(1), at(2)]] {
+            let checkpoint = lanes(&of);
+            assert_eq!(checkpoint.to_string().parse(), Ok(checkpoint));
+        }
+        for text in ["", " | ", "LATEST | ", "LATEST|LATEST"] {
+            assert!(text.parse::<Checkpoint>().is_err(), "{text:?}");
         }
     }
 

@@ -49,6 +49,13 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// that it was not and will not be.
     fn write(&self, write: &Write) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
+    /// Waits until the plan may have changed since this store was last asked, so that a look need
+    /// not wait for its time. A store that can't tell never resolves: looks go on by the clock, and
+    /// they do so beside a store that can, whose word may be lost with a connection.
+    fn changed(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Reads back the row that a write is for, to judge what became of it.
     fn read_back(&self, write: &Write) -> impl Future<Output = Result<Stored, StoreError>> + Send {
         async move {
@@ -118,6 +125,14 @@ pub enum StoreError {
         /// What was found, and what to do.
         detail: String,
     },
+    /// The store can't be used as it is configured: a bad address, a missing database or folder.
+    #[error("the lease store {store} can't be used: {detail}")]
+    Unusable {
+        /// Which store.
+        store: String,
+        /// What is wrong, and what to do.
+        detail: String,
+    },
     /// A row can't be read.
     #[error("a row of the lease store {store} can't be read: {row}: {detail}")]
     UnreadableRow {
@@ -135,7 +150,10 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Throttled { .. } | Self::Unreachable { .. } | Self::Busy { .. } => true,
-            Self::Denied { .. } | Self::ForeignSchema { .. } | Self::UnreadableRow { .. } => false,
+            Self::Denied { .. }
+            | Self::ForeignSchema { .. }
+            | Self::Unusable { .. }
+            | Self::UnreadableRow { .. } => false,
         }
     }
 }
