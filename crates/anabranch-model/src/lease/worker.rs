@@ -68,7 +68,7 @@ pub struct Worker {
 impl Worker {
     /// Whether its beats still count.
     pub fn is_alive(&self) -> bool {
-        self.state == WorkerState::Alive
+        self.state != WorkerState::Fenced
     }
 }
 
@@ -77,6 +77,8 @@ impl Worker {
 pub enum WorkerState {
     /// It may hold leases as long as it beats.
     Alive,
+    /// It is stopping: it beats on until it has given back its leases, and takes no more.
+    Leaving,
     /// It was shut out by a watcher, or it left. Its leases are free, and no beat brings it back.
     Fenced,
 }

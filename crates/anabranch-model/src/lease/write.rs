@@ -159,6 +159,12 @@ pub enum WorkerChange {
         /// The counter as the worker last knew it; the new one is one more.
         counter: u64,
     },
+    /// Say that the worker is stopping, so that the others take over what it gives back. It counts
+    /// as a beat.
+    Retire {
+        /// The counter as the worker last knew it; the new one is one more.
+        counter: u64,
+    },
     /// Shut out a worker whose heart stood still for a lease time.
     Fence {
         /// The counter as it was watched, never a newer one.

@@ -13,8 +13,9 @@
 //! | note children, note range | a row | the note |
 //! | delete | the term as listed, the shard's end | no row |
 //! | join | no row | alive, counter 0 |
-//! | beat | alive, the counter as known | counter + 1 |
-//! | fence, leave | alive, the counter as watched or known | fenced |
+//! | beat | not fenced, the counter as known | counter + 1 |
+//! | retire | not fenced, the counter as known | leaving, counter + 1 |
+//! | fence, leave | not fenced, the counter as watched or known | fenced |
 //! | delete worker | fenced, and no lease names it | no row |
 //!
 //! Every write leaves its nonce on the row.
@@ -120,6 +121,11 @@ pub fn worker_after(
         WorkerChange::Beat { counter } => {
             alive_at(&worker, *counter)?;
             worker.counter += 1;
+        }
+        WorkerChange::Retire { counter } => {
+            alive_at(&worker, *counter)?;
+            worker.counter += 1;
+            worker.state = WorkerState::Leaving;
         }
         WorkerChange::Fence { counter } | WorkerChange::Leave { counter } => {
             alive_at(&worker, *counter)?;

@@ -226,8 +226,9 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     let beat = |counter| WorkerChange::Beat { counter };
     let fence = |counter| WorkerChange::Fence { counter };
     let leave = |counter| WorkerChange::Leave { counter };
+    let retire = |counter| WorkerChange::Retire { counter };
     // What was done before, the write, and whether it is applied.
-    let cases: [(&[WorkerChange], WorkerChange, bool); 14] = [
+    let cases: [(&[WorkerChange], WorkerChange, bool); 21] = [
         (&[], beat(0), true),
         (&[], beat(1), false),
         (&[beat(0)], beat(0), false),
@@ -238,6 +239,13 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
         (&[fence(0)], fence(0), false),
         (&[], leave(0), true),
         (&[leave(0)], beat(0), false),
+        (&[], retire(0), true),
+        (&[], retire(1), false),
+        (&[fence(0)], retire(0), false),
+        (&[retire(0)], beat(0), false),
+        (&[retire(0)], beat(1), true),
+        (&[retire(0)], fence(1), true),
+        (&[retire(0)], leave(1), true),
         (&[], WorkerChange::Delete, false),
         (&[leave(0)], WorkerChange::Delete, true),
         (&[fence(0), WorkerChange::Delete], beat(0), false),

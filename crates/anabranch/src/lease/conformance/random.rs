@@ -36,11 +36,12 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
     let id = some_worker(scene, chance);
     let known = scene.table.worker(&id).map_or(0, |worker| worker.counter);
     let counter = near(known, chance);
-    let pulse = match chance.below(8) {
+    let pulse = match chance.below(9) {
         0 | 1 => WorkerChange::Join { host: "h".into(), started_ms: chance.below(9) },
         2..=4 => WorkerChange::Beat { counter },
         5 => WorkerChange::Fence { counter },
         6 => WorkerChange::Leave { counter },
+        7 => WorkerChange::Retire { counter },
         _ => WorkerChange::Delete,
     };
     Write::worker(&id, pulse, scene.nonce())
@@ -83,7 +84,7 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
 
 /// The number itself mostly, else one beside it.
 fn near(number: u64, chance: &Chance) -> u64 {
-    match chance.below(8) {
+    match chance.below(9) {
         0 => number + 1,
         1 => number.saturating_sub(1),
         _ => number,
@@ -91,7 +92,7 @@ fn near(number: u64, chance: &Chance) -> u64 {
 }
 
 fn some_checkpoint(chance: &Chance) -> Checkpoint {
-    let position = |chance: &Chance| match chance.below(8) {
+    let position = |chance: &Chance| match chance.below(9) {
         0 => Position::TrimHorizon,
         1 => Position::Latest,
         _ => at(chance.below(1_000)).lowest(),
