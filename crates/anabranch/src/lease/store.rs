@@ -27,12 +27,6 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// The cheap look of an idle worker: leases need to be listed only when the version has moved.
     fn look(&self) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// Waits until the store knows that the version may have moved, so that a worker looks at once
-    /// and not at its next turn. A store that can't tell never answers.
-    fn changed(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
-    }
-
     /// All leases of a stream, by shard.
     fn list(
         &self,
