@@ -3,8 +3,12 @@
 pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
 mod subscription;
+#[cfg(feature = "aws")]
+pub mod aws;
 #[cfg(feature = "local")]
 pub mod local;
 
+#[cfg(feature = "aws")]
+pub use aws::AwsKinesis;
 #[cfg(feature = "local")]
 pub use local::LocalKinesis;

@@ -22,6 +22,10 @@ impl Stage {
         self.local.engine()
     }
 
+    pub(crate) fn sdk_config(&self) -> aws_types::SdkConfig {
+        self.local.sdk_config()
+    }
+
     pub(crate) fn create(&self, name: &str, shards: i64) {
         let request = create_stream::Request {
             stream_name: Some(name.to_owned()),

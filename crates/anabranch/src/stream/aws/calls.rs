@@ -1,0 +1,232 @@
+//! The calls of the seam, each one request of the SDK.
+
+use super::super::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use super::AwsKinesis;
+use super::date::ReplyDate;
+use super::fault::Call;
+use super::reply;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::limits;
+use anabranch_model::sequence::SequenceNumber;
+use aws_sdk_kinesis::primitives::{Blob, DateTime};
+use aws_sdk_kinesis::types::{
+    self, PutRecordsRequestEntry, ShardFilterType, ShardIteratorType, StartingPosition,
+};
+
+/// How a request names its stream: by name, or by ARN where that is what the user gave.
+fn target(stream: &StreamName) -> (Option<String>, Option<String>) {
+    let text = stream.as_str().to_owned();
+    if text.starts_with("arn:") { (None, Some(text)) } else { (Some(text), None) }
+}
+
+impl StreamApi for AwsKinesis {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        let call = Call::on("DescribeStreamSummary", stream);
+        let (name, arn) = target(stream);
+        let request = self.client.describe_stream_summary();
+        let request = request.set_stream_name(name).set_stream_arn(arn);
+        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let summary = reply.stream_description_summary;
+        call.summary(summary.ok_or_else(|| call.unreadable("summary", "absent"))?)
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        let call = Call::on("ListShards", stream);
+        let page_size = i32::try_from(limits::LIST_SHARDS_MAX_RESULTS).ok();
+        let (name, arn) = target(stream);
+        let first_date = ReplyDate::default();
+        let first = self.client.list_shards();
+        let first = first.set_stream_name(name).set_stream_arn(arn).set_max_results(page_size);
+        let first = first.set_shard_filter(listed(filter)).customize();
+        let mut page = first
+            .interceptor(first_date.clone())
+            .send()
+            .await
+            .map_err(|error| call.failed(error))?;
+        let mut shards = Vec::new();
+        loop {
+            for shard in page.shards.unwrap_or_default() {
+                shards.push(call.shard(shard)?);
+            }
+            let Some(token) = page.next_token else {
+                return Ok(ShardList { shards, service_ms: first_date.ms() });
+            };
+            // A token stands for the stream and the filter; the service refuses both beside it.
+            let next = self.client.list_shards().next_token(token).set_max_results(page_size);
+            page = next.send().await.map_err(|error| call.failed(error))?;
+        }
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        let call = Call { shard: Some(shard), ..Call::on("GetShardIterator", stream) };
+        let (name, arn) = target(stream);
+        let (kind, number, moment) = place(at);
+        let request = self.client.get_shard_iterator();
+        let request = request.set_stream_name(name).set_stream_arn(arn).shard_id(shard.as_str());
+        let request = request.shard_iterator_type(kind).set_starting_sequence_number(number);
+        let reply = request.set_timestamp(moment).send().await;
+        let text = reply.map_err(|error| call.failed(error))?.shard_iterator;
+        Ok(ShardIterator(text.ok_or_else(|| call.unreadable("iterator", "absent"))?.into()))
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        let call = Call::on("GetRecords", stream);
+        let (_, arn) = target(stream);
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let request = self.client.get_records().set_stream_arn(arn);
+        let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
+        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        Ok(Fetched {
+            records: call.records(reply.records)?,
+            next: reply.next_shard_iterator.map(|text| ShardIterator(text.into())),
+            behind_ms: reply.millis_behind_latest.and_then(|ms| ms.try_into().ok()).unwrap_or(0),
+            children: call.children(reply.child_shards)?,
+        })
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let call = consumer_call("RegisterStreamConsumer", &stream.arn);
+        let request = self.client.register_stream_consumer();
+        let reply = request.stream_arn(&stream.arn).consumer_name(name).send().await;
+        let consumer = reply.map_err(|error| call.failed(error))?.consumer;
+        consumer.map(reply::consumer).ok_or_else(|| call.unreadable("consumer", "absent"))
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let call = consumer_call("DescribeStreamConsumer", &stream.arn);
+        let request = self.client.describe_stream_consumer();
+        let reply = request.stream_arn(&stream.arn).consumer_name(name).send().await;
+        let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
+        consumer.map(reply::described).ok_or_else(|| call.unreadable("consumer", "absent"))
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        let call = consumer_call("DeregisterStreamConsumer", &consumer.arn);
+        let request = self.client.deregister_stream_consumer().consumer_arn(&consumer.arn);
+        request.send().await.map(|_| ()).map_err(|error| call.failed(error))
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        let arn = &consumer.arn;
+        let call = Call { shard: Some(shard), ..consumer_call("SubscribeToShard", arn) };
+        let (kind, number, moment) = place(at);
+        let position = StartingPosition::builder().r#type(kind);
+        let position = position.set_sequence_number(number).set_timestamp(moment).build();
+        let position = position.map_err(|error| call.unreadable("position", &error.to_string()))?;
+        let request = self.client.subscribe_to_shard().consumer_arn(arn);
+        let request = request.shard_id(shard.as_str()).starting_position(position);
+        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        Ok(super::subscribe::events(reply.event_stream, arn, shard))
+    }
+
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        let call = Call::on("PutRecords", stream);
+        let (name, arn) = target(stream);
+        let entry = |entry: &Entry| {
+            PutRecordsRequestEntry::builder()
+                .partition_key(entry.key.as_str())
+                .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
+                .data(Blob::from_maybe_shared(entry.data.clone()))
+                .build()
+                .map_err(|error| call.unreadable("entry", &error.to_string()))
+        };
+        let records = entries.iter().map(entry).collect::<Result<_, _>>()?;
+        let request = self.client.put_records().set_stream_name(name).set_stream_arn(arn);
+        let reply = request.set_records(Some(records)).send().await;
+        let reply = reply.map_err(|error| call.failed(error))?;
+        if reply.records.len() != entries.len() {
+            let count = format!("{} for {} entries", reply.records.len(), entries.len());
+            return Err(call.unreadable("number of results", &count));
+        }
+        reply.records.into_iter().map(|entry| call.entry(entry)).collect()
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        let call = Call::on("PutRecord", stream);
+        let (name, arn) = target(stream);
+        let request = self.client.put_record().set_stream_name(name).set_stream_arn(arn);
+        let request = request
+            .partition_key(entry.key.as_str())
+            .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
+            .data(Blob::from_maybe_shared(entry.data.clone()))
+            .set_sequence_number_for_ordering(after.map(|number| number.to_string()));
+        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let sequence = call.sequence(&reply.sequence_number)?;
+        Ok(Placement { shard: reply.shard_id.into(), sequence })
+    }
+}
+
+fn consumer_call<'a>(operation: &'static str, arn: &'a str) -> Call<'a> {
+    Call { operation, stream: arn, shard: None }
+}
+
+fn listed(filter: ShardFilter) -> Option<types::ShardFilter> {
+    let builder = types::ShardFilter::builder();
+    let builder = match filter {
+        ShardFilter::All => return None,
+        ShardFilter::AtLatest => builder.r#type(ShardFilterType::AtLatest),
+        ShardFilter::AtTrimHorizon => builder.r#type(ShardFilterType::AtTrimHorizon),
+        ShardFilter::AtTimestamp(ms) => {
+            builder.r#type(ShardFilterType::AtTimestamp).timestamp(moment(ms))
+        }
+    };
+    Some(builder.build().expect("a filter needs its type only, which is set"))
+}
+
+/// A place in a shard: its type, number and moment.
+fn place(at: ReadFrom) -> (ShardIteratorType, Option<String>, Option<DateTime>) {
+    match at {
+        ReadFrom::TrimHorizon => (ShardIteratorType::TrimHorizon, None, None),
+        ReadFrom::Latest => (ShardIteratorType::Latest, None, None),
+        ReadFrom::AtTimestamp(ms) => (ShardIteratorType::AtTimestamp, None, Some(moment(ms))),
+        ReadFrom::At(number) => {
+            (ShardIteratorType::AtSequenceNumber, Some(number.to_string()), None)
+        }
+        ReadFrom::After(number) => {
+            (ShardIteratorType::AfterSequenceNumber, Some(number.to_string()), None)
+        }
+    }
+}
+
+fn moment(ms: u64) -> DateTime {
+    DateTime::from_millis(i64::try_from(ms).unwrap_or(i64::MAX))
+}

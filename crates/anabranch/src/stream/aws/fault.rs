@@ -1,0 +1,148 @@
+//! What an error of the SDK means to a caller.
+
+use super::super::api::StreamError;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
+use std::error::Error;
+use std::fmt::Write as _;
+
+/// Which call, for messages.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    /// The operation's name.
+    pub(super) operation: &'static str,
+    /// The stream, by name or ARN.
+    pub(super) stream: &'a str,
+    /// The shard, where there is one.
+    pub(super) shard: Option<&'a ShardId>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn on(operation: &'static str, stream: &'a StreamName) -> Self {
+        Self { operation, stream: stream.as_str(), shard: None }
+    }
+
+    /// The call failed.
+    pub(super) fn failed<E, R>(self, error: SdkError<E, R>) -> StreamError
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+        R: Status + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let code = error.as_service_error().and_then(|service| service.code().map(str::to_owned));
+        self.failed_by(code.as_deref().unwrap_or_default(), error)
+    }
+
+    /// The call failed with a service error of the given name, or without one.
+    pub(super) fn failed_by<E, R>(self, name: &str, error: SdkError<E, R>) -> StreamError
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+        R: Status + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let fault = judge(name, &error);
+        let detail = match error.as_service_error() {
+            Some(service) => {
+                let name = if name.is_empty() { "an error without a name" } else { name };
+                format!("{name}: {}", service.message().unwrap_or("no message"))
+            }
+            None => chain(&error),
+        };
+        self.error(fault, detail, Some(Box::new(error)))
+    }
+
+    /// The reply has a value that can't be read.
+    pub(super) fn unreadable(self, what: &str, value: &str) -> StreamError {
+        let shown: String = value.chars().take(80).collect();
+        self.error(Fault::Internal, format!("the reply's {what} can't be read: {shown:?}"), None)
+    }
+
+    /// Nothing came for too long.
+    pub(super) fn silent(self) -> StreamError {
+        let seconds = super::SILENCE_TIMEOUT.as_secs();
+        self.error(Fault::ReplyLost, format!("no event came for {seconds} s"), None)
+    }
+
+    fn error(
+        self,
+        fault: Fault,
+        detail: String,
+        source: Option<Box<dyn Error + Send + Sync>>,
+    ) -> StreamError {
+        let target = match self.shard {
+            None => self.stream.to_owned(),
+            Some(shard) => format!("{}/{shard}", self.stream),
+        };
+        StreamError { fault, operation: self.operation, target, detail, source }
+    }
+}
+
+/// A reply as it came, which may have an HTTP status.
+pub(super) trait Status {
+    /// The HTTP status.
+    fn status(&self) -> Option<u16>;
+}
+
+impl Status for aws_smithy_runtime_api::client::orchestrator::HttpResponse {
+    fn status(&self) -> Option<u16> {
+        Some(self.status().as_u16())
+    }
+}
+
+impl Status for aws_smithy_types::event_stream::RawMessage {
+    fn status(&self) -> Option<u16> {
+        None
+    }
+}
+
+fn judge<E: Error + 'static, R: Status + std::fmt::Debug + 'static>(
+    name: &str,
+    error: &SdkError<E, R>,
+) -> Fault {
+    match error {
+        SdkError::ServiceError(service) => Fault::of(name, service.raw().status()),
+        // A good reply that can't be read, or a bad one without a name.
+        SdkError::ResponseError(reply) => match reply.raw().status() {
+            None | Some(200..=299) => Fault::ReplyLost,
+            status => Fault::of("", status),
+        },
+        SdkError::TimeoutError(_) => Fault::ReplyLost,
+        SdkError::DispatchFailure(_) | SdkError::ConstructionFailure(_) => judge_unsent(error),
+        _ => Fault::Unknown,
+    }
+}
+
+/// The request may not have left. Only what proves it is believed; the SDK keeps the proof in the
+/// errors below its own.
+fn judge_unsent(error: &(dyn Error + 'static)) -> Fault {
+    let mut below = Some(error);
+    while let Some(error) = below {
+        let refused = error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
+        let text = error.to_string();
+        if refused
+            || text.starts_with("HTTP connect timeout")
+            || text.starts_with("client error (Connect)")
+            || text.starts_with("dns error")
+        {
+            return Fault::NotSent;
+        }
+        if text.contains("credentials") {
+            // A provider that can't be reached now may be later.
+            return Fault::CredentialsExpired;
+        }
+        below = error.source();
+    }
+    Fault::ReplyLost
+}
+
+/// An error and everything below it, in one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let _ = write!(text, ": {error}");
+        below = error.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,146 @@
+//! The SDK's values as the library's own.
+
+use super::super::api::{
+    ChildShard, EntryResult, FanOutConsumer, Placement, StreamError, StreamStatus, StreamSummary,
+};
+use super::fault::Call;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::limits;
+use anabranch_model::lineage::Shard;
+use anabranch_model::record::{Key, Record};
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
+use aws_sdk_kinesis::primitives::DateTime;
+use aws_sdk_kinesis::types;
+
+impl Call<'_> {
+    pub(super) fn summary(
+        self,
+        summary: types::StreamDescriptionSummary,
+    ) -> Result<StreamSummary, StreamError> {
+        let status = match summary.stream_status {
+            types::StreamStatus::Creating => StreamStatus::Creating,
+            types::StreamStatus::Active => StreamStatus::Active,
+            types::StreamStatus::Updating => StreamStatus::Updating,
+            types::StreamStatus::Deleting => StreamStatus::Deleting,
+            other => return Err(self.unreadable("stream status", other.as_str())),
+        };
+        let mode = summary.stream_mode_details.map(|details| details.stream_mode);
+        let kib = summary.max_record_size_in_kib.and_then(|kib| usize::try_from(kib).ok());
+        Ok(StreamSummary {
+            arn: summary.stream_arn,
+            status,
+            created_ms: millis(summary.stream_creation_timestamp),
+            max_record_bytes: kib.map_or(limits::RECORD_MAX_BYTES_DEFAULT, |kib| kib * 1024),
+            on_demand: mode == Some(types::StreamMode::OnDemand),
+            open_shards: usize::try_from(summary.open_shard_count).unwrap_or(0),
+        })
+    }
+
+    pub(super) fn shard(self, shard: types::Shard) -> Result<Shard, StreamError> {
+        let numbers = shard
+            .sequence_number_range
+            .ok_or_else(|| self.unreadable("sequence number range", &shard.shard_id))?;
+        let ending = match numbers.ending_sequence_number.as_deref() {
+            None | Some("") => None,
+            Some(text) => Some(self.sequence(text)?),
+        };
+        Ok(Shard {
+            range: self.range(shard.hash_key_range.as_ref(), &shard.shard_id)?,
+            id: shard.shard_id.into(),
+            parent: named(shard.parent_shard_id),
+            adjacent_parent: named(shard.adjacent_parent_shard_id),
+            starting: self.sequence(&numbers.starting_sequence_number)?,
+            ending,
+        })
+    }
+
+    fn range(
+        self,
+        range: Option<&types::HashKeyRange>,
+        shard: &str,
+    ) -> Result<HashRange, StreamError> {
+        let parsed = range.and_then(|range| {
+            let (start, end) = (&range.starting_hash_key, &range.ending_hash_key);
+            HashRange::new(start.parse().ok()?, end.parse().ok()?)
+        });
+        parsed.ok_or_else(|| self.unreadable("hash key range", shard))
+    }
+
+    pub(super) fn sequence(self, text: &str) -> Result<SequenceNumber, StreamError> {
+        text.parse().map_err(|_| self.unreadable("sequence number", text))
+    }
+
+    /// The records, whose data and keys are moved and not copied.
+    pub(super) fn records(self, records: Vec<types::Record>) -> Result<Vec<Record>, StreamError> {
+        let record = |record: types::Record| {
+            Ok(Record {
+                sequence: self.sequence(&record.sequence_number)?,
+                partition_key: Key::from(record.partition_key.unwrap_or_default()),
+                data: record.data.into_bytes(),
+                arrival_ms: record.approximate_arrival_timestamp.map_or(0, millis),
+            })
+        };
+        records.into_iter().map(record).collect()
+    }
+
+    pub(super) fn children(
+        self,
+        children: Option<Vec<types::ChildShard>>,
+    ) -> Result<Vec<ChildShard>, StreamError> {
+        let child = |child: types::ChildShard| {
+            Ok(ChildShard {
+                range: self.range(child.hash_key_range.as_ref(), &child.shard_id)?,
+                id: child.shard_id.into(),
+                parents: child.parent_shards.into_iter().map(ShardId::from).collect(),
+            })
+        };
+        children.unwrap_or_default().into_iter().map(child).collect()
+    }
+
+    pub(super) fn entry(
+        self,
+        entry: types::PutRecordsResultEntry,
+    ) -> Result<EntryResult, StreamError> {
+        match (entry.error_code, entry.shard_id, entry.sequence_number) {
+            (None, Some(shard), Some(number)) => Ok(EntryResult::Placed(Placement {
+                shard: shard.into(),
+                sequence: self.sequence(&number)?,
+            })),
+            (Some(code), _, _) => Ok(EntryResult::Failed {
+                fault: Fault::of(&code, None),
+                code,
+                message: entry.error_message.unwrap_or_default(),
+            }),
+            (None, shard, number) => {
+                Err(self.unreadable("entry", &format!("{shard:?} {number:?}")))
+            }
+        }
+    }
+}
+
+pub(super) fn consumer(consumer: types::Consumer) -> FanOutConsumer {
+    FanOutConsumer {
+        arn: consumer.consumer_arn,
+        name: consumer.consumer_name,
+        active: consumer.consumer_status == types::ConsumerStatus::Active,
+    }
+}
+
+pub(super) fn described(consumer: types::ConsumerDescription) -> FanOutConsumer {
+    FanOutConsumer {
+        arn: consumer.consumer_arn,
+        name: consumer.consumer_name,
+        active: consumer.consumer_status == types::ConsumerStatus::Active,
+    }
+}
+
+fn named(id: Option<String>) -> Option<ShardId> {
+    id.filter(|id| !id.is_empty()).map(ShardId::from)
+}
+
+/// Milliseconds since 1970; a moment before that is 0.
+fn millis(moment: DateTime) -> u64 {
+    moment.to_millis().ok().and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)
+}
