@@ -18,6 +18,7 @@ pub mod write;
 pub mod outcome;
 pub mod table;
 pub mod resolve;
+pub mod deadline;
 pub mod snapshot;
 pub mod view;
 pub mod shuffle;
@@ -25,6 +26,7 @@ pub mod plan;
 
 pub use application::{Application, StreamFacts};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
+pub use deadline::{Deadline, Tenure};
 pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
 pub use outcome::{Outcome, Refusal, Stored};
 pub use plan::plan;

@@ -1,6 +1,8 @@
 //! What happens to leases, and to the worker that holds them.
 
-use anabranch_model::lease::WorkerId;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
 
 /// What happened to the leases of a worker, or to the worker itself.
 #[derive(Clone, PartialEq, Debug)]
@@ -10,5 +12,141 @@ pub enum LeaseEvent {
     Joined {
         /// Its id for this join.
         worker: WorkerId,
+    },
+    /// Its heart stopped: it was fenced, or no beat succeeded for a lease time. All of its leases
+    /// are lost, and it joins again under another id.
+    Expelled {
+        /// The id under which it never comes back.
+        worker: WorkerId,
+    },
+    /// It said that it is stopping.
+    Retired {
+        /// Its id.
+        worker: WorkerId,
+    },
+    /// It left.
+    Left {
+        /// Its id.
+        worker: WorkerId,
+    },
+    /// It fenced a silent worker.
+    Fenced {
+        /// The silent worker.
+        worker: WorkerId,
+    },
+    /// The row of a worker that left or was fenced was removed.
+    WorkerForgotten {
+        /// That worker.
+        worker: WorkerId,
+    },
+    /// It took a lease.
+    Taken {
+        /// The lease.
+        lease: LeaseKey,
+        /// Who owns it now.
+        worker: WorkerId,
+        /// The term from now on.
+        term: u64,
+    },
+    /// It asked the owner of a lease to hand it over.
+    Asked {
+        /// The lease.
+        lease: LeaseKey,
+    },
+    /// It took its request back.
+    Withdrawn {
+        /// The lease.
+        lease: LeaseKey,
+    },
+    /// It drains a shard, because another worker asked for the lease.
+    Draining {
+        /// The lease.
+        lease: LeaseKey,
+        /// Who asked.
+        to: WorkerId,
+    },
+    /// It passed a lease on to the worker that asked.
+    Passed {
+        /// The lease.
+        lease: LeaseKey,
+        /// Who owns it now.
+        to: WorkerId,
+    },
+    /// It gave a lease back.
+    Released {
+        /// The lease.
+        lease: LeaseKey,
+    },
+    /// A lease was lost: others own it, or its time was over.
+    Lost {
+        /// The lease.
+        lease: LeaseKey,
+    },
+    /// A shard waits for a parent.
+    Waiting {
+        /// The lease.
+        lease: LeaseKey,
+        /// The parent.
+        parent: ShardId,
+        /// What it waits for.
+        why: WaitReason,
+    },
+    /// A shard is done, and its row says so.
+    Ended {
+        /// The lease.
+        lease: LeaseKey,
+        /// Who follows.
+        children: Vec<ShardId>,
+    },
+    /// The service no longer has a shard: whatever was not read of it is lost.
+    ShardLost {
+        /// The lease.
+        lease: LeaseKey,
+        /// Who follows.
+        heirs: Vec<ShardId>,
+    },
+    /// The rows of a stream were made, or those that were missing.
+    Synced {
+        /// The stream.
+        stream: StreamName,
+        /// How many rows this worker made.
+        rows: usize,
+    },
+    /// No row covers these keys.
+    Hole {
+        /// The stream.
+        stream: StreamName,
+        /// The keys.
+        keys: HashRange,
+        /// How many audits in a row have seen it.
+        looks: u32,
+    },
+    /// The row of a finished shard was removed.
+    RowRemoved {
+        /// The lease.
+        lease: LeaseKey,
+    },
+    /// The stream was deleted and created again. It is read no longer.
+    StreamRecreated {
+        /// The stream.
+        stream: StreamName,
+        /// The creation time that the application knows.
+        known_ms: u64,
+        /// The creation time that the service tells.
+        found_ms: u64,
+    },
+    /// The lease store did not do what it was asked. It is asked again.
+    StoreTrouble {
+        /// What for.
+        what: &'static str,
+        /// What it said.
+        error: String,
+    },
+    /// The service did not do what it was asked. It is asked again.
+    StreamTrouble {
+        /// The stream.
+        stream: StreamName,
+        /// What it said.
+        error: String,
     },
 }

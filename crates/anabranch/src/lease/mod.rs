@@ -1,9 +1,15 @@
-//! Leases: where they are kept, and the suite that every store has to pass.
+//! Leases: where they are kept, who holds them, and the suite that every store has to pass.
 
 pub mod store;
 pub mod memory;
+mod settle;
+mod pulse;
+pub mod coordinator;
+pub mod grip;
 #[cfg(feature = "testing")]
 pub mod conformance;
 
+pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings};
+pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
 pub use memory::MemoryStore;
 pub use store::{LeaseStore, Look, StoreError};

@@ -1,0 +1,97 @@
+//! What a coordinator can be told.
+
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::plan;
+use anabranch_model::position::StartPosition;
+
+/// What a coordinator can be told. Times are in milliseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The worker's name. Each join adds 64 random bits to it.
+    pub name: String,
+    /// Where the worker runs, for operators.
+    pub host: String,
+    /// The streams that are read from the start on.
+    pub streams: Vec<StreamSettings>,
+    /// For how long a worker may be silent before others take its leases. KCL's failover time.
+    pub lease_time_ms: u64,
+    /// The pause between two looks at the store while nothing happens. In KCL's layout the pause
+    /// is that of Java's taker, two lease times.
+    pub look_ms: u64,
+    /// The pause between two looks while leases change hands.
+    pub hurry_ms: u64,
+    /// How often all leases are listed although no version has moved.
+    pub full_list_ms: u64,
+    /// How long the owner of a lease may drain it when another worker asks for it.
+    pub drain_ms: u64,
+    /// The pause before a lease whose reader failed is given up.
+    pub failure_pause_ms: u64,
+    /// How often the stream and its rows are audited.
+    pub audit_ms: u64,
+    /// How many audits in a row have to see a hole before it is repaired.
+    pub hole_looks: u32,
+    /// The longest that one call of the store is waited for.
+    pub call_ms: u64,
+    /// Writes that one worker has under way at once.
+    pub writes_at_once: usize,
+    /// Grips that may wait for whoever runs the shards.
+    pub grips_waiting: usize,
+    /// What bounds the plan.
+    pub plan: plan::Settings,
+}
+
+impl Settings {
+    /// The defaults for a worker of this name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            host: String::new(),
+            streams: Vec::new(),
+            lease_time_ms: 10_000,
+            look_ms: 500,
+            hurry_ms: 100,
+            full_list_ms: 30_000,
+            drain_ms: 20_000,
+            failure_pause_ms: 5_000,
+            audit_ms: 60_000,
+            hole_looks: 3,
+            call_ms: 3_000,
+            writes_at_once: 16,
+            grips_waiting: 1_024,
+            plan: plan::Settings::default(),
+        }
+    }
+
+    /// Adds a stream.
+    #[must_use]
+    pub fn with_stream(mut self, name: impl Into<StreamName>, start: StartPosition) -> Self {
+        self.streams.push(StreamSettings { name: name.into(), start });
+        self
+    }
+
+    /// Sets the lease time.
+    #[must_use]
+    pub fn with_lease_time_ms(mut self, lease_time_ms: u64) -> Self {
+        self.lease_time_ms = lease_time_ms;
+        self
+    }
+
+    /// For how long a name on a lease waits for its owner: longer than the owner may drain.
+    pub(super) fn patience_ms(&self) -> u64 {
+        self.drain_ms.saturating_add(self.lease_time_ms)
+    }
+
+    /// The pause between two beats, before jitter.
+    pub(super) fn beat_ms(&self) -> u64 {
+        self.lease_time_ms / 3
+    }
+}
+
+/// A stream to read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamSettings {
+    /// Its name.
+    pub name: StreamName,
+    /// Where to start, if the application has never read it.
+    pub start: StartPosition,
+}

@@ -1,0 +1,140 @@
+//! The end of a shard: first the rows of its children, then their names, then the end itself.
+
+use super::Grip;
+use super::checkpoint::OwnWrite;
+use crate::event::LeaseEvent;
+use crate::lease::settle::Settled;
+use crate::lease::{LeaseStore, StoreError};
+use crate::stream::api::{ChildShard, ShardFilter, StreamApi};
+use anabranch_model::coverage;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Refusal, Write};
+use anabranch_model::lineage::Lineage;
+use anabranch_model::position::Position;
+
+/// How the end of a shard ended.
+#[derive(Debug)]
+#[must_use]
+pub enum Ended {
+    /// The row is at the shard's end, and its children have rows.
+    Done,
+    /// It can't be written yet. Ask again after a pause.
+    NotYet {
+        /// Why.
+        why: &'static str,
+    },
+    /// The lease is lost.
+    Lost,
+    /// The store will not do it, ever.
+    Failed(StoreError),
+}
+
+impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
+    /// Notes that every record of the shard is done. `children` are those that the last read
+    /// named; where it named none, the shard list has to.
+    pub async fn end(&self, children: &[ChildShard]) -> Ended {
+        let listed;
+        let children = if children.is_empty() {
+            listed = match self.listed_children().await {
+                Ok(listed) => listed,
+                Err(not_yet) => return not_yet,
+            };
+            &listed
+        } else {
+            children
+        };
+        if let Some(why) = self.waits_for_other_parent(children).await {
+            return Ended::NotYet { why };
+        }
+        let rows = children.iter().map(|child| NewLease {
+            shard: child.id.clone(),
+            parents: child.parents.clone(),
+            range: child.range,
+            checkpoint: Position::TrimHorizon,
+        });
+        self.end_with(rows.collect()).await
+    }
+
+    /// Makes the rows of those that follow, notes their names, and then the end.
+    pub(super) async fn end_with(&self, heirs: Vec<NewLease>) -> Ended {
+        let names: Vec<ShardId> = heirs.iter().map(|heir| heir.shard.clone()).collect();
+        for heir in heirs {
+            let write = heir.create(&self.key().stream, self.tools.chance.nonce());
+            match self.tools.settle(&write, || self.held.pulse().over_ms()).await {
+                Settled::Applied(_) | Settled::Refused { why: Refusal::Exists, .. } => {}
+                settled => return self.not_ended(settled),
+            }
+        }
+        let note = LeaseChange::NoteChildren(names.clone());
+        let write = Write::lease(self.key(), note, self.tools.chance.nonce());
+        match self.tools.settle(&write, || self.held.pulse().over_ms()).await {
+            Settled::Applied(_) => {}
+            settled => return self.not_ended(settled),
+        }
+        let mut row = self.held.row().await;
+        loop {
+            let write = row.hold.end(row.checkpoint.clone(), self.tools.chance.nonce());
+            match self.write_own(&mut row, &write).await {
+                OwnWrite::Done => {
+                    let key = self.key().clone();
+                    self.tools.tell(LeaseEvent::Ended { lease: key, children: names });
+                    return Ended::Done;
+                }
+                OwnWrite::Moved => {}
+                OwnWrite::Lost | OwnWrite::Wrong(_) => return Ended::Lost,
+                OwnWrite::Failed(error) => return Ended::Failed(error),
+            }
+        }
+    }
+
+    fn not_ended(&self, settled: Settled) -> Ended {
+        match settled {
+            Settled::Failed(error) if !error.is_retryable() => Ended::Failed(error),
+            _ => {
+                self.held.lose();
+                Ended::Lost
+            }
+        }
+    }
+
+    /// The children by a full list, for services that don't name them at the end of a read.
+    async fn listed_children(&self) -> Result<Vec<ChildShard>, Ended> {
+        let key = self.key();
+        let list = self.tools.api.list_shards(&key.stream, ShardFilter::All).await;
+        let list = list.map_err(|_| Ended::NotYet { why: "the shards can't be listed" })?;
+        let lineage = Lineage::new(list.shards);
+        let children = lineage.children(&key.shard).iter().filter_map(|id| lineage.get(id));
+        let children: Vec<_> = children
+            .map(|shard| ChildShard {
+                id: shard.id.clone(),
+                parents: shard.parents().cloned().collect(),
+                range: shard.range,
+            })
+            .collect();
+        // An end without all children would leave keys to nobody.
+        let holes = coverage::holes(children.iter().map(|child| child.range));
+        let range = self.lease().range.unwrap_or(HashRange::ALL);
+        if children.is_empty() || holes.iter().any(|hole| hole.overlaps(&range)) {
+            return Err(Ended::NotYet { why: "no list names all of its children" });
+        }
+        Ok(children)
+    }
+
+    /// KCL's workers start a merged child whose other parent has no row. So the child's row may
+    /// not come before that parent's.
+    async fn waits_for_other_parent(&self, children: &[ChildShard]) -> Option<&'static str> {
+        if self.tools.store.layout() == Layout::Native {
+            return None;
+        }
+        for other in children.iter().flat_map(|child| &child.parents) {
+            let key = LeaseKey { stream: self.key().stream.clone(), shard: other.clone() };
+            match self.tools.store.get(&key).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Some("the other parent of the merged shard has no row yet"),
+                Err(_) => return Some("the row of the other parent can't be read"),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,226 @@
+//! A lease that this worker holds, as the coordinator and the grip both see it.
+
+use super::{DrainReason, How, Stop};
+use crate::clock::Clock;
+use crate::lease::pulse::Pulse;
+use anabranch_model::lease::{Checkpoint, Hold, Lease, Tenure, WorkerId};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// A lease that this worker holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The row as the take returned it.
+    taken: Lease,
+    /// Under which id it is held.
+    owner: WorkerId,
+    /// The heart that it depends on.
+    pulse: Arc<Pulse>,
+    /// The row as this worker's own writes left it. One write at a time.
+    row: tokio::sync::Mutex<OwnRow>,
+    /// What whoever runs the shard is asked for.
+    asked: watch::Sender<Asked>,
+    /// The number of the last request that was handed out.
+    told: AtomicU64,
+    /// How far the reading is.
+    stage: Mutex<Stage>,
+    /// Wakes the coordinator when the reading ends.
+    wake: Arc<Notify>,
+}
+
+/// The row as this worker's own writes left it.
+#[derive(Debug)]
+pub(crate) struct OwnRow {
+    /// What the owner presents.
+    pub(crate) hold: Hold,
+    /// Up to where the shard is done.
+    pub(crate) checkpoint: Checkpoint,
+    /// When the oldest write was sent of which nothing is known yet.
+    pub(crate) unresolved_ms: Option<u64>,
+}
+
+/// What whoever runs the shard is asked for.
+#[derive(Clone, Debug)]
+struct Asked {
+    /// Counts the requests.
+    number: u64,
+    /// What for; `None` while it may run.
+    stop: Option<Stop>,
+    /// Whether nothing may be delivered although the heart beats.
+    silent: bool,
+}
+
+/// How far the reading of a held lease is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Nobody reads yet: the gate is closed, or nobody has asked for the grip.
+    Waiting,
+    /// It is read.
+    Running,
+    /// The grip came back.
+    Finished(How),
+    /// The coordinator is giving the lease back or passing it on.
+    Giving,
+    /// KCL's layout: the shard is done, and the lease is kept until its row goes.
+    Kept,
+}
+
+impl Held {
+    pub(crate) fn new(taken: Lease, hold: Hold, pulse: Arc<Pulse>, wake: Arc<Notify>) -> Self {
+        let checkpoint = taken.checkpoint.clone();
+        Self {
+            owner: hold.owner.clone(),
+            row: tokio::sync::Mutex::new(OwnRow { hold, checkpoint, unresolved_ms: None }),
+            taken,
+            pulse,
+            asked: watch::Sender::new(Asked { number: 0, stop: None, silent: false }),
+            told: AtomicU64::new(0),
+            stage: Mutex::new(Stage::Waiting),
+            wake,
+        }
+    }
+
+    pub(crate) fn taken(&self) -> &Lease {
+        &self.taken
+    }
+
+    pub(crate) fn owner(&self) -> &WorkerId {
+        &self.owner
+    }
+
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.pulse
+    }
+
+    /// The row, for one write.
+    pub(crate) async fn row(&self) -> tokio::sync::MutexGuard<'_, OwnRow> {
+        self.row.lock().await
+    }
+
+    /// Whether the lease is lost.
+    pub(crate) fn is_lost(&self, now_ms: u64) -> bool {
+        self.asked.borrow().stop == Some(Stop::Lost) || self.pulse.is_over(now_ms)
+    }
+
+    pub(super) fn may_deliver(&self, now_ms: u64) -> bool {
+        !self.asked.borrow().silent && self.pulse.tenure(now_ms) == Tenure::Delivers
+    }
+
+    pub(super) async fn until_may_deliver(&self, clock: &Clock) -> bool {
+        loop {
+            if self.asked.borrow().silent {
+                return false;
+            }
+            match self.pulse.tenure(clock.now_ms()) {
+                Tenure::Delivers => return true,
+                Tenure::Over => return false,
+                Tenure::Pauses => {}
+            }
+            let mut asked = self.asked.subscribe();
+            tokio::select! {
+                biased;
+                _ = asked.changed() => {}
+                _ = self.pulse.other_than(Tenure::Pauses, clock) => {}
+            }
+        }
+    }
+
+    pub(super) async fn asked_to_stop(&self, clock: &Clock) -> Stop {
+        let mut asked = self.asked.subscribe();
+        loop {
+            if self.is_lost(clock.now_ms()) {
+                return Stop::Lost;
+            }
+            let now = asked.borrow_and_update().clone();
+            if let Some(stop) = now.stop
+                && self.told.swap(now.number, Ordering::Relaxed) != now.number
+            {
+                return stop;
+            }
+            tokio::select! {
+                biased;
+                () = self.over(clock) => {}
+                _ = asked.changed() => {}
+            }
+        }
+    }
+
+    async fn over(&self, clock: &Clock) {
+        let mut tenure = self.pulse.tenure(clock.now_ms());
+        while tenure != Tenure::Over {
+            tenure = self.pulse.other_than(tenure, clock).await;
+        }
+    }
+
+    /// Asks whoever runs the shard to drain it. Nothing new for one that is draining already.
+    pub(crate) fn drain(&self, deadline_ms: u64, why: DrainReason) {
+        let silent = why == DrainReason::StreamRecreated;
+        self.asked.send_if_modified(|asked| {
+            let new = asked.stop.is_none() || (silent && !asked.silent);
+            if new {
+                asked.number += 1;
+                asked.silent |= silent;
+                asked.stop = Some(Stop::Drain { deadline_ms, why });
+            }
+            new
+        });
+    }
+
+    /// Who asked for the lease, if it is being drained for somebody.
+    pub(crate) fn is_drained_for(&self) -> Option<WorkerId> {
+        match &self.asked.borrow().stop {
+            Some(Stop::Drain { why: DrainReason::HandOver { to }, .. }) => Some(to.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes a request to drain back.
+    pub(super) fn run_on(&self) {
+        self.asked.send_if_modified(|asked| {
+            let drains = matches!(asked.stop, Some(Stop::Drain { .. }));
+            if drains {
+                asked.stop = None;
+            }
+            drains
+        });
+    }
+
+    /// Notes that the lease is lost. Nothing is delivered from this moment on.
+    pub(crate) fn lose(&self) {
+        self.asked.send_modify(|asked| {
+            asked.number += 1;
+            asked.silent = true;
+            asked.stop = Some(Stop::Lost);
+        });
+    }
+
+    /// Notes that a pass or a release goes out: nothing more is delivered under this term.
+    pub(crate) fn silence(&self) {
+        self.asked.send_modify(|asked| asked.silent = true);
+    }
+
+    /// How far the reading is.
+    pub(crate) fn stage(&self) -> Stage {
+        *self.lock_stage()
+    }
+
+    /// Notes how far the reading is.
+    pub(crate) fn enter(&self, stage: Stage) {
+        *self.lock_stage() = stage;
+    }
+
+    /// The grip comes back. The first word counts.
+    pub(super) fn finish(&self, how: How) {
+        let mut stage = self.lock_stage();
+        if matches!(*stage, Stage::Waiting | Stage::Running) {
+            *stage = Stage::Finished(how);
+            self.wake.notify_one();
+        }
+    }
+
+    fn lock_stage(&self) -> MutexGuard<'_, Stage> {
+        // A stage is one word, so a panic leaves no half of one.
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,78 @@
+//! What keeps a hold alive: the worker's own heart, or in KCL's layout the lease's.
+
+use crate::clock::Clock;
+use anabranch_model::lease::{Deadline, Tenure};
+use tokio::sync::watch;
+
+/// How a heart beats, for those that depend on it.
+#[derive(Debug)]
+pub(crate) struct Pulse(watch::Sender<State>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    /// Until when the last successful beat carries.
+    deadline: Deadline,
+    /// Whether the heart was found to be dead before that.
+    stopped: bool,
+}
+
+impl Pulse {
+    /// A heart that beat for the first time at `sent_ms`.
+    pub(crate) fn new(lease_time_ms: u64, sent_ms: u64) -> Self {
+        let deadline = Deadline::new(lease_time_ms, sent_ms);
+        Self(watch::Sender::new(State { deadline, stopped: false }))
+    }
+
+    /// Where the owner stands.
+    pub(crate) fn tenure(&self, now_ms: u64) -> Tenure {
+        let state = self.0.borrow();
+        if state.stopped { Tenure::Over } else { state.deadline.at(now_ms) }
+    }
+
+    /// Whether everything that depends on it is lost.
+    pub(crate) fn is_over(&self, now_ms: u64) -> bool {
+        self.tenure(now_ms) == Tenure::Over
+    }
+
+    /// When everything that depends on it is lost, if no further beat succeeds.
+    pub(crate) fn over_ms(&self) -> u64 {
+        let state = self.0.borrow();
+        if state.stopped { 0 } else { state.deadline.over_ms() }
+    }
+
+    /// Notes at `now_ms` that the beat that was first sent at `sent_ms` succeeded. Returns whether
+    /// that was in time.
+    pub(crate) fn beat(&self, sent_ms: u64, now_ms: u64) -> bool {
+        self.0.send_modify(|state| match state.deadline.after_beat(sent_ms, now_ms) {
+            Some(deadline) => state.deadline = deadline,
+            None => state.stopped = true,
+        });
+        !self.is_over(now_ms)
+    }
+
+    /// Notes that the heart is dead: nothing is delivered from now on.
+    pub(crate) fn stop(&self) {
+        self.0.send_modify(|state| state.stopped = true);
+    }
+
+    /// Waits until the owner stands elsewhere than at `from`, and says where.
+    pub(crate) async fn other_than(&self, from: Tenure, clock: &Clock) -> Tenure {
+        let mut state = self.0.subscribe();
+        loop {
+            let now = self.tenure(clock.now_ms());
+            if now != from {
+                return now;
+            }
+            let deadline = state.borrow_and_update().deadline;
+            let turns_ms = match now {
+                Tenure::Delivers => deadline.pauses_ms(),
+                Tenure::Pauses | Tenure::Over => deadline.over_ms(),
+            };
+            tokio::select! {
+                biased;
+                _ = state.changed() => {}
+                () = clock.sleep_until(turns_ms), if now != Tenure::Over => {}
+            }
+        }
+    }
+}
