@@ -2,9 +2,13 @@
 
 pub mod store;
 pub mod memory;
+#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod settle;
+#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod pulse;
+#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 pub mod coordinator;
+#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 pub mod grip;
 #[cfg(feature = "testing")]
 pub mod conformance;
