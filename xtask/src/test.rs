@@ -1,8 +1,9 @@
 //! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
 
 use crate::tally::Tally;
-use crate::{interop, shell, tidy};
-use std::process::ExitCode;
+use crate::{interop, parts, shell, tidy};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Minutes that a part may take on 2 cores, cold. Printed beside what it took; no test asserts it.
@@ -57,6 +58,13 @@ fn build() -> Result<(), String> {
 fn cargo_tests(tally: &mut Tally) {
     let mut command =
         shell::cargo(&["test", "--release", "--workspace", "--locked", "--no-fail-fast"]);
+    lend(
+        &mut command,
+        "ANABRANCH_DYNAMODB_LOCAL",
+        "DynamoDB Local",
+        parts::dynamodb_local(),
+        tally,
+    );
     println!("$ cargo test --release --workspace --locked --no-fail-fast");
     let before = tally.failures();
     match command.stderr(std::process::Stdio::inherit()).output() {
@@ -70,5 +78,21 @@ fn cargo_tests(tally: &mut Tally) {
                 tally.fail("cargo test", &format!("ended with {}", out.status));
             }
         }
+    }
+}
+
+/// Tells the tests where a third-party part is. Those that need it say so when it is not there.
+fn lend(
+    command: &mut Command,
+    variable: &str,
+    name: &str,
+    part: Result<PathBuf, parts::Missing>,
+    tally: &mut Tally,
+) {
+    match part {
+        Ok(path) => {
+            command.env(variable, path);
+        }
+        Err(parts::Missing(way_out)) => tally.skip(name, &way_out),
     }
 }

@@ -149,4 +149,11 @@ pub enum LeaseEvent {
         /// What it said.
         error: String,
     },
+    /// A row of the store can't be read, and was left out of a list.
+    UnreadableRow {
+        /// Which row, as the store names it.
+        row: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }

@@ -2,6 +2,8 @@
 
 pub mod store;
 pub mod memory;
+#[cfg(feature = "aws")]
+pub mod dynamodb;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod settle;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
@@ -14,6 +16,8 @@ pub mod grip;
 pub mod conformance;
 
 pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings};
+#[cfg(feature = "aws")]
+pub use dynamodb::DynamoDbStore;
 pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
 pub use memory::MemoryStore;
 pub use store::{LeaseStore, Look, StoreError};

@@ -1,0 +1,148 @@
+//! What a failed call means: for a read, for a write, and for whoever reads the message.
+
+use crate::lease::StoreError;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use std::error::Error;
+
+/// What a failed call means.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The service did nothing, and this is why.
+    Error(StoreError),
+    /// The service did nothing, because another write was in progress. Try again.
+    Conflict(String),
+    /// Nobody knows whether the service did it.
+    Lost(String),
+}
+
+/// Where a call went, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    /// The table.
+    pub(super) table: &'a str,
+    /// The action as policies name it, such as `GetItem`.
+    pub(super) action: &'static str,
+    /// Whether a region is set.
+    pub(super) has_region: bool,
+}
+
+impl Call<'_> {
+    /// How messages name the store.
+    pub(super) fn store(&self) -> String {
+        store_name(self.table)
+    }
+
+    /// What the failure of this call means.
+    pub(super) fn failure<E>(&self, error: &SdkError<E, HttpResponse>) -> Failure
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        match error {
+            SdkError::ConstructionFailure(_) => Failure::Error(self.unusable(told(error))),
+            SdkError::ServiceError(context) => {
+                // The service may have done it before it fell over.
+                if context.raw().status().as_u16() >= 500 {
+                    return Failure::Lost(told(error));
+                }
+                let code = context.err().code().unwrap_or_default();
+                self.of_code(code, context.err().message().unwrap_or_default())
+            }
+            _ => Failure::Lost(told(error)),
+        }
+    }
+
+    /// The error of a read, where nothing can have been done.
+    pub(super) fn read_error<E>(&self, error: &SdkError<E, HttpResponse>) -> StoreError
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        match self.failure(error) {
+            Failure::Error(error) => error,
+            Failure::Conflict(detail) => StoreError::Busy { store: self.store(), detail },
+            Failure::Lost(detail) => self.unreachable(&detail),
+        }
+    }
+
+    /// What the service says with an error code.
+    fn of_code(&self, code: &str, message: &str) -> Failure {
+        let store = self.store();
+        let said = if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") };
+        match code {
+            "TransactionConflictException" | "TransactionInProgressException" => {
+                Failure::Conflict(said)
+            }
+            "ThrottlingException"
+            | "ProvisionedThroughputExceededException"
+            | "RequestLimitExceeded"
+            | "LimitExceededException" => {
+                Failure::Error(StoreError::Throttled { store, detail: said })
+            }
+            "AccessDeniedException" => {
+                let (action, table) = (self.action, self.table);
+                let detail = format!("dynamodb:{action} on table `{table}` ({message})");
+                Failure::Error(StoreError::Denied { store, detail })
+            }
+            "UnrecognizedClientException"
+            | "InvalidSignatureException"
+            | "IncompleteSignatureException"
+            | "MissingAuthenticationTokenException"
+            | "MissingAuthenticationToken"
+            | "ExpiredTokenException" => {
+                let detail = format!("it does not accept these credentials ({said})");
+                Failure::Error(StoreError::Denied { store, detail })
+            }
+            "ResourceNotFoundException" => Failure::Error(self.unusable(format!(
+                "there is no table `{}` (dynamodb:{}: {said}); if it was deleted, start again and \
+                 it is made anew",
+                self.table, self.action
+            ))),
+            "ValidationException" => Failure::Error(StoreError::ForeignSchema {
+                store,
+                detail: format!("dynamodb:{} was not accepted ({said})", self.action),
+            }),
+            _ => Failure::Error(self.unusable(format!("dynamodb:{}: {said}", self.action))),
+        }
+    }
+
+    fn unusable(&self, detail: String) -> StoreError {
+        StoreError::Unusable { store: self.store(), detail }
+    }
+
+    /// The error of a call that had no answer. A client that was never able to ask has a better
+    /// reason than the network.
+    fn unreachable(&self, detail: &str) -> StoreError {
+        let store = self.store();
+        if !self.has_region {
+            let detail = "no region is set, so there is no endpoint to ask; set AWS_REGION or \
+                          `SdkConfig::region`";
+            StoreError::Unusable { store, detail: detail.to_owned() }
+        } else if detail.contains("credentials") || detail.contains("identity") {
+            let detail = format!(
+                "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a \
+                 profile or a role ({detail})"
+            );
+            StoreError::Unusable { store, detail }
+        } else {
+            let detail = format!("dynamodb:{}: {detail}", self.action);
+            StoreError::Unreachable { store, detail, source: None }
+        }
+    }
+}
+
+/// How messages name the store.
+pub(super) fn store_name(table: &str) -> String {
+    format!("dynamodb:{table}")
+}
+
+/// The error and what lies below it, in one line.
+fn told<E: Error + 'static>(error: &SdkError<E, HttpResponse>) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(source) = below {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        below = source.source();
+    }
+    text
+}

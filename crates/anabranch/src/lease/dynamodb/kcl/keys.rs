@@ -1,0 +1,76 @@
+//! Lease keys of KCL's table: a shard, or a stream and a shard.
+
+use super::row;
+use super::stream_id::StreamId;
+use crate::lease::dynamodb::item::{Fields, Item, Malformed, text};
+use crate::lease::dynamodb::provision::LEASE_KEY;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::LeaseKey;
+use std::fmt;
+use std::sync::Arc;
+
+/// How an application's name for a stream becomes KCL's.
+pub(crate) type Identify = Arc<dyn Fn(&StreamName) -> Option<StreamId> + Send + Sync>;
+
+/// Which streams the table is for.
+#[derive(Clone)]
+pub(crate) enum Streams {
+    /// One: the key is the shard.
+    Single,
+    /// Several: the key is the stream's id and the shard.
+    Multi(Identify),
+}
+
+/// A stream of the table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StreamOfTable {
+    /// The application's name for it.
+    pub(crate) name: StreamName,
+    /// KCL's, where the table has several.
+    pub(crate) id: Option<String>,
+}
+
+impl Streams {
+    /// The stream of that name. `None` if the table has several and this one has no id.
+    pub(crate) fn stream(&self, name: &StreamName) -> Option<StreamOfTable> {
+        let id = match self {
+            Self::Single => None,
+            Self::Multi(identify) => Some(identify(name)?.to_string()),
+        };
+        Some(StreamOfTable { name: name.clone(), id })
+    }
+}
+
+impl fmt::Debug for Streams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Self::Single) { "Single" } else { "Multi" })
+    }
+}
+
+impl StreamOfTable {
+    /// The key of a shard's row.
+    pub(crate) fn key(&self, of: &LeaseKey) -> Item {
+        Item::from([(LEASE_KEY.into(), text(self.lease_key(of.shard.as_str())))])
+    }
+
+    fn lease_key(&self, shard: &str) -> String {
+        match &self.id {
+            None => shard.to_owned(),
+            Some(id) => format!("{id}:{shard}"),
+        }
+    }
+
+    /// Which lease a row of this stream is.
+    pub(crate) fn read_key(&self, item: &Item) -> Result<LeaseKey, Malformed> {
+        let lease_key = Fields(item).need_text(LEASE_KEY)?;
+        let shard = match &self.id {
+            None => lease_key,
+            Some(_) => Fields(item).need_text(row::SHARD_ID)?,
+        };
+        if self.lease_key(shard) != lease_key {
+            let why = format!("`{}` is {shard}, and `{LEASE_KEY}` says otherwise", row::SHARD_ID);
+            return Err(Malformed(why));
+        }
+        Ok(LeaseKey { stream: self.name.clone(), shard: shard.into() })
+    }
+}

@@ -1,0 +1,161 @@
+//! KCL's table: the same rows that Java workers read and write.
+//!
+//! Java uses the old condition and update parameters; these are the same conditions and effects in
+//! expressions, and the rows can't be told apart. Our lists are consistent, Java's are not.
+
+mod stream_id;
+pub(super) mod keys;
+mod row;
+mod request;
+
+pub use stream_id::{NotAStreamId, StreamId};
+
+use super::expression::Expression;
+use super::item::{Fields, Item, text};
+use super::provision::LEASE_KEY;
+use super::table::{After, Attempt, Range, Table};
+use crate::event::{Events, LeaseEvent};
+use crate::lease::StoreError;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::table::kcl as rules;
+use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored, Write};
+use anabranch_model::position::StartPosition;
+use keys::{StreamOfTable, Streams};
+use row::NotALease;
+
+/// How often a write is sent to a row that others keep changing.
+const TRIES: u32 = 10;
+
+/// The rows of one application in KCL's layout. Clones share everything.
+#[derive(Clone, Debug)]
+pub(super) struct KclRows {
+    /// The table that they are in.
+    pub(super) table: Table,
+    /// Whether the table is for one stream or for several.
+    pub(super) streams: Streams,
+    /// Where the application starts: rows say `AT_TIMESTAMP` and leave the time to the workers.
+    pub(super) start: StartPosition,
+    /// Told of rows that can't be read.
+    pub(super) events: Events,
+}
+
+impl KclRows {
+    pub(super) async fn list(&self, name: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let stream = self.stream(name)?;
+        let range = match &stream.id {
+            None => Range::default(),
+            Some(id) => {
+                let expression = Expression::default().when(row::STREAM_NAME, text(id));
+                Range { key: None, filter: expression.condition_text(), expression }
+            }
+        };
+        let mut leases = Vec::new();
+        for item in self.table.scan(range).await? {
+            match self.read(&stream, &item) {
+                Ok(lease) => leases.push(lease),
+                Err(NotALease::Other) => {}
+                Err(NotALease::Malformed(why)) => self
+                    .events
+                    .emit(LeaseEvent::UnreadableRow { row: name_of(&item), why: why.to_string() }),
+                Err(NotALease::Position(why)) => {
+                    return Err(self.unreadable(&item, why.to_string()));
+                }
+            }
+        }
+        leases.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(leases)
+    }
+
+    pub(super) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let stream = self.stream(&key.stream)?;
+        let item = self.table.get(stream.key(key)).await?;
+        self.lease(&stream, item.as_ref())
+    }
+
+    pub(super) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let Write::Lease { key, change, .. } = write else {
+            return Ok(Outcome::Refused { why: Refusal::Unsupported, now: None });
+        };
+        let stream = self.stream(&key.stream)?;
+        let mut seen = None;
+        for _ in 0..TRIES {
+            let request = request::lease(&stream, key, change, seen.as_ref());
+            let attempt = match &request {
+                Some(request) => self.table.write(request, None).await?,
+                None => Attempt::Refused(None),
+            };
+            seen = match attempt {
+                Attempt::Lost => return Ok(Outcome::Unknown),
+                Attempt::Applied(after) => return Ok(self.applied(&stream, after)),
+                // Without a row in the reply there is none, or the service does not tell.
+                Attempt::Refused(None) => self.get(key).await?,
+                Attempt::Refused(item) => self.lease(&stream, item.as_ref())?,
+            };
+            if let Some(refused) = refused(key, change, seen.as_ref()) {
+                return Ok(refused);
+            }
+        }
+        let detail = format!("the row changed {TRIES} times while it was written");
+        Err(StoreError::Busy { store: self.table.store(), detail })
+    }
+
+    fn applied(&self, stream: &StreamOfTable, after: After) -> Outcome {
+        match after {
+            After::Absent => Outcome::Done(Stored::Absent),
+            After::Unseen => Outcome::Unknown,
+            After::Item(item) => match self.read(stream, &item) {
+                Ok(lease) => Outcome::Done(Stored::Lease(Box::new(lease))),
+                Err(_) => Outcome::Unknown,
+            },
+        }
+    }
+
+    fn read(&self, stream: &StreamOfTable, item: &Item) -> Result<Lease, NotALease> {
+        if !row::is_lease(item) || (stream.id.is_none() && Fields(item).has(row::STREAM_NAME)) {
+            return Err(NotALease::Other);
+        }
+        row::lease(&stream.read_key(item)?, item, self.start)
+    }
+
+    /// One lease that was asked for by name: here a row that can't be read is an error.
+    fn lease(
+        &self,
+        stream: &StreamOfTable,
+        item: Option<&Item>,
+    ) -> Result<Option<Lease>, StoreError> {
+        let Some(item) = item else { return Ok(None) };
+        match self.read(stream, item) {
+            Ok(lease) => Ok(Some(lease)),
+            Err(NotALease::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
+            Err(NotALease::Position(why)) => Err(self.unreadable(item, why.to_string())),
+            Err(NotALease::Other) => {
+                let why = "the row is not a lease of this stream, and has the key of one";
+                Err(self.unreadable(item, why.to_owned()))
+            }
+        }
+    }
+
+    fn stream(&self, name: &StreamName) -> Result<StreamOfTable, StoreError> {
+        self.streams.stream(name).ok_or_else(|| StoreError::Unusable {
+            store: self.table.store(),
+            detail: format!(
+                "the table is for several streams, and stream {name} has no \
+                 `account:stream:creation time` there; name it to `kcl_multi_stream`"
+            ),
+        })
+    }
+
+    fn unreadable(&self, item: &Item, detail: String) -> StoreError {
+        StoreError::UnreadableRow { store: self.table.store(), row: name_of(item), detail }
+    }
+}
+
+/// Why a condition was false. `None` if the row has changed since, so that it would be true.
+fn refused(key: &LeaseKey, change: &LeaseChange, row: Option<&Lease>) -> Option<Outcome> {
+    let why = rules::lease_after(key, change, row).err()?;
+    Some(Outcome::Refused { why, now: Some(Stored::of_lease(row)) })
+}
+
+fn name_of(item: &Item) -> String {
+    Fields(item).text(LEASE_KEY).ok().flatten().unwrap_or("?").to_owned()
+}

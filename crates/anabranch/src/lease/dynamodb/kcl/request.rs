@@ -1,0 +1,99 @@
+//! Each write of KCL 2.x as a request, with KCL's condition and KCL's effect.
+
+use super::keys::StreamOfTable;
+use super::row;
+use crate::lease::dynamodb::expression::{Expression, Request};
+use crate::lease::dynamodb::item::{number, shard_set, text};
+use crate::lease::dynamodb::provision::LEASE_KEY;
+use anabranch_model::lease::table::kcl;
+use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, PendingCheckpoint, WorkerId};
+use anabranch_model::position::Position;
+
+/// The request for a change of a lease. `None` if no row would let it pass.
+///
+/// `seen` is the row that came with a refusal of the same write, if there was one.
+pub(crate) fn lease(
+    stream: &StreamOfTable,
+    key: &LeaseKey,
+    change: &LeaseChange,
+    seen: Option<&Lease>,
+) -> Option<Request> {
+    let stepped = |counter: &u64| {
+        Expression::default()
+            .when(row::LEASE_COUNTER, number(*counter))
+            .set(row::LEASE_COUNTER, number(counter.saturating_add(1)))
+    };
+    let noted = || Expression::default().when_present(LEASE_KEY);
+    let update = match change {
+        LeaseChange::Create(_) => {
+            let lease = kcl::lease_after(key, change, None).ok()??;
+            return Some(Request::create(stream.key(key), row::new_item(stream, &lease)));
+        }
+        LeaseChange::Delete { .. } => {
+            return Some(Request::delete(stream.key(key), Expression::default()));
+        }
+        LeaseChange::Renew { term, .. } => stepped(term),
+        LeaseChange::Take { taker, term } => {
+            take(stepped(term), taker, seen.and_then(|lease| lease.owner.as_ref()))
+        }
+        LeaseChange::Release { owner, term } => {
+            stepped(term).when(row::LEASE_OWNER, text(owner.as_str())).remove(row::LEASE_OWNER)
+        }
+        LeaseChange::Checkpoint { replaces, to, .. } if !replaces.may_become(to) => return None,
+        LeaseChange::Checkpoint { term, to, pending, .. } => {
+            done_up_to(stepped(term), stream, key, to.lowest(), pending.as_ref())
+        }
+        LeaseChange::End { term, .. } => {
+            done_up_to(stepped(term), stream, key, Position::ShardEnd, None)
+        }
+        LeaseChange::NoteChildren(children) => {
+            noted().set_or_remove(row::CHILDREN, shard_set(children))
+        }
+        LeaseChange::NoteRange(range) => noted()
+            .set(row::STARTING_HASH_KEY, text(range.start().to_string()))
+            .set(row::ENDING_HASH_KEY, text(range.end().to_string())),
+        LeaseChange::Name { .. }
+        | LeaseChange::Withdraw { .. }
+        | LeaseChange::Refuse { .. }
+        | LeaseChange::Unrefuse { .. }
+        | LeaseChange::Pass { .. } => return None,
+    };
+    Some(Request::update(stream.key(key), update))
+}
+
+/// KCL counts a change of hands from another owner. An expression can't look at the owner and
+/// count in one, so the condition says whom the lease is taken from: nobody or myself at first,
+/// and then whoever the refused row names.
+///
+/// A hand-over that a 3.x leader has begun ends with the take, as in 3.x: 2.x would leave its mark.
+fn take(e: Expression, taker: &WorkerId, from: Option<&WorkerId>) -> Expression {
+    let me = text(taker.as_str());
+    let e = match from {
+        Some(other) if other != taker => {
+            e.when(row::LEASE_OWNER, text(other.as_str())).add(row::OWNER_SWITCHES, number(1))
+        }
+        _ => e.when_absent_or(row::LEASE_OWNER, me.clone()),
+    };
+    e.set(row::LEASE_OWNER, me).remove(row::CHECKPOINT_OWNER)
+}
+
+fn done_up_to(
+    e: Expression,
+    stream: &StreamOfTable,
+    key: &LeaseKey,
+    at: Position,
+    pending: Option<&PendingCheckpoint>,
+) -> Expression {
+    let (checkpoint, sub) = row::checkpoint(at);
+    let mut e = e
+        .set(row::CHECKPOINT, checkpoint)
+        .set(row::CHECKPOINT_SUB, sub)
+        .set(row::OWNER_SWITCHES, number(0));
+    for (name, value) in row::pending(pending) {
+        e = e.set_or_remove(name, value);
+    }
+    match &stream.id {
+        None => e,
+        Some(id) => e.set(row::STREAM_NAME, text(id)).set(row::SHARD_ID, text(key.shard.as_str())),
+    }
+}

@@ -1,0 +1,144 @@
+//! Rows of KCL's table, as Java writes and reads them.
+//!
+//! What is not there is absent, never NULL and never an empty string or set. Attributes that this
+//! version does not know stay as they are, because a row is only ever updated.
+
+use super::keys::StreamOfTable;
+use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_set, text};
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint};
+use anabranch_model::position::{NotAPosition, Position, StartPosition};
+use aws_sdk_dynamodb::types::AttributeValue;
+
+pub(crate) const LEASE_OWNER: &str = "leaseOwner";
+pub(crate) const LEASE_COUNTER: &str = "leaseCounter";
+pub(crate) const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+pub(crate) const CHECKPOINT_SUB: &str = "checkpointSubSequenceNumber";
+pub(crate) const PENDING: &str = "pendingCheckpoint";
+pub(crate) const PENDING_SUB: &str = "pendingCheckpointSubSequenceNumber";
+pub(crate) const PENDING_STATE: &str = "pendingCheckpointState";
+pub(crate) const PARENTS: &str = "parentShardId";
+pub(crate) const CHILDREN: &str = "childShardIds";
+pub(crate) const STARTING_HASH_KEY: &str = "startingHashKey";
+pub(crate) const ENDING_HASH_KEY: &str = "endingHashKey";
+/// KCL 3.x: the owner that has yet to hand the lease over.
+pub(crate) const CHECKPOINT_OWNER: &str = "checkpointOwner";
+/// KCL 3.5: what the row is; absent is a lease.
+pub(crate) const ENTITY_TYPE: &str = "entityType";
+/// Multi-stream tables: the stream's id.
+pub(crate) const STREAM_NAME: &str = "streamName";
+/// Multi-stream tables: the shard alone.
+pub(crate) const SHARD_ID: &str = "shardId";
+
+const LEASE: &str = "LEASE";
+
+/// Why a row is not a lease that can be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NotALease {
+    /// It is of another kind: leave it alone.
+    Other,
+    /// It should be one and can't be read.
+    Malformed(Malformed),
+    /// It can be read by a worker that is configured otherwise.
+    Position(NotAPosition),
+}
+
+impl From<Malformed> for NotALease {
+    fn from(why: Malformed) -> Self {
+        Self::Malformed(why)
+    }
+}
+
+/// Whether the row is a lease at all, and not one of the others that KCL 3.5 keeps in the table.
+pub(crate) fn is_lease(item: &Item) -> bool {
+    match Fields(item).text(ENTITY_TYPE) {
+        Ok(kind) => kind.is_none_or(|kind| kind == LEASE),
+        Err(_) => false,
+    }
+}
+
+/// A lease from its row. `start` lends its time to `AT_TIMESTAMP`.
+pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result<Lease, NotALease> {
+    if !is_lease(item) {
+        return Err(NotALease::Other);
+    }
+    let fields = Fields(item);
+    let sub = fields.number(CHECKPOINT_SUB)?.unwrap_or(0);
+    let pending = match fields.text(PENDING)? {
+        None => None,
+        Some(at) => Some(PendingCheckpoint {
+            position: position(at, fields.number(PENDING_SUB)?.unwrap_or(0), start)?,
+            state: fields.binary(PENDING_STATE)?,
+        }),
+    };
+    Ok(Lease {
+        key: key.clone(),
+        owner: fields.text(LEASE_OWNER)?.filter(|owner| !owner.is_empty()).map(Into::into),
+        term: fields.need_number(LEASE_COUNTER)?,
+        hand_over: HandOver::None,
+        checkpoint: position(fields.need_text(CHECKPOINT)?, sub, start)?.into(),
+        pending,
+        parents: fields.shard_set(PARENTS)?,
+        children: fields.shard_set(CHILDREN)?,
+        range: range(fields)?,
+        owner_switches: fields.number(OWNER_SWITCHES)?.unwrap_or(0),
+        nonce: Nonce::default(),
+    })
+}
+
+fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotALease> {
+    Position::from_row(text, sub, start).map_err(|why| match why {
+        NotAPosition::Unreadable(_) => NotALease::Malformed(Malformed(why.to_string())),
+        NotAPosition::NoTimestamp(_) => NotALease::Position(why),
+    })
+}
+
+/// Both ends or none: with one alone KCL has no range either.
+fn range(fields: Fields<'_>) -> Result<Option<HashRange>, Malformed> {
+    let ends = (fields.text(STARTING_HASH_KEY)?, fields.text(ENDING_HASH_KEY)?);
+    let (Some(start), Some(end)) = ends else { return Ok(None) };
+    let key = |text: &str| text.parse::<HashKey>().map_err(|why| Malformed(why.to_string()));
+    let range = HashRange::new(key(start)?, key(end)?);
+    range.map(Some).ok_or_else(|| Malformed(format!("the range {start} to {end} is turned round")))
+}
+
+/// The row of a lease that was just made.
+pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease) -> Item {
+    let mut item = stream.key(&lease.key);
+    let mut put = |name: &str, value| {
+        item.insert(name.to_owned(), value);
+    };
+    put(LEASE_COUNTER, number(lease.term));
+    put(OWNER_SWITCHES, number(lease.owner_switches));
+    let (checkpoint, sub) = checkpoint(lease.checkpoint.lowest());
+    put(CHECKPOINT, checkpoint);
+    put(CHECKPOINT_SUB, sub);
+    if let Some(parents) = shard_set(&lease.parents) {
+        put(PARENTS, parents);
+    }
+    if let Some(range) = lease.range {
+        put(STARTING_HASH_KEY, text(range.start().to_string()));
+        put(ENDING_HASH_KEY, text(range.end().to_string()));
+    }
+    if let Some(id) = &stream.id {
+        put(STREAM_NAME, text(id));
+        put(SHARD_ID, text(lease.key.shard.as_str()));
+    }
+    item
+}
+
+/// The two attributes of a checkpoint.
+pub(crate) fn checkpoint(at: Position) -> (AttributeValue, AttributeValue) {
+    let (checkpoint, sub) = at.to_row();
+    (text(checkpoint), number(sub))
+}
+
+/// The three attributes of a pending checkpoint.
+pub(crate) fn pending(
+    of: Option<&PendingCheckpoint>,
+) -> [(&'static str, Option<AttributeValue>); 3] {
+    let (at, sub) = of.map(|pending| checkpoint(pending.position)).unzip();
+    let state = of.and_then(|pending| pending.state.as_ref()).map(binary);
+    [(PENDING, at), (PENDING_SUB, sub), (PENDING_STATE, state)]
+}

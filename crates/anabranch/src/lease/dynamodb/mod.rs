@@ -1,0 +1,248 @@
+//! Leases in a DynamoDB table: in our own layout, or in KCL's.
+//!
+//! ```text
+//! Write ── native | kcl ──▶ Request (condition, change) ── table | transaction ──▶ Attempt
+//!   Applied ──▶ Done(row)     Refused(old row) ── the pure rules ──▶ Refused(why)     Lost ──▶ Unknown
+//! ```
+//!
+//! No write is retried under the covers but one: a conflict with a transaction in progress, which
+//! the service refused for sure. A reply that was lost is `Unknown`, and the caller reads back.
+
+mod item;
+mod expression;
+mod failure;
+mod meter;
+mod table;
+mod transaction;
+mod provision;
+mod native;
+mod kcl;
+
+pub use kcl::{NotAStreamId, StreamId};
+pub use meter::Usage;
+pub use provision::Billing;
+
+use super::store::{LeaseStore, Look, StoreError};
+use crate::clock::{Chance, Clock};
+use crate::event::Events;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Worker, WorkerId, Write,
+};
+use anabranch_model::position::StartPosition;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_types::SdkConfig;
+use kcl::KclRows;
+use kcl::keys::Streams;
+use native::NativeRows;
+use provision::{KeySchema, NewTable};
+use std::sync::Arc;
+use std::time::Duration;
+use table::Table;
+
+/// How long one call may take. Below a third of the default lease time, so that a beat that hangs
+/// leaves room for another.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a read is sent.
+const READ_ATTEMPTS: u32 = 3;
+
+/// Leases in a DynamoDB table. Clones share everything.
+///
+/// ```no_run
+/// # async fn doc(config: aws_types::SdkConfig) {
+/// use anabranch::lease::DynamoDbStore;
+/// // A table of its own, made at the start.
+/// let leases = DynamoDbStore::native(&config, "orders-leases").with_tag("team", "orders");
+/// // The table of a KCL 1.x or 2.x application, beside its Java workers or in their place.
+/// let leases = DynamoDbStore::kcl(&config, "orders-consumer");
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DynamoDbStore {
+    /// The rows, by layout.
+    rows: Rows,
+    /// How the table is made, if it has to be.
+    new_table: NewTable,
+}
+
+#[derive(Clone, Debug)]
+enum Rows {
+    Native(NativeRows),
+    Kcl(KclRows),
+}
+
+impl DynamoDbStore {
+    /// Our own layout in a table of its own: a worker's beat is one write, whatever it owns.
+    pub fn native(config: &SdkConfig, table: impl Into<String>) -> Self {
+        Self::of(Rows::Native(NativeRows::new(open(config, table.into()))))
+    }
+
+    /// The table of a KCL application that reads one stream. KCL names it after the application.
+    pub fn kcl(config: &SdkConfig, table: impl Into<String>) -> Self {
+        Self::of_kcl(config, table.into(), Streams::Single)
+    }
+
+    /// The table of a KCL application that reads several streams. `identify` says how KCL names a
+    /// stream; a stream that it does not know is refused.
+    pub fn kcl_multi_stream(
+        config: &SdkConfig,
+        table: impl Into<String>,
+        identify: impl Fn(&StreamName) -> Option<StreamId> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of_kcl(config, table.into(), Streams::Multi(Arc::new(identify)))
+    }
+
+    fn of_kcl(config: &SdkConfig, table: String, streams: Streams) -> Self {
+        let (start, events) = (StartPosition::TrimHorizon, Events::ignored());
+        Self::of(Rows::Kcl(KclRows { table: open(config, table), streams, start, events }))
+    }
+
+    fn of(rows: Rows) -> Self {
+        Self { rows, new_table: NewTable::default() }
+    }
+
+    /// Where the application starts. In KCL's table a row that says `AT_TIMESTAMP` leaves the time
+    /// to the workers: this one. Default: `TRIM_HORIZON`, and such rows can't be read.
+    #[must_use]
+    pub fn with_start(mut self, start: StartPosition) -> Self {
+        if let Rows::Kcl(rows) = &mut self.rows {
+            rows.start = start;
+        }
+        self
+    }
+
+    /// Who is told of rows of KCL's table that can't be read. Default: nobody.
+    #[must_use]
+    pub fn with_events(mut self, events: Events) -> Self {
+        if let Rows::Kcl(rows) = &mut self.rows {
+            rows.events = events;
+        }
+        self
+    }
+
+    /// How the table is paid for, if the store has to make it. Default: on demand.
+    #[must_use]
+    pub fn with_billing(mut self, billing: Billing) -> Self {
+        self.new_table.billing = billing;
+        self
+    }
+
+    /// A tag for the table, if the store has to make it.
+    #[must_use]
+    pub fn with_tag(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.new_table.tags.insert(key.into(), value.into());
+        self
+    }
+
+    /// Protects the table from deletion, if the store has to make it. Default: not.
+    #[must_use]
+    pub fn with_deletion_protection(mut self) -> Self {
+        self.new_table.deletion_protection = true;
+        self
+    }
+
+    /// Keeps backups to any point in time, if the store has to make the table. Default: not.
+    #[must_use]
+    pub fn with_point_in_time_recovery(mut self) -> Self {
+        self.new_table.point_in_time_recovery = true;
+        self
+    }
+
+    /// What this store and its clones have cost since it was made.
+    pub fn usage(&self) -> Usage {
+        self.table().meter.usage()
+    }
+
+    fn table(&self) -> &Table {
+        match &self.rows {
+            Rows::Native(rows) => &rows.table,
+            Rows::Kcl(rows) => &rows.table,
+        }
+    }
+}
+
+impl LeaseStore for DynamoDbStore {
+    fn layout(&self) -> Layout {
+        match &self.rows {
+            Rows::Native(_) => Layout::Native,
+            Rows::Kcl(_) => Layout::Kcl,
+        }
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => {
+                rows.table.provision(KeySchema::Native, &self.new_table).await?;
+                rows.check_format().await
+            }
+            Rows::Kcl(rows) => rows.table.provision(KeySchema::Kcl, &self.new_table).await,
+        }
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.application().await,
+            Rows::Kcl(_) => Ok(Application::default()),
+        }
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.look().await,
+            Rows::Kcl(_) => Ok(Look { version: None, workers: Vec::new() }),
+        }
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.list(stream).await,
+            Rows::Kcl(rows) => rows.list(stream).await,
+        }
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.get(key).await,
+            Rows::Kcl(rows) => rows.get(key).await,
+        }
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.worker(id).await,
+            Rows::Kcl(_) => Ok(None),
+        }
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => rows.write(write).await,
+            Rows::Kcl(rows) => rows.write(write).await,
+        }
+    }
+}
+
+fn open(config: &SdkConfig, name: String) -> Table {
+    let timeout = TimeoutConfig::builder().operation_attempt_timeout(CALL_TIMEOUT).build();
+    let mut builder = aws_sdk_dynamodb::config::Builder::from(config).timeout_config(timeout);
+    if config.http_client().is_none() {
+        use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+        let tls =
+            aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
+        builder = builder.http_client(tls.build_https());
+    }
+    let client = |retry| {
+        let config = builder.clone().retry_config(retry).build();
+        aws_sdk_dynamodb::Client::from_conf(config)
+    };
+    Table {
+        name,
+        reads: client(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS)),
+        writes: client(RetryConfig::disabled()),
+        clock: Clock::machine(),
+        chance: Chance::of_system(),
+        meter: meter::Meter::default(),
+        has_region: config.region().is_some(),
+    }
+}

@@ -1,0 +1,372 @@
+//! The native layout on DynamoDB.
+//!
+//! A write that changes the plan is a transaction: the row under its condition, and one part of the
+//! version. Beats, checkpoints and notes are single writes.
+//!
+//! That no lease names a worker whose row goes is looked up first and is no part of the condition:
+//! DynamoDB can't ask for the absence of rows. A lease that comes to name the worker in between
+//! names an owner without a row, which the others watch for a lease time and then take.
+
+pub(super) mod keys;
+pub(super) mod row;
+mod request;
+
+use super::expression::Request;
+use super::failure::store_name;
+use super::item::{Fields, Item, Malformed};
+use super::table::{After, Attempt, Table};
+use crate::lease::StoreError;
+use crate::lease::store::Look;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::table::native as rules;
+use anabranch_model::lease::{
+    Application, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Stored, StreamChange,
+    StreamFacts, Worker, WorkerChange, WorkerId, Write,
+};
+use keys::Row;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// The format of the rows that this version writes.
+const FORMAT: u64 = 1;
+const FORMAT_NUMBER: &str = "format";
+/// How often a write is sent to a row that others keep changing.
+const TRIES: u32 = 10;
+
+/// The rows of one application in the native layout. Clones share everything.
+#[derive(Clone, Debug)]
+pub(super) struct NativeRows {
+    /// The table that they are in.
+    pub(super) table: Table,
+    /// One lock per part of the version, so that this process is never in its own way.
+    parts: Arc<[Mutex<()>]>,
+}
+
+/// What a write is for: how its row is read, and what the rules say about it.
+trait Subject {
+    fn key(&self) -> Item;
+    fn request(&self) -> Option<Request>;
+    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed>;
+    /// Which part of the condition is false for this row.
+    fn refusal(&self, row: &Stored) -> Option<Refusal>;
+    /// Whether this row, read after the write was applied, can be given as the row after it.
+    fn is_after(&self, row: &Stored) -> bool;
+}
+
+impl NativeRows {
+    pub(super) fn new(table: Table) -> Self {
+        let parts = (0..keys::VERSION_PARTS).map(|_| Mutex::new(())).collect();
+        Self { table, parts }
+    }
+
+    /// Notes the format of a new table, and refuses the rows of a newer version.
+    pub(super) async fn check_format(&self) -> Result<(), StoreError> {
+        let mut item = keys::format();
+        item.insert(FORMAT_NUMBER.into(), super::item::number(FORMAT));
+        loop {
+            if let Some(found) = self.table.get(keys::format()).await? {
+                let found = Fields(&found).need_number(FORMAT_NUMBER);
+                let found = found.map_err(|why| self.unreadable("format", &why))?;
+                return if found == FORMAT { Ok(()) } else { Err(self.other_format(found)) };
+            }
+            let request = Request::create(keys::format(), item.clone());
+            if let Attempt::Applied(_) = self.table.write(&request, None).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn other_format(&self, found: u64) -> StoreError {
+        let detail = format!(
+            "its rows have format {found}, and this version reads format {FORMAT}; use the version \
+             that made them, or another table"
+        );
+        StoreError::ForeignSchema { store: self.table.store(), detail }
+    }
+
+    pub(super) async fn application(&self) -> Result<Application, StoreError> {
+        let mut application = Application::default();
+        for item in self.table.query(keys::application()).await? {
+            match self.row_of(&item)? {
+                Some(Row::Stream(name)) => {
+                    let facts = row::stream(&item).map_err(|why| self.unreadable(name, &why))?;
+                    application.streams.insert(name.into(), facts);
+                }
+                Some(Row::Version) => application.version += self.version_part(&item)?,
+                _ => {}
+            }
+        }
+        Ok(application)
+    }
+
+    pub(super) async fn look(&self) -> Result<Look, StoreError> {
+        let (mut version, mut workers) = (0, Vec::new());
+        for item in self.table.query(keys::look()).await? {
+            match self.row_of(&item)? {
+                Some(Row::Version) => version += self.version_part(&item)?,
+                Some(Row::Worker(id)) => {
+                    workers.push(row::worker(id, &item).map_err(|why| self.unreadable(id, &why))?);
+                }
+                _ => {}
+            }
+        }
+        Ok(Look { version: Some(version), workers })
+    }
+
+    pub(super) async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let items = self.table.query(keys::leases(stream)).await?;
+        let leases = items.iter().map(|item| {
+            let shard = row::sort(item).map_err(|why| self.unreadable(stream.as_str(), &why))?;
+            let key = LeaseKey { stream: stream.clone(), shard: shard.into() };
+            row::lease(&key, item).map_err(|why| self.unreadable(&key.to_string(), &why))
+        });
+        leases.collect()
+    }
+
+    pub(super) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let item = self.table.get(keys::lease(key)).await?;
+        let lease = item.map(|item| row::lease(key, &item)).transpose();
+        lease.map_err(|why| self.unreadable(&key.to_string(), &why))
+    }
+
+    pub(super) async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        let item = self.table.get(keys::worker(id)).await?;
+        let worker = item.map(|item| row::worker(id.as_str(), &item)).transpose();
+        worker.map_err(|why| self.unreadable(id.as_str(), &why))
+    }
+
+    pub(super) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let bumps = write.changes_plan();
+        match write {
+            Write::Lease { key, change, nonce } => {
+                let subject = LeaseSubject { key, change, nonce: *nonce };
+                self.carry_out(&subject, bumps.then_some(nonce.0)).await
+            }
+            Write::Worker { id, change, nonce } => {
+                let subject = WorkerSubject { id, change, nonce: *nonce };
+                if *change == WorkerChange::Delete
+                    && let Some(refused) = self.still_named(&subject).await?
+                {
+                    return Ok(refused);
+                }
+                self.carry_out(&subject, bumps.then_some(nonce.0)).await
+            }
+            Write::Stream { stream, change } => {
+                let subject = StreamSubject { stream, change: *change };
+                self.carry_out(&subject, bumps.then_some(0)).await
+            }
+        }
+    }
+
+    /// Sends a write, and says what became of it. With `part`, that part of the version moves in
+    /// the same transaction.
+    async fn carry_out<T: Subject + Sync>(
+        &self,
+        subject: &T,
+        part: Option<u64>,
+    ) -> Result<Outcome, StoreError> {
+        let Some(request) = subject.request() else {
+            return match self.refused(subject, None).await? {
+                Some(refused) => Ok(refused),
+                None => Err(self.busy()),
+            };
+        };
+        let bump = part.map(keys::bump);
+        for _ in 0..TRIES {
+            let _turn = match part {
+                Some(part) => Some(self.turn(part).await),
+                None => None,
+            };
+            match self.table.write(&request, bump.as_ref()).await? {
+                Attempt::Lost => return Ok(Outcome::Unknown),
+                Attempt::Applied(after) => return Ok(self.applied(subject, after).await),
+                Attempt::Refused(old) => {
+                    if let Some(refused) = self.refused(subject, old).await? {
+                        return Ok(refused);
+                    }
+                }
+            }
+        }
+        Err(self.busy())
+    }
+
+    async fn turn(&self, part: u64) -> tokio::sync::MutexGuard<'_, ()> {
+        let part = usize::try_from(part % keys::VERSION_PARTS).unwrap_or(0);
+        self.parts[part].lock().await
+    }
+
+    /// The outcome of a write that was applied. A transaction does not return its rows, so the row
+    /// is read: if others have changed its hands since, only a read-back by the caller can tell
+    /// what that means.
+    async fn applied<T: Subject + Sync>(&self, subject: &T, after: After) -> Outcome {
+        let row = match after {
+            After::Absent => return Outcome::Done(Stored::Absent),
+            After::Item(item) => subject.stored(Some(&item)),
+            After::Unseen => match self.table.get(subject.key()).await {
+                Ok(item) => subject.stored(item.as_ref()),
+                Err(_) => return Outcome::Unknown,
+            },
+        };
+        match row {
+            Ok(row) if subject.is_after(&row) => Outcome::Done(row),
+            _ => Outcome::Unknown,
+        }
+    }
+
+    /// Why a condition was false. `None` if the row has changed since, so that it would be true.
+    async fn refused<T: Subject + Sync>(
+        &self,
+        subject: &T,
+        old: Option<Item>,
+    ) -> Result<Option<Outcome>, StoreError> {
+        // Without a row in the reply there is none, or the service is one that does not tell.
+        let item = match old {
+            Some(item) => Some(item),
+            None => self.table.get(subject.key()).await?,
+        };
+        let row = subject.stored(item.as_ref());
+        let row = row.map_err(|why| self.unreadable(&format!("{:?}", subject.key()), &why))?;
+        let refusal = subject.refusal(&row);
+        Ok(refusal.map(|why| Outcome::Refused { why, now: Some(row) }))
+    }
+
+    /// The refusal of a worker's removal, if its row must stay.
+    async fn still_named(
+        &self,
+        subject: &WorkerSubject<'_>,
+    ) -> Result<Option<Outcome>, StoreError> {
+        if let Some(refused) = self.refused(subject, None).await? {
+            return Ok(Some(refused));
+        }
+        if self.table.scan(keys::leases_of(subject.id)).await?.is_empty() {
+            return Ok(None);
+        }
+        let now = self.worker(subject.id).await?;
+        let now = Some(Stored::of_worker(now.as_ref()));
+        Ok(Some(Outcome::Refused { why: Refusal::StillNamed, now }))
+    }
+
+    fn row_of<'a>(&self, item: &'a Item) -> Result<Option<Row<'a>>, StoreError> {
+        let sort = row::sort(item).map_err(|why| self.unreadable("app", &why))?;
+        Ok(Row::of(sort))
+    }
+
+    fn version_part(&self, item: &Item) -> Result<u64, StoreError> {
+        let part = Fields(item).need_number(keys::VERSION_PART);
+        part.map_err(|why| self.unreadable("version", &why))
+    }
+
+    fn busy(&self) -> StoreError {
+        let detail = format!("the row changed {TRIES} times while it was written");
+        StoreError::Busy { store: self.table.store(), detail }
+    }
+
+    fn unreadable(&self, row: &str, why: &Malformed) -> StoreError {
+        let (store, detail) = (store_name(&self.table.name), why.to_string());
+        StoreError::UnreadableRow { store, row: row.to_owned(), detail }
+    }
+}
+
+struct LeaseSubject<'a> {
+    key: &'a LeaseKey,
+    change: &'a LeaseChange,
+    nonce: Nonce,
+}
+
+impl Subject for LeaseSubject<'_> {
+    fn key(&self) -> Item {
+        keys::lease(self.key)
+    }
+
+    fn request(&self) -> Option<Request> {
+        request::lease(self.key, self.change, self.nonce)
+    }
+
+    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+        let lease = item.map(|item| row::lease(self.key, item)).transpose()?;
+        Ok(Stored::of_lease(lease.as_ref()))
+    }
+
+    fn refusal(&self, row: &Stored) -> Option<Refusal> {
+        let lease = if let Stored::Lease(lease) = row { Some(&**lease) } else { None };
+        rules::lease_after(self.key, self.change, self.nonce, lease).err()
+    }
+
+    /// The same term is the same time of ownership: whoever wrote since, the owner is whom this
+    /// write left, and what it did up to there stands.
+    fn is_after(&self, row: &Stored) -> bool {
+        let Stored::Lease(lease) = row else { return false };
+        lease.nonce == self.nonce
+            || match self.change {
+                LeaseChange::Take { term, .. }
+                | LeaseChange::Release { term, .. }
+                | LeaseChange::Pass { term, .. } => lease.term == term.saturating_add(1),
+                LeaseChange::Name { term, .. }
+                | LeaseChange::Withdraw { term, .. }
+                | LeaseChange::Refuse { term, .. }
+                | LeaseChange::Unrefuse { term, .. }
+                | LeaseChange::End { term, .. } => lease.term == *term,
+                _ => false,
+            }
+    }
+}
+
+struct WorkerSubject<'a> {
+    id: &'a WorkerId,
+    change: &'a WorkerChange,
+    nonce: Nonce,
+}
+
+impl Subject for WorkerSubject<'_> {
+    fn key(&self) -> Item {
+        keys::worker(self.id)
+    }
+
+    fn request(&self) -> Option<Request> {
+        request::worker(self.id, self.change, self.nonce)
+    }
+
+    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+        let worker = item.map(|item| row::worker(self.id.as_str(), item)).transpose()?;
+        Ok(Stored::of_worker(worker.as_ref()))
+    }
+
+    fn refusal(&self, row: &Stored) -> Option<Refusal> {
+        let worker = if let Stored::Worker(worker) = row { Some(worker) } else { None };
+        rules::worker_after(self.id, self.change, self.nonce, worker).err()
+    }
+
+    fn is_after(&self, row: &Stored) -> bool {
+        matches!(row, Stored::Worker(worker) if worker.nonce == self.nonce)
+    }
+}
+
+struct StreamSubject<'a> {
+    stream: &'a StreamName,
+    change: StreamChange,
+}
+
+impl Subject for StreamSubject<'_> {
+    fn key(&self) -> Item {
+        keys::stream(self.stream)
+    }
+
+    fn request(&self) -> Option<Request> {
+        request::stream(self.stream, self.change)
+    }
+
+    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+        let facts: Option<StreamFacts> = item.map(row::stream).transpose()?;
+        Ok(Stored::of_stream(facts.as_ref()))
+    }
+
+    fn refusal(&self, row: &Stored) -> Option<Refusal> {
+        let facts = if let Stored::Stream(facts) = row { Some(facts) } else { None };
+        rules::stream_after(self.change, facts).err()
+    }
+
+    /// Facts never change but for the mark, which stays.
+    fn is_after(&self, row: &Stored) -> bool {
+        matches!(row, Stored::Stream(_))
+    }
+}

@@ -1,0 +1,196 @@
+//! Rows of the native layout as items.
+
+use super::keys::{self, SORT};
+use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_list, text};
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::lease::{
+    Checkpoint, HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, Worker,
+    WorkerState,
+};
+use anabranch_model::position::{NotAPosition, Position};
+use aws_sdk_dynamodb::types::AttributeValue;
+
+pub(crate) const OWNER: &str = "owner";
+pub(crate) const TERM: &str = "term";
+pub(crate) const ASKED_BY: &str = "asked_by";
+pub(crate) const REFUSED: &str = "refused";
+/// The lowest lane, where reading resumes.
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// All lanes, where there is more than one.
+pub(crate) const LANES: &str = "lanes";
+pub(crate) const PENDING: &str = "pending";
+pub(crate) const PENDING_STATE: &str = "pending_state";
+pub(crate) const PARENTS: &str = "parents";
+pub(crate) const CHILDREN: &str = "children";
+/// A hash key has 39 digits, and a DynamoDB number 38: these are strings.
+pub(crate) const RANGE_START: &str = "range_start";
+pub(crate) const RANGE_END: &str = "range_end";
+pub(crate) const NONCE: &str = "nonce";
+
+pub(crate) const COUNTER: &str = "counter";
+pub(crate) const STATE: &str = "state";
+pub(crate) const HOST: &str = "host";
+pub(crate) const STARTED_MS: &str = "started_ms";
+
+pub(crate) const T0_MS: &str = "t0_ms";
+pub(crate) const CREATED_MS: &str = "created_ms";
+pub(crate) const SYNCED: &str = "first_sync_done";
+
+/// The row of a lease that was just made.
+pub(crate) fn new_lease_item(lease: &Lease) -> Item {
+    let mut item = keys::lease(&lease.key);
+    item.insert(TERM.into(), number(lease.term));
+    item.insert(NONCE.into(), number(lease.nonce.0));
+    let (lowest, lanes) = checkpoint(&lease.checkpoint);
+    item.insert(CHECKPOINT.into(), lowest);
+    item.extend(lanes.map(|lanes| (LANES.into(), lanes)));
+    if !lease.parents.is_empty() {
+        item.insert(PARENTS.into(), shard_list(&lease.parents));
+    }
+    if let Some(range) = lease.range {
+        item.insert(RANGE_START.into(), text(range.start().to_string()));
+        item.insert(RANGE_END.into(), text(range.end().to_string()));
+    }
+    item
+}
+
+/// A lease from its row.
+pub(crate) fn lease(key: &LeaseKey, item: &Item) -> Result<Lease, Malformed> {
+    let fields = Fields(item);
+    let shards = |name| {
+        let names = fields.list(name)?;
+        Ok::<_, Malformed>(names.into_iter().map(Into::into).collect())
+    };
+    Ok(Lease {
+        key: key.clone(),
+        owner: fields.text(OWNER)?.map(Into::into),
+        term: fields.need_number(TERM)?,
+        hand_over: if let Some(taker) = fields.text(ASKED_BY)? {
+            HandOver::Named { taker: taker.into() }
+        } else if fields.has(REFUSED) {
+            HandOver::Refused
+        } else {
+            HandOver::None
+        },
+        checkpoint: read_checkpoint(fields)?,
+        pending: match fields.text(PENDING)? {
+            None => None,
+            Some(at) => Some(PendingCheckpoint {
+                position: position(at)?,
+                state: fields.binary(PENDING_STATE)?,
+            }),
+        },
+        parents: shards(PARENTS)?,
+        children: shards(CHILDREN)?,
+        range: range(fields)?,
+        owner_switches: 0,
+        nonce: Nonce(fields.need_number(NONCE)?),
+    })
+}
+
+fn range(fields: Fields<'_>) -> Result<Option<HashRange>, Malformed> {
+    let (Some(start), Some(end)) = (fields.text(RANGE_START)?, fields.text(RANGE_END)?) else {
+        return Ok(None);
+    };
+    let key = |text: &str| text.parse::<HashKey>().map_err(|why| Malformed(why.to_string()));
+    let range = HashRange::new(key(start)?, key(end)?);
+    range.map(Some).ok_or_else(|| Malformed(format!("the range {start} to {end} is turned round")))
+}
+
+/// What is stored for a checkpoint: the lowest lane, and all of them where there are several.
+pub(crate) fn checkpoint(of: &Checkpoint) -> (AttributeValue, Option<AttributeValue>) {
+    let lane = |position: Position| text(position.to_string());
+    let several = of.lanes().len() > 1;
+    let lanes = several.then(|| AttributeValue::L(of.lanes().iter().copied().map(lane).collect()));
+    (lane(of.lowest()), lanes)
+}
+
+fn read_checkpoint(fields: Fields<'_>) -> Result<Checkpoint, Malformed> {
+    let lanes = fields.list(LANES)?.into_iter().map(position).collect::<Result<_, _>>()?;
+    match Checkpoint::of_lanes(lanes) {
+        Some(checkpoint) => Ok(checkpoint),
+        None => Ok(position(fields.need_text(CHECKPOINT)?)?.into()),
+    }
+}
+
+fn position(text: &str) -> Result<Position, Malformed> {
+    text.parse().map_err(|why: NotAPosition| Malformed(why.to_string()))
+}
+
+/// The two attributes of a pending checkpoint.
+pub(crate) fn pending(
+    of: Option<&PendingCheckpoint>,
+) -> (Option<AttributeValue>, Option<AttributeValue>) {
+    let at = of.map(|pending| text(pending.position.to_string()));
+    (at, of.and_then(|pending| pending.state.as_ref()).map(binary))
+}
+
+/// The row of a worker that has just joined.
+pub(crate) fn new_worker_item(worker: &Worker) -> Item {
+    let mut item = keys::worker(&worker.id);
+    item.insert(COUNTER.into(), number(worker.counter));
+    item.insert(STATE.into(), state(worker.state));
+    item.insert(HOST.into(), text(&worker.host));
+    item.insert(STARTED_MS.into(), number(worker.started_ms));
+    item.insert(NONCE.into(), number(worker.nonce.0));
+    item
+}
+
+/// A worker from its row.
+pub(crate) fn worker(id: &str, item: &Item) -> Result<Worker, Malformed> {
+    let fields = Fields(item);
+    Ok(Worker {
+        id: id.into(),
+        counter: fields.need_number(COUNTER)?,
+        state: read_state(fields.need_text(STATE)?)?,
+        host: fields.text(HOST)?.unwrap_or_default().to_owned(),
+        started_ms: fields.number(STARTED_MS)?.unwrap_or(0),
+        nonce: Nonce(fields.need_number(NONCE)?),
+    })
+}
+
+/// A worker's state as it is stored.
+pub(crate) fn state(state: WorkerState) -> AttributeValue {
+    text(match state {
+        WorkerState::Alive => "alive",
+        WorkerState::Leaving => "leaving",
+        WorkerState::Fenced => "fenced",
+    })
+}
+
+fn read_state(text: &str) -> Result<WorkerState, Malformed> {
+    match text {
+        "alive" => Ok(WorkerState::Alive),
+        "leaving" => Ok(WorkerState::Leaving),
+        "fenced" => Ok(WorkerState::Fenced),
+        other => {
+            Err(Malformed(format!("`{STATE}` is {other:?}, which this version does not know")))
+        }
+    }
+}
+
+/// The row of a stream's facts.
+pub(crate) fn new_stream_item(key: Item, facts: StreamFacts) -> Item {
+    let mut item = key;
+    item.insert(T0_MS.into(), number(facts.t0_ms));
+    item.insert(CREATED_MS.into(), number(facts.created_ms));
+    if facts.first_sync_done {
+        item.insert(SYNCED.into(), AttributeValue::Bool(true));
+    }
+    item
+}
+
+/// A stream's facts from their row.
+pub(crate) fn stream(item: &Item) -> Result<StreamFacts, Malformed> {
+    let fields = Fields(item);
+    Ok(StreamFacts {
+        t0_ms: fields.need_number(T0_MS)?,
+        created_ms: fields.need_number(CREATED_MS)?,
+        first_sync_done: fields.has(SYNCED),
+    })
+}
+
+/// The sort key of a row: which one it is.
+pub(crate) fn sort(item: &Item) -> Result<&str, Malformed> {
+    Fields(item).need_text(SORT)
+}

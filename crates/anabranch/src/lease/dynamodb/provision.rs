@@ -1,0 +1,181 @@
+//! Making the table: once, whoever comes first, and waiting until it can be used.
+
+use super::native::keys::{PARTITION, SORT};
+use super::table::Table;
+use crate::lease::StoreError;
+use aws_sdk_dynamodb::operation::create_table::CreateTableError;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, PointInTimeRecoverySpecification,
+    ProvisionedThroughput, ScalarAttributeType, TableDescription, TableStatus, Tag,
+};
+use std::collections::BTreeMap;
+
+/// How long a table may take to come up. KCL waits as long.
+const ACTIVE_WITHIN_MS: u64 = 600_000;
+const POLL_MS: u64 = 500;
+
+/// How a table is paid for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Billing {
+    /// By request: nothing to size, nothing to pay while idle.
+    #[default]
+    OnDemand,
+    /// By reserved units a second.
+    Provisioned {
+        /// Read units a second.
+        read_units: u32,
+        /// Write units a second.
+        write_units: u32,
+    },
+}
+
+/// How the table is made, if the store has to make it. A table that is there stays as it is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct NewTable {
+    pub(super) billing: Billing,
+    pub(super) tags: BTreeMap<String, String>,
+    pub(super) deletion_protection: bool,
+    pub(super) point_in_time_recovery: bool,
+}
+
+/// The key that a table must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KeySchema {
+    /// `pk` and `sk`.
+    Native,
+    /// `leaseKey`.
+    Kcl,
+}
+
+/// The name of the key attribute of KCL's tables.
+pub(super) const LEASE_KEY: &str = "leaseKey";
+
+impl KeySchema {
+    /// Attributes and their roles. All are strings.
+    fn attributes(self) -> &'static [(&'static str, KeyType)] {
+        match self {
+            Self::Native => &[(PARTITION, KeyType::Hash), (SORT, KeyType::Range)],
+            Self::Kcl => &[(LEASE_KEY, KeyType::Hash)],
+        }
+    }
+}
+
+impl Table {
+    /// Makes the table unless it is there, and waits until it can be used.
+    pub(super) async fn provision(
+        &self,
+        schema: KeySchema,
+        new: &NewTable,
+    ) -> Result<(), StoreError> {
+        let deadline_ms = self.clock.now_ms().saturating_add(ACTIVE_WITHIN_MS);
+        let mut made = false;
+        loop {
+            match self.describe().await? {
+                None if !made => made = self.create(schema, new).await?,
+                // Made, and not yet visible.
+                None => {}
+                Some(table) => {
+                    self.check_schema(schema, &table)?;
+                    if is_usable(&table) {
+                        break;
+                    }
+                }
+            }
+            if self.clock.now_ms() >= deadline_ms {
+                let minutes = ACTIVE_WITHIN_MS / 60_000;
+                let detail = format!("the table did not become ACTIVE within {minutes} minutes");
+                return Err(StoreError::Unreachable { store: self.store(), detail, source: None });
+            }
+            self.clock.sleep(POLL_MS).await;
+        }
+        if made && new.point_in_time_recovery { self.keep_backups().await } else { Ok(()) }
+    }
+
+    /// What the service says of the table; `None` if there is none.
+    pub(super) async fn describe(&self) -> Result<Option<TableDescription>, StoreError> {
+        match self.reads.describe_table().table_name(&self.name).send().await {
+            Ok(reply) => Ok(reply.table),
+            Err(error) => match error.as_service_error() {
+                Some(e) if e.is_resource_not_found_exception() => Ok(None),
+                _ => Err(self.call("DescribeTable").read_error(&error)),
+            },
+        }
+    }
+
+    /// Makes the table. `false` if another worker was faster.
+    async fn create(&self, schema: KeySchema, new: &NewTable) -> Result<bool, StoreError> {
+        let mut create = self.writes.create_table().table_name(&self.name);
+        for (name, role) in schema.attributes() {
+            let attribute = AttributeDefinition::builder().attribute_name(*name);
+            let attribute = attribute.attribute_type(ScalarAttributeType::S);
+            let element = KeySchemaElement::builder().attribute_name(*name).key_type(role.clone());
+            create = create
+                .attribute_definitions(attribute.build().expect("name and type are set"))
+                .key_schema(element.build().expect("name and role are set"));
+        }
+        create = match new.billing {
+            Billing::OnDemand => create.billing_mode(BillingMode::PayPerRequest),
+            Billing::Provisioned { read_units, write_units } => {
+                let units = ProvisionedThroughput::builder()
+                    .read_capacity_units(read_units.into())
+                    .write_capacity_units(write_units.into());
+                create
+                    .billing_mode(BillingMode::Provisioned)
+                    .provisioned_throughput(units.build().expect("both units are set"))
+            }
+        };
+        for (key, value) in &new.tags {
+            let tag = Tag::builder().key(key).value(value);
+            create = create.tags(tag.build().expect("key and value are set"));
+        }
+        if new.deletion_protection {
+            create = create.deletion_protection_enabled(true);
+        }
+        match create.send().await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.as_service_error() {
+                Some(CreateTableError::ResourceInUseException(_)) => Ok(false),
+                _ => Err(self.call("CreateTable").read_error(&error)),
+            },
+        }
+    }
+
+    async fn keep_backups(&self) -> Result<(), StoreError> {
+        let on = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
+        let update = self.reads.update_continuous_backups().table_name(&self.name);
+        let on = on.build().expect("the switch is set");
+        let sent = update.point_in_time_recovery_specification(on).send().await;
+        sent.map(drop).map_err(|e| self.call("UpdateContinuousBackups").read_error(&e))
+    }
+
+    /// Refuses a table that was made for something else.
+    fn check_schema(&self, schema: KeySchema, table: &TableDescription) -> Result<(), StoreError> {
+        let found = key_names(table);
+        let wanted = schema.attributes().iter().map(|(name, _)| *name);
+        if found.iter().map(String::as_str).eq(wanted.clone()) {
+            return Ok(());
+        }
+        let wanted = wanted.collect::<Vec<_>>().join(", ");
+        let what = match found.join(", ") {
+            key if key == LEASE_KEY => "it is a table of KCL; use the KCL layout for it".to_owned(),
+            key if key == format!("{PARTITION}, {SORT}") => {
+                "it looks like a table in the native layout; a KCL application needs one of its own"
+                    .to_owned()
+            }
+            key => format!("its key is ({key}), so something else made it"),
+        };
+        let detail = format!("{what}, or give another table name (wanted the key ({wanted}))");
+        Err(StoreError::ForeignSchema { store: self.store(), detail })
+    }
+}
+
+/// The key attributes, partition key first.
+pub(super) fn key_names(table: &TableDescription) -> Vec<String> {
+    let mut elements = table.key_schema().to_vec();
+    elements.sort_by_key(|element| element.key_type != KeyType::Hash);
+    elements.into_iter().map(|element| element.attribute_name).collect()
+}
+
+fn is_usable(table: &TableDescription) -> bool {
+    matches!(table.table_status(), Some(TableStatus::Active | TableStatus::Updating))
+}

@@ -1,0 +1,229 @@
+//! One table: the calls that the store makes, and what their replies mean.
+
+use super::expression::{Action, Expression, Request};
+use super::failure::{Call, Failure, store_name};
+use super::item::Item;
+use super::meter::Meter;
+use crate::clock::{Chance, Clock};
+use crate::lease::StoreError;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{
+    ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
+};
+
+/// How often a write is sent while others are in its way.
+const CONFLICT_TRIES: u32 = 10;
+/// The first pause after a conflict; it doubles from there, and a random part of it is waited.
+const CONFLICT_PAUSE_MS: u64 = 20;
+const CONFLICT_PAUSE_MAX_MS: u64 = 500;
+
+/// A table, and the way to it. Clones share everything.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// Its name.
+    pub(super) name: String,
+    /// For what may be asked twice: the SDK retries.
+    pub(super) reads: Client,
+    /// For what may not: one attempt, because a second one can't tell its own first one from
+    /// another worker's write.
+    pub(super) writes: Client,
+    /// Where pauses are waited.
+    pub(super) clock: Clock,
+    /// Where pauses draw their length.
+    pub(super) chance: Chance,
+    /// What was used.
+    pub(super) meter: Meter,
+    /// Whether a region is set, for the message when there is none.
+    pub(super) has_region: bool,
+}
+
+/// What became of a write.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// It was applied.
+    Applied(After),
+    /// Its condition was false. The item, if the service told it.
+    Refused(Option<Item>),
+    /// The reply was lost.
+    Lost,
+}
+
+/// The item after a write.
+#[derive(Debug)]
+pub(super) enum After {
+    /// As the service returned it, or as it was put.
+    Item(Item),
+    /// It is gone.
+    Absent,
+    /// The service does not tell.
+    Unseen,
+}
+
+/// What a query or a scan asks for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Range {
+    /// The condition on the key; a scan has none.
+    pub(super) key: Option<String>,
+    /// The condition on the other attributes.
+    pub(super) filter: Option<String>,
+    /// Names and values behind the placeholders of both.
+    pub(super) expression: Expression,
+}
+
+impl Table {
+    pub(super) fn call(&self, action: &'static str) -> Call<'_> {
+        Call { table: &self.name, action, has_region: self.has_region }
+    }
+
+    pub(super) fn store(&self) -> String {
+        store_name(&self.name)
+    }
+
+    /// One item, as it is now.
+    pub(super) async fn get(&self, key: Item) -> Result<Option<Item>, StoreError> {
+        let get = self.reads.get_item().table_name(&self.name).set_key(Some(key));
+        let get = get.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let reply = get.send().await.map_err(|e| self.call("GetItem").read_error(&e))?;
+        self.meter.read(reply.consumed_capacity.as_ref());
+        Ok(reply.item)
+    }
+
+    /// The items of a partition, by sort key.
+    pub(super) async fn query(&self, range: Range) -> Result<Vec<Item>, StoreError> {
+        let query = self.reads.query().table_name(&self.name).consistent_read(true);
+        let query = query.set_key_condition_expression(range.key);
+        let query = query.set_filter_expression(range.filter);
+        let query = query.set_expression_attribute_names(range.expression.names());
+        let query = query.set_expression_attribute_values(range.expression.values());
+        let query = query.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let (mut pages, mut items) = (query.into_paginator().send(), Vec::new());
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|e| self.call("Query").read_error(&e))?;
+            self.meter.read(page.consumed_capacity.as_ref());
+            items.extend(page.items.unwrap_or_default());
+        }
+        Ok(items)
+    }
+
+    /// The items of the whole table, in no order.
+    pub(super) async fn scan(&self, range: Range) -> Result<Vec<Item>, StoreError> {
+        let scan = self.reads.scan().table_name(&self.name).consistent_read(true);
+        let scan = scan.set_filter_expression(range.filter);
+        let scan = scan.set_expression_attribute_names(range.expression.names());
+        let scan = scan.set_expression_attribute_values(range.expression.values());
+        let scan = scan.return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let (mut pages, mut items) = (scan.into_paginator().send(), Vec::new());
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|e| self.call("Scan").read_error(&e))?;
+            self.meter.read(page.consumed_capacity.as_ref());
+            items.extend(page.items.unwrap_or_default());
+        }
+        Ok(items)
+    }
+
+    /// Makes one write; with `beside`, both in one transaction. A conflict with another write in
+    /// progress is no answer: it is sent again after a pause.
+    pub(super) async fn write(
+        &self,
+        request: &Request,
+        beside: Option<&Request>,
+    ) -> Result<Attempt, StoreError> {
+        let mut pause_ms = CONFLICT_PAUSE_MS;
+        let mut conflict = String::new();
+        for attempt in 0..CONFLICT_TRIES {
+            if attempt > 0 {
+                self.clock.sleep(1 + self.chance.below(pause_ms)).await;
+                pause_ms = (pause_ms * 2).min(CONFLICT_PAUSE_MAX_MS);
+            }
+            self.meter.write();
+            let sent = match (beside, &request.action) {
+                (Some(beside), _) => self.transact(request, beside).await,
+                (None, Action::Put(item)) => self.put(item, &request.expression).await,
+                (None, Action::Update) => self.update(request).await,
+                (None, Action::Delete) => self.delete(request).await,
+            };
+            match sent {
+                Ok(attempt) => return Ok(attempt),
+                Err(Failure::Lost(_)) => return Ok(Attempt::Lost),
+                Err(Failure::Error(error)) => return Err(error),
+                Err(Failure::Conflict(detail)) => conflict = detail,
+            }
+        }
+        Err(StoreError::Busy { store: self.store(), detail: conflict })
+    }
+
+    async fn update(&self, request: &Request) -> Result<Attempt, Failure> {
+        let expression = &request.expression;
+        let update = self.writes.update_item().table_name(&self.name);
+        let update = update.set_key(Some(request.key.clone()));
+        let update = update.set_update_expression(expression.update_text());
+        let update = update.set_condition_expression(expression.condition_text());
+        let update = update.set_expression_attribute_names(expression.names());
+        let update = update.set_expression_attribute_values(expression.values());
+        let update = update.return_values(ReturnValue::AllNew);
+        let update = update
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match update.send().await {
+            Ok(reply) => {
+                self.meter.written(reply.consumed_capacity.as_slice());
+                Ok(Attempt::Applied(reply.attributes.map_or(After::Unseen, After::Item)))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(UpdateItemError::ConditionalCheckFailedException(e)) => {
+                    Ok(Attempt::Refused(e.item.clone()))
+                }
+                _ => Err(self.call("UpdateItem").failure(&error)),
+            },
+        }
+    }
+
+    async fn put(&self, item: &Item, expression: &Expression) -> Result<Attempt, Failure> {
+        let put = self.writes.put_item().table_name(&self.name).set_item(Some(item.clone()));
+        let put = put.set_condition_expression(expression.condition_text());
+        let put = put.set_expression_attribute_names(expression.names());
+        let put = put.set_expression_attribute_values(expression.values());
+        let put = put
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match put.send().await {
+            Ok(reply) => {
+                self.meter.written(reply.consumed_capacity.as_slice());
+                Ok(Attempt::Applied(After::Item(item.clone())))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(e)) => {
+                    Ok(Attempt::Refused(e.item.clone()))
+                }
+                _ => Err(self.call("PutItem").failure(&error)),
+            },
+        }
+    }
+
+    async fn delete(&self, request: &Request) -> Result<Attempt, Failure> {
+        let expression = &request.expression;
+        let delete = self.writes.delete_item().table_name(&self.name);
+        let delete = delete.set_key(Some(request.key.clone()));
+        let delete = delete.set_condition_expression(expression.condition_text());
+        let delete = delete.set_expression_attribute_names(expression.names());
+        let delete = delete.set_expression_attribute_values(expression.values());
+        let delete = delete
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match delete.send().await {
+            Ok(reply) => {
+                self.meter.written(reply.consumed_capacity.as_slice());
+                Ok(Attempt::Applied(After::Absent))
+            }
+            Err(error) => match error.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(e)) => {
+                    Ok(Attempt::Refused(e.item.clone()))
+                }
+                _ => Err(self.call("DeleteItem").failure(&error)),
+            },
+        }
+    }
+}

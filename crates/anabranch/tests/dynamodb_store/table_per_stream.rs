@@ -1,0 +1,69 @@
+//! A single-stream table has room for one stream, and the suite uses many: one table for each.
+
+use anabranch::lease::{DynamoDbStore, LeaseStore, Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Refusal, Worker, WorkerId, Write,
+};
+use aws_types::SdkConfig;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+#[derive(Clone)]
+pub(crate) struct TablePerStream {
+    config: SdkConfig,
+    made: Arc<Mutex<HashSet<StreamName>>>,
+}
+
+impl TablePerStream {
+    pub(crate) fn new(config: SdkConfig) -> Self {
+        Self { config, made: Arc::default() }
+    }
+
+    async fn of(&self, stream: &StreamName) -> Result<DynamoDbStore, StoreError> {
+        let store = DynamoDbStore::kcl(&self.config, format!("app-{stream}"));
+        let mut made = self.made.lock().await;
+        if made.insert(stream.clone()) {
+            store.prepare().await?;
+        }
+        Ok(store)
+    }
+}
+
+impl LeaseStore for TablePerStream {
+    fn layout(&self) -> Layout {
+        Layout::Kcl
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        DynamoDbStore::kcl(&self.config, "app").prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        Ok(Application::default())
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        DynamoDbStore::kcl(&self.config, "app").look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        self.of(stream).await?.list(stream).await
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.of(&key.stream).await?.get(key).await
+    }
+
+    async fn worker(&self, _: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        Ok(None)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        match write {
+            Write::Lease { key, .. } => self.of(&key.stream).await?.write(write).await,
+            _ => Ok(Outcome::Refused { why: Refusal::Unsupported, now: None }),
+        }
+    }
+}
