@@ -4,6 +4,10 @@ pub mod store;
 pub mod memory;
 #[cfg(feature = "aws")]
 pub mod dynamodb;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod settle;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
@@ -20,4 +24,8 @@ pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings
 pub use dynamodb::DynamoDbStore;
 pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
 pub use memory::MemoryStore;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use sql::CheckpointInTransaction;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteStore;
 pub use store::{LeaseStore, Look, StoreError};

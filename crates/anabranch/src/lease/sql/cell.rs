@@ -1,0 +1,123 @@
+//! One value of a row, as both databases store it.
+
+use super::failure::Failure;
+
+/// A value to store, or one that was read. Absent values keep their type, which PostgreSQL asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cell {
+    Text(Option<String>),
+    Number(i64),
+    Flag(bool),
+    Bytes(Option<Vec<u8>>),
+}
+
+impl Cell {
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+
+    /// SQL's integers are signed. The bits are kept, so that every number comes back, and those
+    /// that occur look the same.
+    pub(super) fn number(number: u64) -> Self {
+        Self::Number(number.cast_signed())
+    }
+
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::Text(None) | Self::Bytes(None))
+    }
+}
+
+/// Reads the values of a row in the order of its columns.
+pub(super) struct Reader {
+    columns: std::vec::IntoIter<&'static str>,
+    cells: std::vec::IntoIter<Cell>,
+    /// Which row, for errors: as much as was read of its key.
+    row: String,
+}
+
+impl Reader {
+    pub(super) fn new(columns: &[&'static str], cells: Vec<Cell>) -> Self {
+        Self { columns: columns.to_vec().into_iter(), cells: cells.into_iter(), row: String::new() }
+    }
+
+    /// A text that is part of the row's key.
+    pub(super) fn key(&mut self) -> Result<String, Failure> {
+        let text = self.text()?;
+        if !self.row.is_empty() {
+            self.row.push('/');
+        }
+        self.row.push_str(&text);
+        Ok(text)
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Failure> {
+        match self.next()? {
+            (_, Cell::Text(Some(text))) => Ok(text),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
+        }
+    }
+
+    pub(super) fn optional_text(&mut self) -> Result<Option<String>, Failure> {
+        match self.next()? {
+            (_, Cell::Text(text)) => Ok(text),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Failure> {
+        match self.next()? {
+            (_, Cell::Number(number)) => Ok(number.cast_unsigned()),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
+        }
+    }
+
+    /// A yes or no, which SQLite keeps as a number.
+    pub(super) fn flag(&mut self) -> Result<bool, Failure> {
+        match self.next()? {
+            (_, Cell::Flag(flag)) => Ok(flag),
+            (_, Cell::Number(number @ (0 | 1))) => Ok(number == 1),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no yes or no"))),
+        }
+    }
+
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        match self.next()? {
+            (_, Cell::Bytes(bytes)) => Ok(bytes),
+            (_, Cell::Text(None)) => Ok(None),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} are no bytes"))),
+        }
+    }
+
+    /// A text that means something, read by `parse`.
+    pub(super) fn parsed<T, E: std::fmt::Display>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        let column = self.columns.as_slice().first().copied().unwrap_or_default();
+        let text = self.text()?;
+        parse(&text).map_err(|why| self.unreadable(column, &why.to_string()))
+    }
+
+    /// The same for a text that may be absent.
+    pub(super) fn optional_parsed<T, E: std::fmt::Display>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Failure> {
+        let column = self.columns.as_slice().first().copied().unwrap_or_default();
+        let text = self.optional_text()?;
+        text.map(|text| parse(&text))
+            .transpose()
+            .map_err(|why| self.unreadable(column, &why.to_string()))
+    }
+
+    fn next(&mut self) -> Result<(&'static str, Cell), Failure> {
+        match (self.columns.next(), self.cells.next()) {
+            (Some(column), Some(cell)) => Ok((column, cell)),
+            (column, _) => Err(self.unreadable(column.unwrap_or_default(), "it is missing")),
+        }
+    }
+
+    fn unreadable(&self, column: &str, why: &str) -> Failure {
+        Failure::Unreadable { row: self.row.clone(), detail: format!("column {column}: {why}") }
+    }
+}

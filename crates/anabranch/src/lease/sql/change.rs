@@ -1,0 +1,213 @@
+//! One write: one transaction around a pure decision.
+//!
+//! Locks are taken in one order, the row first and the application's version last, so no two
+//! writes wait for each other, and a write that waits for a row keeps nobody else waiting.
+
+use super::cell::Cell;
+use super::failure::{Failure, LostConnection};
+use super::link::Wire;
+use super::row;
+use super::statement::RowStatements;
+use super::store::{CHANNEL, SqlStore};
+use crate::lease::StoreError;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::table::native;
+use anabranch_model::lease::{
+    Layout, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Stored, StreamChange, WorkerChange,
+    WorkerId, Write,
+};
+
+/// How often a write starts again because another one made or removed its row in between.
+const RACES: u32 = 5;
+
+/// Where a write stands before its `COMMIT`.
+enum Step {
+    /// Its condition was false.
+    Refused(Outcome),
+    /// Another write made or removed the row after it was read: the decision is void.
+    Raced,
+    /// The row is written. The outcome holds once it is committed.
+    Written(Outcome),
+}
+
+impl SqlStore {
+    /// Applies one write, if its condition holds.
+    pub(crate) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        for _ in 0..RACES {
+            match self.attempt(write).await {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) => {}
+                Err(failure) => return Err(failure.of_store(&self.label)),
+            }
+        }
+        Err(StoreError::Busy {
+            store: self.label.clone(),
+            detail: "others keep making and removing the row of this write".to_owned(),
+        })
+    }
+
+    /// One transaction. `None` if the decision was void.
+    async fn attempt(&self, write: &Write) -> Result<Option<Outcome>, Failure> {
+        let up_to_commit = async {
+            let mut lent = self.begin(&self.begin).await?;
+            match self.step(&mut lent.wire(), write).await {
+                Ok(step) => Ok((lent, step)),
+                Err(failure) => {
+                    if failure.lost_connection() == LostConnection::No {
+                        self.roll_back(lent).await;
+                    }
+                    Err(failure)
+                }
+            }
+        };
+        // Nothing of this can be applied: `COMMIT` was not sent.
+        let (mut lent, step) = self.within(self.patience.call, up_to_commit).await?;
+        let outcome = match step {
+            Step::Written(outcome) => outcome,
+            Step::Refused(outcome) => {
+                self.roll_back(lent).await;
+                return Ok(Some(outcome));
+            }
+            Step::Raced => {
+                self.roll_back(lent).await;
+                return Ok(None);
+            }
+        };
+        match self.within(self.patience.call, lent.wire().run("COMMIT")).await {
+            Ok(()) => {
+                lent.give_back();
+                Ok(Some(outcome))
+            }
+            Err(failure) if failure.rolled_back() => Err(failure),
+            Err(_) => Ok(Some(Outcome::Unknown)),
+        }
+    }
+
+    async fn step(&self, wire: &mut Wire<'_>, write: &Write) -> Result<Step, Failure> {
+        let step = match write {
+            Write::Lease { key, change, nonce } => {
+                self.change_lease(wire, key, change, *nonce).await?
+            }
+            Write::Worker { id, change, nonce } => {
+                self.change_worker(wire, id, change, *nonce).await?
+            }
+            Write::Stream { stream, change } => self.change_stream(wire, stream, *change).await?,
+        };
+        // The removal of a worker has moved the version already.
+        let removal = matches!(write, Write::Worker { change: WorkerChange::Delete, .. });
+        if matches!(step, Step::Written(_)) && write.changes_plan() && !removal {
+            self.bump(wire).await?;
+        }
+        Ok(step)
+    }
+
+    async fn change_lease(
+        &self,
+        wire: &mut Wire<'_>,
+        key: &LeaseKey,
+        change: &LeaseChange,
+        nonce: Nonce,
+    ) -> Result<Step, Failure> {
+        let of = &self.statements.lease;
+        let now = self.locked(wire, of, row::lease_key(key)).await?;
+        let now = now.map(row::lease).transpose()?;
+        match Layout::Native.lease_after(key, change, nonce, now.as_ref()) {
+            Err(why) => Ok(refused(why, Stored::of_lease(now.as_ref()))),
+            Ok(after) => {
+                let cells = after.as_ref().map(row::lease_cells);
+                let done = Outcome::Done(Stored::of_lease(after.as_ref()));
+                self.replace(wire, of, row::lease_key(key), now.is_some(), cells, done).await
+            }
+        }
+    }
+
+    async fn change_worker(
+        &self,
+        wire: &mut Wire<'_>,
+        id: &WorkerId,
+        change: &WorkerChange,
+        nonce: Nonce,
+    ) -> Result<Step, Failure> {
+        let of = &self.statements.worker;
+        let key = vec![Cell::text(id.as_str())];
+        let now = self.locked(wire, of, key.clone()).await?.map(row::worker).transpose()?;
+        match native::worker_after(id, change, nonce, now.as_ref()) {
+            Err(why) => Ok(refused(why, Stored::of_worker(now.as_ref()))),
+            Ok(after) => {
+                if after.is_none() {
+                    // Whoever takes a lease holds the version when it commits: once it is ours,
+                    // every take before this removal can be seen.
+                    self.bump(wire).await?;
+                    let named = self.with_application(key.clone());
+                    if !wire.rows(&self.statements.names_worker, named).await?.is_empty() {
+                        return Ok(refused(Refusal::StillNamed, Stored::of_worker(now.as_ref())));
+                    }
+                }
+                let cells = after.as_ref().map(row::worker_cells);
+                let done = Outcome::Done(Stored::of_worker(after.as_ref()));
+                self.replace(wire, of, key, now.is_some(), cells, done).await
+            }
+        }
+    }
+
+    async fn change_stream(
+        &self,
+        wire: &mut Wire<'_>,
+        stream: &StreamName,
+        change: StreamChange,
+    ) -> Result<Step, Failure> {
+        let of = &self.statements.stream;
+        let key = vec![Cell::text(stream.as_str())];
+        let now = self.locked(wire, of, key.clone()).await?.map(row::stream).transpose()?;
+        let now = now.map(|(_, facts)| facts);
+        match native::stream_after(change, now.as_ref()) {
+            Err(why) => Ok(refused(why, Stored::of_stream(now.as_ref()))),
+            Ok(after) => {
+                let cells = Some(row::stream_cells(stream, after));
+                let done = Outcome::Done(Stored::Stream(after));
+                self.replace(wire, of, key, now.is_some(), cells, done).await
+            }
+        }
+    }
+
+    /// Reads a row and keeps others from changing it until the transaction ends.
+    async fn locked(
+        &self,
+        wire: &mut Wire<'_>,
+        of: &RowStatements,
+        key: Vec<Cell>,
+    ) -> Result<Option<Vec<Cell>>, Failure> {
+        Ok(wire.rows(&of.lock, self.with_application(key)).await?.into_iter().next())
+    }
+
+    /// Makes, changes or removes a row as decided.
+    async fn replace(
+        &self,
+        wire: &mut Wire<'_>,
+        of: &RowStatements,
+        key: Vec<Cell>,
+        is_there: bool,
+        after: Option<Vec<Cell>>,
+        done: Outcome,
+    ) -> Result<Step, Failure> {
+        let changed = match (is_there, after) {
+            (false, Some(cells)) => wire.change(&of.insert, self.with_application(cells)).await?,
+            (true, Some(cells)) => wire.change(&of.update, self.with_application(cells)).await?,
+            (true, None) => wire.change(&of.delete, self.with_application(key)).await?,
+            (false, None) => 1,
+        };
+        Ok(if changed == 1 { Step::Written(done) } else { Step::Raced })
+    }
+
+    async fn bump(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+        let mut cells = self.with_application(vec![]);
+        if self.statements.dialect.notifies {
+            cells.extend([Cell::text(CHANNEL), Cell::text(&self.payload())]);
+        }
+        wire.change(&self.statements.bump, cells).await.map(drop)
+    }
+}
+
+fn refused(why: Refusal, now: Stored) -> Step {
+    Step::Refused(Outcome::Refused { why, now: Some(now) })
+}

@@ -1,0 +1,211 @@
+//! One connection, to either database: where the two differ in calls.
+
+use super::cell::Cell;
+use super::failure::Failure;
+#[cfg(feature = "postgres")]
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
+#[cfg(feature = "sqlite")]
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{
+    Arguments, AssertSqlSafe, Column, ConnectOptions, Encode, Row, Type, TypeInfo, ValueRef,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait before a busy SQLite file is opened once more.
+#[cfg(feature = "sqlite")]
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where a database is, and how to log in.
+#[derive(Clone)]
+pub(crate) enum Address {
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PgConnectOptions>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(Box<SqliteConnectOptions>),
+}
+
+impl Address {
+    /// Opens a connection. The caller bounds the time.
+    pub(super) async fn connect(&self) -> Result<Link, Failure> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => Ok(Link::Postgres(options.connect().await?)),
+            // The change to WAL on a fresh file does not wait for others that make it too.
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(options) => loop {
+                match options.connect().await.map_err(Failure::from) {
+                    Err(failure) if failure.is_busy() => tokio::time::sleep(BUSY_PAUSE).await,
+                    connected => return Ok(Link::Sqlite(connected?)),
+                }
+            },
+        }
+    }
+
+    /// What opens a transaction that waits for a row's lock for `lock` at most, and that ends by
+    /// itself if it is left open.
+    pub(super) fn begin(&self, lock: Duration, whole: Duration) -> Arc<str> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => format!(
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+                 SET LOCAL lock_timeout = '{}ms'; SET LOCAL statement_timeout = '{1}ms'; \
+                 SET LOCAL idle_in_transaction_session_timeout = '{1}ms'",
+                lock.as_millis(),
+                whole.as_millis()
+            )
+            .into(),
+            // A transaction that reads first and then writes can fail whatever its time-out is.
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => {
+                let _ = (lock, whole);
+                "BEGIN IMMEDIATE".into()
+            }
+        }
+    }
+}
+
+/// A connection of our own.
+pub(crate) enum Link {
+    #[cfg(feature = "postgres")]
+    Postgres(PgConnection),
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteConnection),
+}
+
+impl Link {
+    pub(crate) fn wire(&mut self) -> Wire<'_> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(connection) => Wire::Postgres(connection),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(connection) => Wire::Sqlite(connection),
+        }
+    }
+}
+
+/// A connection to send statements on: ours, or that of the user's transaction.
+pub(crate) enum Wire<'a> {
+    #[cfg(feature = "postgres")]
+    Postgres(&'a mut PgConnection),
+    #[cfg(feature = "sqlite")]
+    Sqlite(&'a mut SqliteConnection),
+}
+
+impl Wire<'_> {
+    /// The rows that a statement answers.
+    pub(super) async fn rows(
+        &mut self,
+        sql: &Arc<str>,
+        cells: Vec<Cell>,
+    ) -> Result<Vec<Vec<Cell>>, Failure> {
+        let sql = AssertSqlSafe(Arc::clone(sql));
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(connection) => {
+                let query = sqlx::query_with(sql, arguments::<PgArguments>(cells)?);
+                query.fetch_all(&mut **connection).await?.iter().map(postgres_cells).collect()
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(connection) => {
+                let query = sqlx::query_with(sql, arguments::<SqliteArguments>(cells)?);
+                query.fetch_all(&mut **connection).await?.iter().map(sqlite_cells).collect()
+            }
+        }
+    }
+
+    /// How many rows a statement changed.
+    pub(super) async fn change(
+        &mut self,
+        sql: &Arc<str>,
+        cells: Vec<Cell>,
+    ) -> Result<u64, Failure> {
+        let sql = AssertSqlSafe(Arc::clone(sql));
+        Ok(match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(connection) => {
+                let query = sqlx::query_with(sql, arguments::<PgArguments>(cells)?);
+                query.execute(&mut **connection).await?.rows_affected()
+            }
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(connection) => {
+                let query = sqlx::query_with(sql, arguments::<SqliteArguments>(cells)?);
+                query.execute(&mut **connection).await?.rows_affected()
+            }
+        })
+    }
+
+    /// Runs statements without arguments, in one round trip.
+    pub(super) async fn run(&mut self, sql: &str) -> Result<(), Failure> {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(connection) => drop(sql.execute(&mut **connection).await?),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(connection) => drop(sql.execute(&mut **connection).await?),
+        }
+        Ok(())
+    }
+}
+
+fn arguments<A: Arguments>(cells: Vec<Cell>) -> Result<A, Failure>
+where
+    Option<String>: Encode<'static, A::Database> + Type<A::Database>,
+    Option<Vec<u8>>: Encode<'static, A::Database> + Type<A::Database>,
+    i64: Encode<'static, A::Database> + Type<A::Database>,
+    bool: Encode<'static, A::Database> + Type<A::Database>,
+{
+    let mut arguments = A::default();
+    for cell in cells {
+        match cell {
+            Cell::Text(text) => arguments.add(text),
+            Cell::Number(number) => arguments.add(number),
+            Cell::Flag(flag) => arguments.add(flag),
+            Cell::Bytes(bytes) => arguments.add(bytes),
+        }
+        .map_err(sqlx::Error::Encode)?;
+    }
+    Ok(arguments)
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
+    let cell = |(i, column): (usize, &sqlx::postgres::PgColumn)| {
+        Ok(match column.type_info().name() {
+            "TEXT" | "VARCHAR" | "NAME" => Cell::Text(row.try_get(i)?),
+            "BYTEA" => Cell::Bytes(row.try_get(i)?),
+            _ if row.try_get_raw(i)?.is_null() => Cell::Text(None),
+            "INT8" => Cell::Number(row.try_get(i)?),
+            "INT4" => Cell::Number(row.try_get::<i32, _>(i)?.into()),
+            "BOOL" => Cell::Flag(row.try_get(i)?),
+            other => return Err(strange(column.name(), other)),
+        })
+    };
+    row.columns().iter().enumerate().map(cell).collect()
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite_cells(row: &SqliteRow) -> Result<Vec<Cell>, Failure> {
+    let cell = |(i, column): (usize, &sqlx::sqlite::SqliteColumn)| {
+        let raw = row.try_get_raw(i)?;
+        if raw.is_null() {
+            return Ok(Cell::Text(None));
+        }
+        // SQLite's values have a type of their own, whatever the column says.
+        let found = raw.type_info().into_owned();
+        Ok(match found.name() {
+            "TEXT" => Cell::Text(row.try_get(i)?),
+            "BLOB" => Cell::Bytes(row.try_get(i)?),
+            "INTEGER" => Cell::Number(row.try_get(i)?),
+            other => return Err(strange(column.name(), other)),
+        })
+    };
+    row.columns().iter().enumerate().map(cell).collect()
+}
+
+fn strange(column: &str, kind: &str) -> Failure {
+    Failure::Unreadable {
+        row: String::new(),
+        detail: format!("column {column} holds a value of type {kind}"),
+    }
+}

@@ -1,0 +1,32 @@
+//! What the stores on SQL share: the tables, the statements, the rows and how a write is made.
+//!
+//! ```text
+//! Write ── change: BEGIN, read the row and lock it ── Layout::lease_after ──► write it back, move
+//!          the version ── COMMIT ──► Outcome        (the reply to COMMIT is lost: Unknown)
+//!
+//! dialect: where PostgreSQL and SQLite differ in words
+//! link:    where they differ in calls
+//! ```
+
+mod cell;
+mod dialect;
+mod statement;
+mod row;
+mod link;
+mod pool;
+mod failure;
+mod schema;
+mod change;
+mod in_transaction;
+mod store;
+
+#[cfg(feature = "postgres")]
+pub(super) use dialect::POSTGRES;
+#[cfg(feature = "sqlite")]
+pub(super) use dialect::SQLITE;
+#[cfg(feature = "postgres")]
+pub(super) use failure::{Failure, LostConnection};
+pub use in_transaction::CheckpointInTransaction;
+pub(super) use link::{Address, Wire};
+pub(super) use statement::Names;
+pub(super) use store::{Patience, SqlStore, problem_with_application};

@@ -1,0 +1,92 @@
+//! A few connections, lent out one at a time.
+//!
+//! A connection comes back only after a clean end. Any other end closes it, which is what rolls an
+//! open transaction back: nobody waits for an answer that may never come, and no connection of a
+//! network that went away is kept.
+
+use super::failure::Failure;
+use super::link::{Address, Link, Wire};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+pub(super) struct Pool {
+    /// Where to connect.
+    address: Address,
+    /// One permit for each connection that may be open.
+    slots: Semaphore,
+    /// One permit for each that may write at the same time: SQLite has one lock, and those of one
+    /// process queue for it better than they poll.
+    writers: Semaphore,
+    /// Connections that nobody uses.
+    idle: Mutex<Vec<Link>>,
+}
+
+impl Pool {
+    pub(super) fn new(address: Address, connections: usize, writers: usize) -> Self {
+        Self {
+            address,
+            slots: Semaphore::new(connections),
+            writers: Semaphore::new(writers),
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// A connection to read on. Waits for one that comes back, or opens one.
+    pub(super) async fn to_read(&self) -> Result<Lent<'_>, Failure> {
+        self.lend(None).await
+    }
+
+    /// A connection to write on.
+    pub(super) async fn to_write(&self) -> Result<Lent<'_>, Failure> {
+        let turn = self.writers.acquire().await.expect("the semaphore is never closed");
+        self.lend(Some(turn)).await
+    }
+
+    async fn lend<'a>(&'a self, turn: Option<SemaphorePermit<'a>>) -> Result<Lent<'a>, Failure> {
+        let slot = self.slots.acquire().await.expect("the semaphore is never closed");
+        let used = self.idle().pop();
+        let was_idle = used.is_some();
+        let link = match used {
+            Some(link) => link,
+            None => self.address.connect().await?,
+        };
+        Ok(Lent { link, was_idle, pool: self, _slot: slot, _turn: turn })
+    }
+
+    /// Closes what nobody uses: the server is gone, and its connections with it.
+    pub(super) fn forget_idle(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        drop(idle);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+        // A list of connections has no state that a panic could leave half done.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection on loan. Dropping it closes it.
+pub(super) struct Lent<'a> {
+    link: Link,
+    /// Whether it was opened for somebody else, so that the server may have hung up since.
+    was_idle: bool,
+    pool: &'a Pool,
+    _slot: SemaphorePermit<'a>,
+    _turn: Option<SemaphorePermit<'a>>,
+}
+
+impl Lent<'_> {
+    pub(super) fn wire(&mut self) -> Wire<'_> {
+        self.link.wire()
+    }
+
+    pub(super) fn was_idle(&self) -> bool {
+        self.was_idle
+    }
+
+    /// Gives the connection back for others to use. It has no open transaction.
+    pub(super) fn give_back(self) {
+        let Self { link, pool, .. } = self;
+        pool.idle().push(link);
+    }
+}

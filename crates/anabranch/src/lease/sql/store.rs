@@ -1,0 +1,245 @@
+//! The reads of a store on SQL, and how long it waits.
+
+use super::cell::{Cell, Reader};
+use super::dialect::Dialect;
+use super::failure::{Failure, LostConnection};
+use super::link::Address;
+use super::pool::{Lent, Pool};
+use super::row;
+use super::statement::{Names, Statements};
+use crate::lease::{Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Application, Lease, LeaseKey, Worker, WorkerId};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The channel on which PostgreSQL tells of changes. The payload says whose.
+pub(crate) const CHANNEL: &str = "anabranch";
+
+/// The longest name of an application, in bytes.
+const LONGEST_APPLICATION: usize = 255;
+
+/// How long a store waits. All of it has to lie well below the lease time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the lock of a row that another transaction holds.
+    pub(crate) lock: Duration,
+    /// For a whole call up to its `COMMIT`, and once more for the answer to that.
+    pub(crate) call: Duration,
+    /// For another worker that makes the tables.
+    pub(crate) prepare: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            lock: Duration::from_millis(500),
+            call: Duration::from_secs(2),
+            prepare: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The rows of one application in a database.
+pub(crate) struct SqlStore {
+    /// Whose rows.
+    pub(super) application: String,
+    /// Which database, in messages. Holds no secret.
+    pub(super) label: String,
+    /// What is sent.
+    pub(super) statements: Statements,
+    /// The connections.
+    pub(super) pool: Pool,
+    /// What opens the transaction of a write.
+    pub(super) begin: Arc<str>,
+    /// What opens the transaction that makes the tables.
+    pub(super) begin_prepare: Arc<str>,
+    /// How long to wait.
+    pub(super) patience: Patience,
+}
+
+impl SqlStore {
+    pub(crate) fn new(
+        application: String,
+        label: String,
+        dialect: &'static Dialect,
+        names: Names,
+        address: Address,
+        (connections, writers): (usize, usize),
+        patience: Patience,
+    ) -> Self {
+        Self {
+            begin: address.begin(patience.lock, patience.call),
+            begin_prepare: address.begin(patience.prepare, patience.prepare),
+            application,
+            label,
+            statements: Statements::new(dialect, names),
+            pool: Pool::new(address, connections, writers),
+            patience,
+        }
+    }
+
+    /// Which database, in messages.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What a notification carries when it is about this application.
+    pub(crate) fn payload(&self) -> String {
+        format!("{}.{}", self.statements.names.space(), self.application)
+    }
+
+    pub(crate) async fn application(&self) -> Result<Application, StoreError> {
+        let rows = self.read(&self.statements.application, vec![]).await?;
+        let mut application = Application::default();
+        for cells in rows {
+            let (version, facts) = self.after_version(cells)?;
+            application.version = version;
+            if let Some(facts) = facts {
+                let (name, facts) = row::stream(facts).map_err(|f| f.of_store(&self.label))?;
+                application.streams.insert(name, facts);
+            }
+        }
+        Ok(application)
+    }
+
+    pub(crate) async fn look(&self) -> Result<Look, StoreError> {
+        let rows = self.read(&self.statements.look, vec![]).await?;
+        let mut look = Look { version: Some(0), workers: Vec::new() };
+        for cells in rows {
+            let (version, worker) = self.after_version(cells)?;
+            look.version = Some(version);
+            if let Some(worker) = worker {
+                look.workers.push(row::worker(worker).map_err(|f| f.of_store(&self.label))?);
+            }
+        }
+        // By bytes, as everywhere: a database has its own ideas of order.
+        look.workers.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(look)
+    }
+
+    pub(crate) async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let rows = self.read(&self.statements.list, vec![Cell::text(stream.as_str())]).await?;
+        let leases: Result<Vec<Lease>, Failure> = rows.into_iter().map(row::lease).collect();
+        let mut leases = leases.map_err(|f| f.of_store(&self.label))?;
+        leases.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(leases)
+    }
+
+    pub(crate) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let rows = self.read(&self.statements.lease.get, row::lease_key(key)).await?;
+        let lease = rows.into_iter().next().map(row::lease).transpose();
+        lease.map_err(|f| f.of_store(&self.label))
+    }
+
+    pub(crate) async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        let rows = self.read(&self.statements.worker.get, vec![Cell::text(id.as_str())]).await?;
+        let worker = rows.into_iter().next().map(row::worker).transpose();
+        worker.map_err(|f| f.of_store(&self.label))
+    }
+
+    /// Parts a joined row: the version, and the other table's columns if it had a row.
+    fn after_version(&self, mut cells: Vec<Cell>) -> Result<(u64, Option<Vec<Cell>>), StoreError> {
+        let rest = cells.split_off(1.min(cells.len()));
+        let version = Reader::new(&["version"], cells).number();
+        let version = version.map_err(|f| f.of_store(&self.label))?;
+        let is_there = rest.first().is_some_and(|key| !key.is_absent());
+        Ok((version, is_there.then_some(rest)))
+    }
+
+    /// The application's name, then these cells: what every statement begins with.
+    pub(super) fn with_application(&self, cells: Vec<Cell>) -> Vec<Cell> {
+        let mut all = Vec::with_capacity(cells.len() + 1);
+        all.push(Cell::text(&self.application));
+        all.extend(cells);
+        all
+    }
+
+    async fn read(&self, sql: &Arc<str>, cells: Vec<Cell>) -> Result<Vec<Vec<Cell>>, StoreError> {
+        let cells = self.with_application(cells);
+        let rows = self.within(self.patience.call, self.read_once_or_twice(sql, cells)).await;
+        rows.map_err(|failure| failure.of_store(&self.label))
+    }
+
+    /// Once, or again on a new connection if the server had hung up on an idle one.
+    pub(super) async fn read_once_or_twice(
+        &self,
+        sql: &Arc<str>,
+        cells: Vec<Cell>,
+    ) -> Result<Vec<Vec<Cell>>, Failure> {
+        loop {
+            let mut lent = self.pool.to_read().await?;
+            let rows = lent.wire().rows(sql, cells.clone()).await;
+            match rows.as_ref().err().map(Failure::lost_connection) {
+                Some(LostConnection::Yes) if lent.was_idle() => self.pool.forget_idle(),
+                Some(LostConnection::Yes) => return rows,
+                Some(LostConnection::No) | None => {
+                    lent.give_back();
+                    return rows;
+                }
+            }
+        }
+    }
+
+    /// Opens a transaction.
+    pub(super) async fn begin(&self, begin: &str) -> Result<Lent<'_>, Failure> {
+        loop {
+            let mut lent = self.pool.to_write().await?;
+            match lent.wire().run(begin).await {
+                Ok(()) => return Ok(lent),
+                Err(failure)
+                    if lent.was_idle() && failure.lost_connection() == LostConnection::Yes =>
+                {
+                    self.pool.forget_idle();
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Ends a transaction that changed nothing. A connection that can't even do that is closed.
+    pub(super) async fn roll_back(&self, mut lent: Lent<'_>) {
+        if self.within(self.patience.call, lent.wire().run("ROLLBACK")).await.is_ok() {
+            lent.give_back();
+        }
+    }
+
+    /// Bounds the time of a call. One that takes longer is dropped, and its connection with it.
+    pub(super) async fn within<T>(
+        &self,
+        time: Duration,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(time, call).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                // Whatever made this one hang may have made the others dead too.
+                self.pool.forget_idle();
+                Err(Failure::NoAnswer { within: time })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.application, self.label)
+    }
+}
+
+/// Why a text can't name an application, if it can't.
+pub(crate) fn problem_with_application(name: &str) -> Option<String> {
+    if name.is_empty() {
+        Some("the application has no name: give it one".to_owned())
+    } else if name.len() > LONGEST_APPLICATION || name.contains('\0') {
+        Some(format!(
+            "{:?} can't name an application: at most {LONGEST_APPLICATION} bytes, and none of \
+             them 0",
+            name.chars().take(80).collect::<String>()
+        ))
+    } else {
+        None
+    }
+}
