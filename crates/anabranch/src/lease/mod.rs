@@ -8,6 +8,8 @@ pub mod dynamodb;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod settle;
 #[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
@@ -24,6 +26,8 @@ pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings
 pub use dynamodb::DynamoDbStore;
 pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use sql::CheckpointInTransaction;
 #[cfg(feature = "sqlite")]

@@ -29,15 +29,15 @@ impl Cell {
 
 /// Reads the values of a row in the order of its columns.
 pub(super) struct Reader {
-    columns: std::vec::IntoIter<&'static str>,
+    columns: std::slice::Iter<'static, &'static str>,
     cells: std::vec::IntoIter<Cell>,
     /// Which row, for errors: as much as was read of its key.
     row: String,
 }
 
 impl Reader {
-    pub(super) fn new(columns: &[&'static str], cells: Vec<Cell>) -> Self {
-        Self { columns: columns.to_vec().into_iter(), cells: cells.into_iter(), row: String::new() }
+    pub(super) fn new(columns: &'static [&'static str], cells: Vec<Cell>) -> Self {
+        Self { columns: columns.iter(), cells: cells.into_iter(), row: String::new() }
     }
 
     /// A text that is part of the row's key.
@@ -112,8 +112,8 @@ impl Reader {
 
     fn next(&mut self) -> Result<(&'static str, Cell), Failure> {
         match (self.columns.next(), self.cells.next()) {
-            (Some(column), Some(cell)) => Ok((column, cell)),
-            (column, _) => Err(self.unreadable(column.unwrap_or_default(), "it is missing")),
+            (Some(column), Some(cell)) => Ok((*column, cell)),
+            (column, _) => Err(self.unreadable(column.unwrap_or(&""), "it is missing")),
         }
     }
 

@@ -140,9 +140,9 @@ impl Wire<'_> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql));
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(connection) => drop(sql.execute(&mut **connection).await?),
+            Self::Postgres(connection) => sql.execute(&mut **connection).await.map(|_| ())?,
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(connection) => drop(sql.execute(&mut **connection).await?),
+            Self::Sqlite(connection) => sql.execute(&mut **connection).await.map(|_| ())?,
         }
         Ok(())
     }

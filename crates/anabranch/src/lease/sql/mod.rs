@@ -24,9 +24,9 @@ mod store;
 pub(super) use dialect::POSTGRES;
 #[cfg(feature = "sqlite")]
 pub(super) use dialect::SQLITE;
-#[cfg(feature = "postgres")]
-pub(super) use failure::{Failure, LostConnection};
 pub use in_transaction::CheckpointInTransaction;
 pub(super) use link::{Address, Wire};
 pub(super) use statement::Names;
+#[cfg(feature = "postgres")]
+pub(super) use store::CHANNEL;
 pub(super) use store::{Patience, SqlStore, problem_with_application};

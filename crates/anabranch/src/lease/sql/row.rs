@@ -10,6 +10,7 @@ use anabranch_model::lease::{
 };
 
 const ALIVE: &str = "alive";
+const LEAVING: &str = "leaving";
 const FENCED: &str = "fenced";
 
 /// The key of a lease's row, then its other columns.
@@ -89,6 +90,7 @@ pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
 pub(super) fn worker_cells(worker: &Worker) -> Vec<Cell> {
     let state = match worker.state {
         WorkerState::Alive => ALIVE,
+        WorkerState::Leaving => LEAVING,
         WorkerState::Fenced => FENCED,
     };
     vec![
@@ -109,8 +111,9 @@ pub(super) fn worker(cells: Vec<Cell>) -> Result<Worker, Failure> {
         counter: row.number()?,
         state: row.parsed(|state| match state {
             ALIVE => Ok(WorkerState::Alive),
+            LEAVING => Ok(WorkerState::Leaving),
             FENCED => Ok(WorkerState::Fenced),
-            other => Err(format!("{other:?} is neither {ALIVE} nor {FENCED}")),
+            other => Err(format!("{other:?} is none of {ALIVE}, {LEAVING}, {FENCED}")),
         })?,
         host: row.text()?,
         started_ms: row.number()?,

@@ -81,11 +81,6 @@ impl SqlStore {
         }
     }
 
-    /// Which database, in messages.
-    pub(crate) fn label(&self) -> &str {
-        &self.label
-    }
-
     /// What a notification carries when it is about this application.
     pub(crate) fn payload(&self) -> String {
         format!("{}.{}", self.statements.names.space(), self.application)
@@ -212,14 +207,11 @@ impl SqlStore {
         time: Duration,
         call: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        match tokio::time::timeout(time, call).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                // Whatever made this one hang may have made the others dead too.
-                self.pool.forget_idle();
-                Err(Failure::NoAnswer { within: time })
-            }
-        }
+        tokio::time::timeout(time, call).await.unwrap_or_else(|_| {
+            // Whatever made this one hang may have made the others dead too.
+            self.pool.forget_idle();
+            Err(Failure::NoAnswer { within: time })
+        })
     }
 }
 

@@ -1,0 +1,194 @@
+//! Leases in PostgreSQL: for workers on many machines.
+
+mod address;
+mod listen;
+
+use super::sql::{CheckpointInTransaction, Names, POSTGRES, Patience, SqlStore, Wire};
+use super::store::{LeaseStore, Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Nonce, Outcome, Worker, WorkerId, Write,
+};
+use listen::Listener;
+use sqlx::postgres::PgConnectOptions;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a worker needs: a beat, a look, a checkpoint and a take at the same time.
+const CONNECTIONS: usize = 4;
+
+/// Leases in PostgreSQL. Clones share their connections.
+///
+/// The tables lie in a schema of their own, `anabranch` by default, which holds any number of
+/// applications and streams. Beside its few connections a store keeps one on which it listens for
+/// changes, once somebody asks for them.
+///
+/// ```no_run
+/// use anabranch::lease::{LeaseStore, PostgresStore};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::connect("postgres://me@db.example.com/shop", "billing")?;
+/// store.prepare().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    /// What the store was made from.
+    settings: Settings,
+    /// The store itself.
+    inner: Arc<SqlStore>,
+    /// What hears of changes. Each clone remembers what it was told.
+    listener: Listener,
+}
+
+#[derive(Clone)]
+struct Settings {
+    options: PgConnectOptions,
+    application: String,
+    schema: String,
+    connections: usize,
+    patience: Patience,
+}
+
+impl PostgresStore {
+    /// The leases of `application` in the database at `url`, `postgres://user:password@host/name`.
+    ///
+    /// The variables of `libpq` (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not
+    /// say. Nothing is sent before the first call: [`LeaseStore::prepare`] makes the tables.
+    pub fn connect(url: &str, application: impl Into<String>) -> Result<Self, StoreError> {
+        Self::connect_with(address::parse(url)?, application)
+    }
+
+    /// The same for an address that was put together by hand.
+    pub fn connect_with(
+        options: PgConnectOptions,
+        application: impl Into<String>,
+    ) -> Result<Self, StoreError> {
+        Self::of(Settings {
+            options,
+            application: application.into(),
+            schema: "anabranch".to_owned(),
+            connections: CONNECTIONS,
+            patience: Patience::default(),
+        })
+    }
+
+    /// The schema that the tables lie in, `anabranch` by default. It is made if it is missing.
+    pub fn with_schema(self, schema: impl Into<String>) -> Result<Self, StoreError> {
+        Self::of(Settings { schema: schema.into(), ..self.settings })
+    }
+
+    /// How many connections the store may use at the same time, 4 by default, at least 1.
+    pub fn with_connections(self, connections: usize) -> Result<Self, StoreError> {
+        Self::of(Settings { connections: connections.max(1), ..self.settings })
+    }
+
+    /// How long a call may take before it is given up, 2 s by default, and once more for the answer
+    /// to its `COMMIT`. Keep it well below the lease time.
+    pub fn with_call_timeout(mut self, call: Duration) -> Result<Self, StoreError> {
+        self.settings.patience.call = call.max(Duration::from_millis(1));
+        Self::of(self.settings)
+    }
+
+    /// How long a write waits for a row that another transaction has locked, 0.5 s by default. A
+    /// transaction of the user's own can hold such a lock ([`PostgresStore::checkpoint_in`]), and
+    /// nobody who takes a lease may wait for it.
+    pub fn with_lock_timeout(mut self, lock: Duration) -> Result<Self, StoreError> {
+        // 0 would mean no bound at all.
+        self.settings.patience.lock = lock.max(Duration::from_millis(1));
+        Self::of(self.settings)
+    }
+
+    /// Moves the checkpoint of a lease inside a transaction of the user's own, in the same
+    /// database, so that it and the effects of the records are stored together or not at all.
+    ///
+    /// From here on PostgreSQL ends the transaction if it stays idle for longer than a call may
+    /// take. Whether a transaction whose `COMMIT` got no answer was stored, the lease tells: its
+    /// row then holds `nonce`, and `to`.
+    pub async fn checkpoint_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
+        hold: &Hold,
+        replaces: &Checkpoint,
+        to: &Checkpoint,
+        nonce: Nonce,
+    ) -> Result<CheckpointInTransaction, StoreError> {
+        let mut wire = Wire::Postgres(&mut *transaction);
+        self.inner.checkpoint_in(&mut wire, hold, replaces, to, nonce).await
+    }
+
+    fn of(settings: Settings) -> Result<Self, StoreError> {
+        let label = address::label(&settings.options, &settings.schema);
+        if let Some(detail) = settings.problem() {
+            return Err(StoreError::Unusable { store: label, detail });
+        }
+        let address = address::quiet(&settings.options);
+        let inner = Arc::new(SqlStore::new(
+            settings.application.clone(),
+            label,
+            &POSTGRES,
+            Names::in_schema(&settings.schema),
+            super::sql::Address::Postgres(Box::new(address.clone())),
+            (settings.connections, settings.connections),
+            settings.patience,
+        ));
+        let listener = Listener::new(address, inner.payload(), settings.patience.call);
+        Ok(Self { settings, inner, listener })
+    }
+}
+
+impl Settings {
+    fn problem(&self) -> Option<String> {
+        let schema = &self.schema;
+        if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {
+            return Some(format!("{schema:?} can't name a schema: it needs 1 to 63 bytes"));
+        }
+        super::sql::problem_with_application(&self.application)
+    }
+}
+
+impl LeaseStore for PostgresStore {
+    fn layout(&self) -> Layout {
+        Layout::Native
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.inner.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.inner.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.inner.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        self.inner.list(stream).await
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.inner.get(key).await
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.inner.worker(id).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        self.inner.write(write).await
+    }
+
+    async fn changed(&self) {
+        self.listener.changed().await;
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresStore({:?})", self.inner)
+    }
+}
