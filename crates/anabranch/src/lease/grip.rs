@@ -10,6 +10,7 @@
 //! ```
 
 mod held;
+mod own;
 mod checkpoint;
 mod end;
 mod gone;
@@ -17,7 +18,7 @@ mod gone;
 pub use checkpoint::Checkpointed;
 pub use end::Ended;
 pub use gone::Gone;
-pub(crate) use held::Held;
+pub(crate) use held::{Held, Stage};
 
 use super::LeaseStore;
 use super::coordinator::Tools;

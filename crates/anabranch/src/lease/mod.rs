@@ -10,13 +10,9 @@ mod sql;
 pub mod sqlite;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod settle;
-#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 mod pulse;
-#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 pub mod coordinator;
-#[allow(dead_code, clippy::unused_async, reason = "the loops follow")]
 pub mod grip;
 #[cfg(feature = "testing")]
 pub mod conformance;

@@ -1,34 +1,56 @@
 //! The coordinator: which shards this worker reads.
 //!
 //! ```text
-//!            ┌─ beat ──► the worker's row (or each lease, in KCL's layout)
-//! Coordinator┼─ look ─► View ─ plan ─► LeaseMove ─ act ─► conditional writes ─► Held ─ gate ─► Grip
-//!            ├─ audit ─► holes, lost rows, finished rows, gone workers
-//!            └─ stop ──► retire, drain, pass or release, leave
+//!            ┌─ heart ─► the worker's row (or each lease's, in KCL's layout)
+//! Coordinator┼─ run ───► look ─ View ─ plan ─ LeaseMove ─ act ─► Held ─ ready ─► Grip
+//!            │             ▲                                                      │
+//!            │             └──────── give: pass, release ◄── finish ──────────────┘
+//!            └─ audit ─► holes, finished rows, gone workers, re-created streams
 //! ```
 
 mod settings;
 mod tools;
 mod start;
+mod open;
+mod first_sync;
+mod crew;
+mod member;
+mod holdings;
+mod heart;
+mod ready;
+mod look;
+mod act;
+mod give;
+mod run;
+mod audit;
 
 pub use settings::{Settings, StreamSettings};
 pub use start::StartError;
 pub(crate) use tools::Tools;
 
+use super::grip::DrainReason;
 use super::{Grip, LeaseStore};
 use crate::clock::{Chance, Clock};
-use crate::event::Events;
+use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{LeaseKey, WorkerId};
+use anabranch_model::lease::{Layout, LeaseKey, WorkerId};
+use crew::Crew;
+use holdings::Holdings;
+use member::{Beat, Member};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// One worker of an application. Dropped, it stops at once, as in a crash.
 #[derive(Debug)]
 pub struct Coordinator<S: LeaseStore, A: StreamApi> {
-    /// What every part works with.
-    tools: Arc<Tools<S, A>>,
+    /// What the tasks share.
+    crew: Arc<Crew<S, A>>,
+    /// The task that beats.
+    heart: JoinSet<()>,
+    /// The tasks that look and audit.
+    tasks: JoinSet<()>,
 }
 
 /// How a stop ended.
@@ -37,6 +59,9 @@ pub struct Coordinator<S: LeaseStore, A: StreamApi> {
 pub enum Stopped {
     /// Every lease was passed on or given back, and the worker has left.
     Left,
+    /// Every lease was given back, but the store did not take the farewell. Nobody waits for this
+    /// worker's leases; others remove its row once it has been silent for a lease time.
+    NotLeft,
     /// These leases could not be given back in time: handlers still run, or the store did not
     /// answer. The worker has not left, so nobody takes them before the lease time is over. Exit
     /// with an error.
@@ -59,32 +84,75 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         chance: Chance,
         events: Events,
     ) -> Result<(Self, mpsc::Receiver<Grip<S, A>>), StartError> {
-        let (_grips, receiver) = mpsc::channel(settings.grips_waiting);
+        let (grips, receiver) = mpsc::channel(settings.grips_waiting.max(1));
+        let streams = settings.streams.clone();
         let tools = Arc::new(Tools { store, api, settings, clock, chance, events });
-        Ok((Self { tools }, receiver))
+        start::prepare(&tools).await?;
+        let mut opened = Vec::new();
+        for stream in streams {
+            opened.push(open::open(&tools, stream).await?);
+        }
+        let member = Member::join(&tools).await?;
+        tools.tell(LeaseEvent::Joined { worker: member.id.clone() });
+        let holdings = Holdings::new(Arc::new(member));
+        let crew = Arc::new(Crew::new(tools, holdings, opened, grips));
+        let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
+        heart.spawn(heart::run(crew.clone()));
+        tasks.spawn(run::run(crew.clone()));
+        tasks.spawn(audit::run(crew.clone()));
+        Ok((Self { crew, heart, tasks }, receiver))
     }
 
     /// The worker's id for its present join.
     pub fn worker(&self) -> WorkerId {
-        todo!()
+        self.crew.holdings.member().id.clone()
     }
 
-    /// Reads one more stream.
+    /// The leases that this worker holds, by key.
+    pub fn leases(&self) -> Vec<LeaseKey> {
+        self.crew.holdings.keys()
+    }
+
+    /// Reads one more stream. All workers of an application should read the same streams: what one
+    /// of them doesn't read, the others level out late.
     pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), StartError> {
-        let _ = (stream, &self.tools);
-        todo!()
+        if self.crew.reads(&stream.name) {
+            return Err(StartError::TwiceTheStream { stream: stream.name });
+        }
+        let opened = open::open(&self.crew.tools, stream).await?;
+        self.crew.add_stream(opened);
+        Ok(())
     }
 
     /// Reads a stream no longer: its shards are drained for up to `grace_ms`, and given back.
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
-        let _ = (stream, grace_ms);
-        todo!()
+        self.crew.remove_stream(stream);
+        self.crew.drain(grace_ms, &DrainReason::StreamRemoved, |key| key.stream == *stream).await
     }
 
     /// Drains every shard for up to `grace_ms`, gives the leases back and leaves.
-    pub async fn stop(self, grace_ms: u64) -> Stopped {
-        let _ = grace_ms;
-        todo!()
+    pub async fn stop(mut self, grace_ms: u64) -> Stopped {
+        let crew = &self.crew;
+        crew.begin_to_stop();
+        let native = crew.tools.store.layout() == Layout::Native;
+        let member = crew.holdings.member();
+        // If the store does not take the word, the leases are given back all the same.
+        let retire = async {
+            if native {
+                let _: Beat = member.retire(&crew.tools).await;
+            }
+        };
+        let drain = crew.drain(grace_ms, &DrainReason::Stopping, |_| true);
+        let ((), leases) = tokio::join!(retire, drain);
+        self.tasks.shutdown().await;
+        self.heart.shutdown().await;
+        if !leases.is_empty() {
+            return Stopped::Stuck { leases };
+        }
+        if !native || crew.holdings.member().leave(&crew.tools).await {
+            return Stopped::Left;
+        }
+        Stopped::NotLeft
     }
 }

@@ -1,6 +1,8 @@
-//! Why a worker can't start.
+//! Why a worker can't start, and what it does first.
 
-use crate::lease::StoreError;
+use super::Tools;
+use super::open::{PAUSE_MS, judge_store};
+use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamError;
 use anabranch_model::ids::StreamName;
 
@@ -53,4 +55,18 @@ pub enum StartError {
     /// The lease store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Makes the store's table or schema, and waits for a store that can't be reached.
+///
+/// Here is the place where a table that must not be touched is refused: the store's own `prepare`
+/// refuses a foreign schema; what other workers do on the table needs a survey of it.
+pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
+    loop {
+        match tools.store.prepare().await {
+            Ok(()) => return Ok(()),
+            Err(error) => judge_store(tools, error)?,
+        }
+        tools.clock.sleep(PAUSE_MS).await;
+    }
 }

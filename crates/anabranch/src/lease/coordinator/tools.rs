@@ -5,8 +5,14 @@ use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{Settled, Settling};
 use crate::lease::{LeaseStore, StoreError};
+use crate::stream::api::StreamError;
+use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Write;
+use anabranch_model::retry::Fault;
 use std::sync::Arc;
+
+/// How many times longer than a call of the store a call of a stream may take: a list has pages.
+const PAGES: u64 = 5;
 
 /// What every part of a coordinator works with.
 #[derive(Debug)]
@@ -34,6 +40,48 @@ impl<S: LeaseStore, A> Tools<S, A> {
     /// Tells that the store did not do what it was asked.
     pub(crate) fn trouble(&self, what: &'static str, error: &StoreError) {
         self.tell(LeaseEvent::StoreTrouble { what, error: error.to_string() });
+    }
+
+    /// Tells that a stream did not do what it was asked.
+    pub(crate) fn stream_trouble(&self, stream: &StreamName, error: &StreamError) {
+        self.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error: error.to_string() });
+    }
+
+    /// What a read of the store answers; one that takes too long is an error.
+    pub(crate) async fn read<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let call_ms = self.settings.call_ms;
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.clock.sleep(call_ms) => Err(StoreError::Unreachable {
+                store: "in use".into(),
+                detail: format!("no answer within {call_ms} ms"),
+                source: None,
+            }),
+        }
+    }
+
+    /// What a stream answers; one that takes too long is an error.
+    pub(crate) async fn ask<T>(
+        &self,
+        stream: &StreamName,
+        call: impl Future<Output = Result<T, StreamError>>,
+    ) -> Result<T, StreamError> {
+        let ask_ms = self.settings.call_ms.saturating_mul(PAGES);
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.clock.sleep(ask_ms) => Err(StreamError {
+                fault: Fault::ReplyLost,
+                operation: "a call",
+                target: stream.to_string(),
+                detail: format!("no answer within {ask_ms} ms"),
+                source: None,
+            }),
+        }
     }
 
     /// Carries a write to its end, or until the moment that `until_ms` gives.

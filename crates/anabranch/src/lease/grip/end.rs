@@ -1,7 +1,7 @@
 //! The end of a shard: first the rows of its children, then their names, then the end itself.
 
 use super::Grip;
-use super::checkpoint::OwnWrite;
+use super::own::OwnWrite;
 use crate::event::LeaseEvent;
 use crate::lease::settle::Settled;
 use crate::lease::{LeaseStore, StoreError};
@@ -75,14 +75,14 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         let mut row = self.held.row().await;
         loop {
             let write = row.hold.end(row.checkpoint.clone(), self.tools.chance.nonce());
-            match self.write_own(&mut row, &write).await {
+            match self.held.write_own(&self.tools, &mut row, &write).await {
                 OwnWrite::Done => {
                     let key = self.key().clone();
                     self.tools.tell(LeaseEvent::Ended { lease: key, children: names });
                     return Ended::Done;
                 }
                 OwnWrite::Moved => {}
-                OwnWrite::Lost | OwnWrite::Wrong(_) => return Ended::Lost,
+                OwnWrite::Lost | OwnWrite::Wrong => return Ended::Lost,
                 OwnWrite::Failed(error) => return Ended::Failed(error),
             }
         }
@@ -101,7 +101,10 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// The children by a full list, for services that don't name them at the end of a read.
     async fn listed_children(&self) -> Result<Vec<ChildShard>, Ended> {
         let key = self.key();
-        let list = self.tools.api.list_shards(&key.stream, ShardFilter::All).await;
+        let list = self
+            .tools
+            .ask(&key.stream, self.tools.api.list_shards(&key.stream, ShardFilter::All))
+            .await;
         let list = list.map_err(|_| Ended::NotYet { why: "the shards can't be listed" })?;
         let lineage = Lineage::new(list.shards);
         let children = lineage.children(&key.shard).iter().filter_map(|id| lineage.get(id));
@@ -129,7 +132,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         }
         for other in children.iter().flat_map(|child| &child.parents) {
             let key = LeaseKey { stream: self.key().stream.clone(), shard: other.clone() };
-            match self.tools.store.get(&key).await {
+            match self.tools.read(self.tools.store.get(&key)).await {
                 Ok(Some(_)) => {}
                 Ok(None) => return Some("the other parent of the merged shard has no row yet"),
                 Err(_) => return Some("the row of the other parent can't be read"),

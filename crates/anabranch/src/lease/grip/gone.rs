@@ -30,19 +30,26 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// stream proves it, the row ends and the shards that inherit its keys get rows.
     pub async fn gone(&self) -> Gone {
         let (key, api) = (self.key(), &self.tools.api);
-        let created_ms = match api.describe(&key.stream).await {
+        let created_ms = match self.tools.ask(&key.stream, api.describe(&key.stream)).await {
             Ok(summary) => summary.created_ms,
             Err(error) if error.fault == anabranch_model::retry::Fault::Missing => {
                 return Gone::OtherStream;
             }
             Err(_) => return Gone::NotProven,
         };
-        match self.tools.store.application().await.map(|it| it.streams.get(&key.stream).copied()) {
+        match self
+            .tools
+            .read(self.tools.store.application())
+            .await
+            .map(|it| it.streams.get(&key.stream).copied())
+        {
             Ok(Some(facts)) if facts.created_ms != created_ms => return Gone::OtherStream,
             Ok(_) => {}
             Err(_) => return Gone::NotProven,
         }
-        let Ok(list) = api.list_shards(&key.stream, ShardFilter::All).await else {
+        let Ok(list) =
+            self.tools.ask(&key.stream, api.list_shards(&key.stream, ShardFilter::All)).await
+        else {
             return Gone::NotProven;
         };
         let lineage = Lineage::new(list.shards);

@@ -98,6 +98,16 @@ impl Held {
         self.row.lock().await
     }
 
+    /// The row, unless a write is under way.
+    pub(super) fn row_if_idle(&self) -> Option<tokio::sync::MutexGuard<'_, OwnRow>> {
+        self.row.try_lock().ok()
+    }
+
+    /// Whether no grip is out.
+    pub(crate) fn is_back(&self) -> bool {
+        self.stage() != Stage::Running
+    }
+
     /// Whether the lease is lost.
     pub(crate) fn is_lost(&self, now_ms: u64) -> bool {
         self.asked.borrow().stop == Some(Stop::Lost) || self.pulse.is_over(now_ms)
@@ -153,18 +163,28 @@ impl Held {
         }
     }
 
-    /// Asks whoever runs the shard to drain it. Nothing new for one that is draining already.
-    pub(crate) fn drain(&self, deadline_ms: u64, why: DrainReason) {
+    /// Asks whoever runs the shard to drain it. Returns whether that is new: one that is draining
+    /// already is asked again only if it has to be done sooner.
+    pub(crate) fn drain(&self, deadline_ms: u64, why: DrainReason) -> bool {
         let silent = why == DrainReason::StreamRecreated;
         self.asked.send_if_modified(|asked| {
-            let new = asked.stop.is_none() || (silent && !asked.silent);
+            let new = match &asked.stop {
+                None => true,
+                Some(Stop::Drain { deadline_ms: before_ms, .. }) => deadline_ms < *before_ms,
+                Some(Stop::Lost) => false,
+            };
             if new {
                 asked.number += 1;
                 asked.silent |= silent;
                 asked.stop = Some(Stop::Drain { deadline_ms, why });
             }
             new
-        });
+        })
+    }
+
+    /// Whether it is being drained.
+    pub(crate) fn is_drained(&self) -> bool {
+        matches!(self.asked.borrow().stop, Some(Stop::Drain { .. }))
     }
 
     /// Who asked for the lease, if it is being drained for somebody.

@@ -1,0 +1,160 @@
+//! Carries out the planner's moves by conditional writes.
+//!
+//! Each move is one attempt. A move that fails, or whose reply is lost, is left to the next look:
+//! the rows say what became of it, and the planner what is to be done then.
+
+use super::crew::Crew;
+use super::give::give;
+use crate::event::LeaseEvent;
+use crate::lease::LeaseStore;
+use crate::lease::grip::{DrainReason, Held, Stage};
+use crate::lease::pulse::Pulse;
+use crate::lease::settle::Settled;
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::plan::LeaseMove;
+use anabranch_model::lease::{
+    Layout, Lease, LeaseChange, LeaseKey, Stored, WorkerChange, WorkerId, Write,
+};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Carries out the moves, some at a time, and returns when each was attempted.
+pub(super) async fn act<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    me: &WorkerId,
+    moves: Vec<LeaseMove>,
+    gives: &mut JoinSet<()>,
+) {
+    let mut attempts = JoinSet::new();
+    for step in moves {
+        if let LeaseMove::Pass { lease, to, .. } = &step
+            && let Some(held) = crew.holdings.get(lease)
+        {
+            drain(crew, &held, to, gives);
+            continue;
+        }
+        while attempts.len() >= crew.settings().writes_at_once {
+            attempts.join_next().await;
+        }
+        let (crew, me) = (crew.clone(), me.clone());
+        attempts.spawn(async move { carry_out(&crew, &me, step).await });
+    }
+    while attempts.join_next().await.is_some() {}
+}
+
+/// Another worker asked for a lease: whoever reads it is to drain it.
+fn drain<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    held: &Arc<Held>,
+    to: &WorkerId,
+    gives: &mut JoinSet<()>,
+) {
+    let why = DrainReason::HandOver { to: to.clone() };
+    if held.drain(crew.now_ms() + crew.settings().drain_ms, why) {
+        let lease = held.taken().key.clone();
+        crew.tools.tell(LeaseEvent::Draining { lease, to: to.clone() });
+    }
+    if held.stage() == Stage::Waiting {
+        give(crew, held, gives);
+    }
+}
+
+async fn carry_out<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    me: &WorkerId,
+    step: LeaseMove,
+) {
+    match step {
+        LeaseMove::Take { lease, term }
+        | LeaseMove::TakeAgain { lease, term }
+        | LeaseMove::Steal { lease, counter: term, .. } => take(crew, me, &lease, term).await,
+        LeaseMove::Fence { worker, counter } => {
+            let fence = WorkerChange::Fence { counter };
+            let write = Write::worker(&worker, fence, crew.tools.chance.nonce());
+            if attempt(crew, "fence", &write).await.is_some() {
+                crew.tools.tell(LeaseEvent::Fenced { worker });
+            }
+        }
+        LeaseMove::Withdraw { lease, term, taker } => {
+            if change(crew, &lease, LeaseChange::Withdraw { taker, term }).await {
+                crew.tools.tell(LeaseEvent::Withdrawn { lease });
+            }
+        }
+        LeaseMove::Name { lease, term } => {
+            if change(crew, &lease, LeaseChange::Name { taker: me.clone(), term }).await {
+                crew.tools.tell(LeaseEvent::Asked { lease });
+            }
+        }
+        // Nothing runs under these: they were passed or taken late.
+        LeaseMove::Pass { lease, term, to } => {
+            let pass = LeaseChange::Pass { owner: me.clone(), term, to: to.clone() };
+            if change(crew, &lease, pass).await {
+                crew.tools.tell(LeaseEvent::Passed { lease, to });
+            }
+        }
+        LeaseMove::Release { lease, term } => {
+            if change(crew, &lease, LeaseChange::Release { owner: me.clone(), term }).await {
+                crew.tools.tell(LeaseEvent::Released { lease });
+            }
+        }
+    }
+}
+
+async fn change<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    lease: &LeaseKey,
+    change: LeaseChange,
+) -> bool {
+    let write = Write::lease(lease, change, crew.tools.chance.nonce());
+    attempt(crew, "move a lease", &write).await.is_some()
+}
+
+/// Makes one attempt. Returns the row, if the write was applied.
+async fn attempt<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    what: &'static str,
+    write: &Write,
+) -> Option<Stored> {
+    match crew.tools.attempt(write).await {
+        Settled::Applied(row) => Some(row),
+        Settled::Failed(error) => {
+            crew.tools.trouble(what, &error);
+            None
+        }
+        Settled::Refused { .. } | Settled::Unknown => None,
+    }
+}
+
+async fn take<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    me: &WorkerId,
+    key: &LeaseKey,
+    term: u64,
+) {
+    let sent_ms = crew.now_ms();
+    let take = LeaseChange::Take { taker: me.clone(), term };
+    let write = Write::lease(key, take, crew.tools.chance.nonce());
+    if let Some(Stored::Lease(lease)) = attempt(crew, "take", &write).await {
+        hold(crew, me, *lease, sent_ms);
+    }
+}
+
+/// Holds a lease that was taken. The row is the one that the take returned.
+pub(super) fn hold<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    me: &WorkerId,
+    lease: Lease,
+    sent_ms: u64,
+) {
+    let member = crew.holdings.member();
+    let Some(own) = lease.hold().filter(|own| own.owner == *me) else { return };
+    let pulse = match crew.tools.store.layout() {
+        Layout::Native => member.pulse.clone(),
+        Layout::Kcl => Arc::new(Pulse::new(crew.settings().lease_time_ms, sent_ms)),
+    };
+    let (key, term) = (lease.key.clone(), lease.term);
+    let held = Arc::new(Held::new(lease, own, pulse, crew.wake.clone()));
+    if *me == member.id && crew.holdings.insert(&member, held) {
+        crew.tools.tell(LeaseEvent::Taken { lease: key, worker: me.clone(), term });
+    }
+}

@@ -1,0 +1,125 @@
+//! What the tasks of a coordinator share.
+
+use super::holdings::Holdings;
+use super::{Settings, StreamSettings, Tools};
+use crate::lease::{DrainReason, Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{LeaseKey, Protocol};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc};
+
+/// What the tasks of a coordinator share.
+#[derive(Debug)]
+pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
+    /// What every part works with.
+    pub(super) tools: Arc<Tools<S, A>>,
+    /// The leases that this worker holds.
+    pub(super) holdings: Holdings,
+    /// The streams that are read.
+    streams: Mutex<BTreeMap<StreamName, ReadStream>>,
+    /// Where grips go.
+    pub(super) grips: mpsc::Sender<Grip<S, A>>,
+    /// Wakes the loop that looks.
+    pub(super) wake: Arc<Notify>,
+    /// Whether the worker is stopping.
+    stopping: AtomicBool,
+}
+
+/// A stream that is read.
+#[derive(Clone, Debug)]
+pub(super) struct ReadStream {
+    /// What the coordinator was told about it.
+    pub(super) settings: StreamSettings,
+    /// When it was created.
+    pub(super) created_ms: u64,
+    /// How its rows are kept.
+    pub(super) protocol: Protocol,
+}
+
+impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
+    pub(super) fn new(
+        tools: Arc<Tools<S, A>>,
+        holdings: Holdings,
+        streams: Vec<ReadStream>,
+        grips: mpsc::Sender<Grip<S, A>>,
+    ) -> Self {
+        let named = streams.into_iter().map(|stream| (stream.settings.name.clone(), stream));
+        Self {
+            tools,
+            holdings,
+            streams: Mutex::new(named.collect()),
+            grips,
+            wake: Arc::new(Notify::new()),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.tools.settings
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.tools.clock.now_ms()
+    }
+
+    /// The streams that are read, by name.
+    pub(super) fn streams(&self) -> Vec<ReadStream> {
+        self.lock_streams().values().cloned().collect()
+    }
+
+    /// Whether a stream is read.
+    pub(super) fn reads(&self, stream: &StreamName) -> bool {
+        self.lock_streams().contains_key(stream)
+    }
+
+    pub(super) fn add_stream(&self, stream: ReadStream) {
+        self.lock_streams().insert(stream.settings.name.clone(), stream);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn remove_stream(&self, stream: &StreamName) {
+        self.lock_streams().remove(stream);
+    }
+
+    /// Whether the worker is stopping.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_to_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Has leases drained and given back. Returns those that are left when the time is over.
+    pub(super) async fn drain(
+        &self,
+        grace_ms: u64,
+        why: &DrainReason,
+        of: impl Fn(&LeaseKey) -> bool,
+    ) -> Vec<LeaseKey> {
+        let deadline_ms = self.now_ms().saturating_add(grace_ms);
+        for held in self.holdings.all() {
+            if of(&held.taken().key) {
+                held.drain(deadline_ms, why.clone());
+            }
+        }
+        self.wake.notify_one();
+        // Whoever drains until the deadline needs some time for the last writes.
+        let over_ms = deadline_ms.saturating_add(self.settings().call_ms);
+        tokio::select! {
+            biased;
+            () = self.holdings.until_gone(&of) => {}
+            () = self.tools.clock.sleep_until(over_ms) => {}
+        }
+        self.holdings.keys().into_iter().filter(of).collect()
+    }
+
+    fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<StreamName, ReadStream>> {
+        // Each change is one insertion or removal, so a panic leaves no half of one.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

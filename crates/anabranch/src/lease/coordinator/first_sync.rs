@@ -1,0 +1,171 @@
+//! The first rows of a stream, and the mark that says that all are there.
+//!
+//! A worker that finds no mark repeats the whole sync, whatever rows there are: each is made only
+//! if it is absent. KCL's layout has no mark; there the rows have to cover all keys.
+
+use super::Tools;
+use super::crew::ReadStream;
+use super::open::{PAUSE_MS, judge, judge_store};
+use super::start::StartError;
+use crate::event::LeaseEvent;
+use crate::lease::LeaseStore;
+use crate::lease::settle::Settled;
+use crate::stream::api::{ShardFilter, StreamApi};
+use anabranch_model::coverage;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Layout, Lease, NewLease, OnInconsistentChild, Protocol, Refusal, StreamChange, Write, sync,
+};
+use anabranch_model::lineage::Lineage;
+use anabranch_model::position::StartPosition;
+
+/// Makes the first rows, unless they are there. Waits for what may pass by itself.
+pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &ReadStream,
+) -> Result<(), StartError> {
+    loop {
+        let done = match tools.store.layout() {
+            Layout::Native => native(tools, stream).await?,
+            Layout::Kcl => kcl(tools, stream).await?,
+        };
+        if done {
+            return Ok(());
+        }
+        tools.clock.sleep(PAUSE_MS).await;
+    }
+}
+
+/// One attempt. Returns whether the mark is there.
+async fn native<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &ReadStream,
+) -> Result<bool, StartError> {
+    let name = &stream.settings.name;
+    match tools.read(tools.store.application()).await {
+        Ok(known) if known.streams.get(name).is_some_and(|facts| facts.first_sync_done) => {
+            return Ok(true);
+        }
+        Ok(_) => {}
+        Err(error) => return judge_store(tools, error).map(|()| false),
+    }
+    let Some(rows) = first_rows(tools, stream).await? else { return Ok(false) };
+    if !create_all(tools, name, rows).await? {
+        return Ok(false);
+    }
+    let mark = StreamChange::MarkSynced { created_ms: stream.created_ms };
+    match tools.attempt(&Write::stream(name, mark)).await {
+        Settled::Applied(_) => Ok(true),
+        Settled::Failed(error) => judge_store(tools, error).map(|()| false),
+        Settled::Refused { .. } | Settled::Unknown => Ok(false),
+    }
+}
+
+/// One attempt. Returns whether the rows cover all keys.
+async fn kcl<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &ReadStream,
+) -> Result<bool, StartError> {
+    let name = &stream.settings.name;
+    let rows = match tools.read(tools.store.list(name)).await {
+        Ok(rows) => rows,
+        Err(error) => return judge_store(tools, error).map(|()| false),
+    };
+    if !rows.is_empty() && is_covered(&rows) {
+        return Ok(true);
+    }
+    // A sync that was broken off has rows that nobody has touched. Else rows were lost.
+    let untouched = rows.iter().all(|row| row.owner.is_none() && !row.has_moved());
+    let missing = if untouched {
+        first_rows(tools, stream).await?
+    } else {
+        missing_rows(tools, stream, &rows).await?
+    };
+    if let Some(missing) = missing {
+        create_all(tools, name, missing).await?;
+    }
+    Ok(false)
+}
+
+/// Whether the rows cover all keys. Rows of old versions don't tell their range.
+fn is_covered(rows: &[Lease]) -> bool {
+    let ranges: Option<Vec<_>> = rows.iter().map(|row| row.range).collect();
+    ranges.is_none_or(|ranges| coverage::holes(ranges).is_empty())
+}
+
+/// The rows of an application that has none. `None` if the list can't be used.
+async fn first_rows<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &ReadStream,
+) -> Result<Option<Vec<NewLease>>, StartError> {
+    let (name, start) = (&stream.settings.name, stream.settings.start);
+    let filter = match (start, stream.protocol) {
+        (StartPosition::TrimHorizon, _) => ShardFilter::AtTrimHorizon,
+        (StartPosition::AtTimestamp(ms), _) => ShardFilter::AtTimestamp(ms),
+        // Every worker lists the shards of the same moment, however late it repeats the sync.
+        (StartPosition::Latest, Protocol::Native { t0_ms }) => ShardFilter::AtTimestamp(t0_ms),
+        (StartPosition::Latest, Protocol::Kcl2) => ShardFilter::AtLatest,
+    };
+    let list = match tools.ask(name, tools.api.list_shards(name, filter)).await {
+        Ok(list) => list,
+        Err(error) => return judge(tools, name, error).map(|()| None),
+    };
+    let refuse = OnInconsistentChild::Refuse;
+    let lineage = Lineage::new(list.shards);
+    let rows = sync::first_sync(&lineage, start, stream.protocol, refuse);
+    Ok(usable(tools, name, rows))
+}
+
+/// The rows that are missing beside those that exist. `None` if the list can't be used.
+pub(super) async fn missing_rows<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &ReadStream,
+    rows: &[Lease],
+) -> Result<Option<Vec<NewLease>>, StartError> {
+    let name = &stream.settings.name;
+    let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+        Ok(list) => list,
+        Err(error) => return judge(tools, name, error).map(|()| None),
+    };
+    let (start, protocol) = (stream.settings.start, stream.protocol);
+    let skip = OnInconsistentChild::Skip;
+    let missing = sync::sync(&Lineage::new(list.shards), rows, start, protocol, skip);
+    Ok(usable(tools, name, missing))
+}
+
+fn usable<S: LeaseStore, A>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+    rows: Result<Vec<NewLease>, sync::SyncError>,
+) -> Option<Vec<NewLease>> {
+    rows.inspect_err(|error| {
+        let error = error.to_string();
+        tools.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+    })
+    .ok()
+}
+
+/// Makes rows, each if it is absent. Returns whether all are there.
+pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+    rows: Vec<NewLease>,
+) -> Result<bool, StartError> {
+    let (mut made, mut all) = (0, true);
+    for row in rows {
+        let write = row.create(stream, tools.chance.nonce());
+        match tools.attempt(&write).await {
+            Settled::Applied(_) => made += 1,
+            Settled::Refused { why: Refusal::Exists, .. } => {}
+            Settled::Failed(error) => {
+                judge_store(tools, error)?;
+                all = false;
+            }
+            Settled::Refused { .. } | Settled::Unknown => all = false,
+        }
+    }
+    if made > 0 {
+        tools.tell(LeaseEvent::Synced { stream: stream.clone(), rows: made });
+    }
+    Ok(all)
+}

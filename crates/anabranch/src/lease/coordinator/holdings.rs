@@ -1,0 +1,120 @@
+//! The leases that this worker holds, under its present id.
+
+use super::member::Member;
+use crate::lease::grip::Held;
+use anabranch_model::lease::{LeaseKey, WorkerId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// The leases that this worker holds.
+#[derive(Debug)]
+pub(super) struct Holdings {
+    inner: Mutex<Inner>,
+    /// How many leases there are, for those that wait until they are gone.
+    count: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// The present join.
+    member: Arc<Member>,
+    /// The leases, by key.
+    held: BTreeMap<LeaseKey, Arc<Held>>,
+    /// Lost leases whose grips have not come back. Nobody here reads these shards again before.
+    astray: Vec<Arc<Held>>,
+}
+
+impl Holdings {
+    pub(super) fn new(member: Arc<Member>) -> Self {
+        let inner = Inner { member, held: BTreeMap::new(), astray: Vec::new() };
+        Self { inner: Mutex::new(inner), count: watch::Sender::new(0) }
+    }
+
+    /// The present join.
+    pub(super) fn member(&self) -> Arc<Member> {
+        self.lock().member.clone()
+    }
+
+    /// All leases that are held.
+    pub(super) fn all(&self) -> Vec<Arc<Held>> {
+        self.lock().held.values().cloned().collect()
+    }
+
+    /// Their keys.
+    pub(super) fn keys(&self) -> Vec<LeaseKey> {
+        self.lock().held.keys().cloned().collect()
+    }
+
+    /// One lease.
+    pub(super) fn get(&self, key: &LeaseKey) -> Option<Arc<Held>> {
+        self.lock().held.get(key).cloned()
+    }
+
+    /// What the planner is told to be running: what is held, and what was lost and has not stopped.
+    pub(super) fn running(&self) -> BTreeSet<LeaseKey> {
+        let mut inner = self.lock();
+        inner.astray.retain(|held| !held.is_back());
+        let astray = inner.astray.iter().map(|held| held.taken().key.clone());
+        astray.chain(inner.held.keys().cloned()).collect()
+    }
+
+    /// Adds a lease that was taken under `member`. `false` if that is no longer this worker: then
+    /// the lease is nobody's that lives.
+    pub(super) fn insert(&self, member: &Member, held: Arc<Held>) -> bool {
+        let mut inner = self.lock();
+        let current = inner.member.id == member.id;
+        if current {
+            inner.held.insert(held.taken().key.clone(), held);
+            self.count.send_replace(inner.held.len());
+        }
+        current
+    }
+
+    /// Forgets a lease. Its grip may still be out.
+    pub(super) fn remove(&self, held: &Arc<Held>) {
+        let mut inner = self.lock();
+        let key = &held.taken().key;
+        if inner.held.get(key).is_some_and(|known| Arc::ptr_eq(known, held)) {
+            inner.held.remove(key);
+            if !held.is_back() {
+                inner.astray.push(held.clone());
+            }
+            self.count.send_replace(inner.held.len());
+        }
+    }
+
+    /// Begins anew under another join. Returns what was held.
+    pub(super) fn rejoin(&self, member: Arc<Member>) -> Vec<Arc<Held>> {
+        let mut inner = self.lock();
+        inner.member = member;
+        self.forget_all(&mut inner)
+    }
+
+    /// Forgets every lease. Returns what was held.
+    pub(super) fn expel(&self, id: &WorkerId) -> Vec<Arc<Held>> {
+        let mut inner = self.lock();
+        if inner.member.id == *id { self.forget_all(&mut inner) } else { Vec::new() }
+    }
+
+    fn forget_all(&self, inner: &mut Inner) -> Vec<Arc<Held>> {
+        let lost: Vec<_> = std::mem::take(&mut inner.held).into_values().collect();
+        inner.astray.extend(lost.iter().filter(|held| !held.is_back()).cloned());
+        self.count.send_replace(0);
+        lost
+    }
+
+    /// Waits until every lease for which `of` holds is gone.
+    pub(super) async fn until_gone(&self, of: impl Fn(&LeaseKey) -> bool) {
+        let mut count = self.count.subscribe();
+        while self.lock().held.keys().any(&of) {
+            // The sender lives as long as `self`.
+            let _ = count.changed().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Each change is one insertion or removal, so a panic leaves no half of one.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,114 @@
+//! Looks at the store: cheap while nothing changes.
+
+use super::Tools;
+use super::ready::Ready;
+use crate::lease::{LeaseStore, StoreError};
+use crate::stream::api::StreamApi;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use anabranch_model::lease::view::View;
+use anabranch_model::lease::{HandOver, Lease, LeaseKey, Worker, WorkerState};
+use std::collections::BTreeMap;
+
+/// What this worker has seen of the fleet.
+#[derive(Debug)]
+pub(super) struct Sight {
+    /// What the planner goes by.
+    pub(super) view: View,
+    /// The leases of each stream, as last listed.
+    rows: BTreeMap<StreamName, Vec<Lease>>,
+    /// The version that the list showed at least.
+    version: Option<u64>,
+    /// When the leases were listed.
+    listed_ms: Option<u64>,
+}
+
+impl Sight {
+    pub(super) fn new(view: View) -> Self {
+        Self { view, rows: BTreeMap::new(), version: None, listed_ms: None }
+    }
+
+    /// Looks once. Returns whether the version shows that anything but hearts has moved since
+    /// the last look.
+    pub(super) async fn look<S: LeaseStore, A: StreamApi>(
+        &mut self,
+        tools: &Tools<S, A>,
+        streams: &[StreamName],
+        ready: &mut Ready,
+    ) -> Result<bool, StoreError> {
+        let look = tools.read(tools.store.look()).await?;
+        let same = look.version.is_some()
+            && look.version == self.version
+            && streams.iter().eq(self.rows.keys())
+            && !self.is_list_due(tools);
+        if !same {
+            self.list(tools, streams).await?;
+            self.version = look.version;
+        }
+        ready.judge(tools, &self.rows).await;
+        let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
+        let snapshot = Snapshot {
+            workers: look.workers.iter().map(worker_seen).collect(),
+            leases: leases.collect(),
+        };
+        self.view.observe(snapshot, tools.clock.now_ms());
+        Ok(!same && look.version.is_some())
+    }
+
+    /// The version is read before the list, so the list shows that version or a later one.
+    async fn list<S: LeaseStore, A>(
+        &mut self,
+        tools: &Tools<S, A>,
+        streams: &[StreamName],
+    ) -> Result<(), StoreError> {
+        let mut rows = BTreeMap::new();
+        for stream in streams {
+            rows.insert(stream.clone(), tools.read(tools.store.list(stream)).await?);
+        }
+        self.rows = rows;
+        self.listed_ms = Some(tools.clock.now_ms());
+        Ok(())
+    }
+
+    fn is_list_due<S, A>(&self, tools: &Tools<S, A>) -> bool {
+        self.listed_ms.is_none_or(|ms| tools.clock.now_ms() >= ms + tools.settings.full_list_ms)
+    }
+
+    /// A lease as last listed.
+    pub(super) fn row(&self, key: &LeaseKey) -> Option<&Lease> {
+        let rows = self.rows.get(&key.stream)?;
+        let at = rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
+        rows.get(at)
+    }
+
+    /// Whether the leases of a stream were listed.
+    pub(super) fn knows(&self, stream: &StreamName) -> bool {
+        self.rows.contains_key(stream)
+    }
+}
+
+fn worker_seen(worker: &Worker) -> WorkerSeen {
+    let standing = match worker.state {
+        WorkerState::Alive => Standing::Active,
+        WorkerState::Leaving => Standing::Leaving,
+        WorkerState::Fenced => Standing::Fenced,
+    };
+    WorkerSeen { id: worker.id.clone(), counter: worker.counter, standing }
+}
+
+fn seen(lease: &Lease, phase: Phase) -> LeaseSeen {
+    let named = match &lease.hand_over {
+        HandOver::Named { taker } => Some(taker.clone()),
+        HandOver::None | HandOver::Refused => None,
+    };
+    LeaseSeen {
+        key: lease.key.clone(),
+        owner: lease.owner.clone(),
+        counter: lease.term,
+        phase,
+        named,
+        refused: lease.hand_over == HandOver::Refused,
+        // Nobody measures it yet: leases are levelled by their number.
+        bytes_per_second: None,
+    }
+}

@@ -1,0 +1,136 @@
+//! What has to be true before a stream is read: it is there, it is the one that the application
+//! knows, and the first rows are made.
+
+use super::crew::ReadStream;
+use super::first_sync::first_sync;
+use super::{StartError, StreamSettings, Tools};
+use crate::lease::settle::Settled;
+use crate::lease::{LeaseStore, StoreError};
+use crate::stream::api::{ShardFilter, StreamApi, StreamError, StreamStatus, StreamSummary};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Layout, Protocol, Stored, StreamChange, StreamFacts, Write};
+use anabranch_model::retry::Fault;
+
+/// The pause between two attempts, in milliseconds.
+pub(super) const PAUSE_MS: u64 = 1_000;
+
+/// Checks a stream and makes its first rows. Waits for what may pass by itself.
+pub(super) async fn open<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    settings: StreamSettings,
+) -> Result<ReadStream, StartError> {
+    let summary = usable(tools, &settings.name).await?;
+    let created_ms = summary.created_ms;
+    let protocol = match tools.store.layout() {
+        Layout::Kcl => Protocol::Kcl2,
+        Layout::Native => {
+            let facts = facts(tools, &settings.name, created_ms).await?;
+            Protocol::Native { t0_ms: facts.t0_ms }
+        }
+    };
+    let stream = ReadStream { settings, created_ms, protocol };
+    first_sync(tools, &stream).await?;
+    Ok(stream)
+}
+
+/// Waits until the stream can be used.
+async fn usable<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+) -> Result<StreamSummary, StartError> {
+    loop {
+        match tools.ask(stream, tools.api.describe(stream)).await {
+            Ok(summary) => match summary.status {
+                StreamStatus::Active => return Ok(summary),
+                StreamStatus::Creating | StreamStatus::Updating => {}
+                StreamStatus::Deleting => {
+                    return Err(StartError::DeletedStream { stream: stream.clone() });
+                }
+            },
+            Err(error) => judge(tools, stream, error)?,
+        }
+        tools.clock.sleep(PAUSE_MS).await;
+    }
+}
+
+/// Whether a failed call may be made again.
+pub(super) fn judge<S: LeaseStore, A>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+    error: StreamError,
+) -> Result<(), StartError> {
+    let stream = stream.clone();
+    match error.fault {
+        Fault::Missing => Err(StartError::MissingStream { stream }),
+        _ if error.is_retryable() => {
+            tools.stream_trouble(&stream, &error);
+            Ok(())
+        }
+        _ => Err(StartError::Stream { stream, error }),
+    }
+}
+
+/// Whether a failed call of the store may be made again.
+pub(super) fn judge_store<S: LeaseStore, A>(
+    tools: &Tools<S, A>,
+    error: StoreError,
+) -> Result<(), StartError> {
+    tools.trouble("start", &error);
+    if error.is_retryable() { Ok(()) } else { Err(error.into()) }
+}
+
+/// The application's facts about the stream. The first worker notes them.
+async fn facts<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+    created_ms: u64,
+) -> Result<StreamFacts, StartError> {
+    loop {
+        match tools.read(tools.store.application()).await {
+            Ok(application) => match application.streams.get(stream) {
+                Some(facts) => return same_stream(stream, *facts, created_ms),
+                None => {
+                    if let Some(facts) = note_start(tools, stream, created_ms).await? {
+                        return same_stream(stream, facts, created_ms);
+                    }
+                }
+            },
+            Err(error) => judge_store(tools, error)?,
+        }
+        tools.clock.sleep(PAUSE_MS).await;
+    }
+}
+
+fn same_stream(
+    stream: &StreamName,
+    facts: StreamFacts,
+    found_ms: u64,
+) -> Result<StreamFacts, StartError> {
+    if facts.created_ms == found_ms {
+        return Ok(facts);
+    }
+    let (stream, known_ms) = (stream.clone(), facts.created_ms);
+    Err(StartError::RecreatedStream { stream, known_ms, found_ms })
+}
+
+/// Notes when the application first started on the stream, by the service's clock.
+async fn note_start<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+    created_ms: u64,
+) -> Result<Option<StreamFacts>, StartError> {
+    let listed = tools.ask(stream, tools.api.list_shards(stream, ShardFilter::AtLatest)).await;
+    let list = match listed {
+        Ok(list) => list,
+        Err(error) => return judge(tools, stream, error).map(|()| None),
+    };
+    // A service that tells no time leaves the choice to this worker's clock.
+    let t0_ms = list.service_ms.unwrap_or_else(|| tools.clock.wall_ms());
+    let write = Write::stream(stream, StreamChange::NoteStart { t0_ms, created_ms });
+    match tools.attempt(&write).await {
+        Settled::Applied(Stored::Stream(facts))
+        | Settled::Refused { now: Stored::Stream(facts), .. } => Ok(Some(facts)),
+        Settled::Failed(error) => judge_store(tools, error).map(|()| None),
+        _ => Ok(None),
+    }
+}

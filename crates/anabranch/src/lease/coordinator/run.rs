@@ -1,0 +1,192 @@
+//! The loop that looks, plans and acts.
+
+use super::act::act;
+use super::crew::Crew;
+use super::give::give;
+use super::look::Sight;
+use super::ready::Ready;
+use crate::event::LeaseEvent;
+use crate::lease::grip::{Held, How, Stage};
+use crate::lease::{Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::plan::{Me, plan};
+use anabranch_model::lease::view::View;
+use anabranch_model::lease::{Layout, Lease};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// For how long looks come fast after something has changed, in milliseconds.
+const HURRY_FOR_MS: u64 = 2_000;
+
+/// The least pause between two looks, in milliseconds, whoever asks for one.
+const BREATH_MS: u64 = 10;
+
+/// The pause between two looks in KCL's layout while leases change hands or wait for parents, in
+/// milliseconds.
+const KCL_HURRY_MS: u64 = 1_000;
+
+/// The loop's own memory.
+struct Loop<S: LeaseStore, A: StreamApi> {
+    /// What the tasks share.
+    crew: Arc<Crew<S, A>>,
+    /// What was seen of the fleet.
+    sight: Sight,
+    /// What is known of the gates.
+    ready: Ready,
+    /// Leases on their way back.
+    gives: JoinSet<()>,
+    /// Until when looks come fast.
+    hurry_until_ms: u64,
+}
+
+/// Looks, plans and acts for ever.
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
+    let settings = crew.settings();
+    let view = View::new(crew.tools.store.layout(), settings.lease_time_ms, settings.patience_ms());
+    let mut it = Loop {
+        sight: Sight::new(view),
+        ready: Ready::default(),
+        gives: JoinSet::new(),
+        hurry_until_ms: crew.now_ms() + HURRY_FOR_MS,
+        crew,
+    };
+    loop {
+        it.round().await;
+        it.pause().await;
+    }
+}
+
+impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
+    async fn round(&mut self) {
+        while self.gives.try_join_next().is_some() {}
+        self.take_back();
+        let streams: Vec<StreamName> =
+            self.crew.streams().into_iter().map(|stream| stream.settings.name).collect();
+        match self.sight.look(&self.crew.tools, &streams, &mut self.ready).await {
+            Ok(false) => {}
+            Ok(true) => self.hurry(),
+            Err(error) => {
+                self.crew.tools.trouble("look", &error);
+                return;
+            }
+        }
+        self.sweep();
+        let member = self.crew.holdings.member();
+        let running = self.crew.holdings.running();
+        let me = Me { id: &member.id, running: &running };
+        let now_ms = self.crew.now_ms();
+        let tie_break = self.crew.tools.chance.bits();
+        let mut moves = plan(&self.sight.view, me, now_ms, tie_break, &self.crew.settings().plan);
+        // A lost lease whose reading has not stopped is not begun again.
+        moves.retain(|step| {
+            use anabranch_model::lease::plan::LeaseMove::{Steal, Take, TakeAgain};
+            let takes = matches!(step, Take { .. } | TakeAgain { .. } | Steal { .. });
+            !takes || step.lease().is_none_or(|lease| !running.contains(lease))
+        });
+        if self.crew.tools.store.layout() == Layout::Kcl && self.crew.is_stopping() {
+            moves.clear();
+        }
+        // A worker whose own time is over acts under its next id.
+        if self.crew.tools.store.layout() == Layout::Native && member.pulse.is_over(now_ms) {
+            moves.clear();
+        }
+        if !moves.is_empty() {
+            self.hurry();
+        }
+        act(&self.crew, &member.id, moves, &mut self.gives).await;
+        self.hand_out();
+    }
+
+    fn hurry(&mut self) {
+        self.hurry_until_ms = self.crew.now_ms() + HURRY_FOR_MS;
+    }
+
+    /// Grips that came back, and everything else that is to be given back.
+    fn take_back(&mut self) {
+        let stopping = self.crew.is_stopping();
+        for held in self.crew.holdings.all() {
+            if held.is_lost(self.crew.now_ms()) {
+                self.lose(&held);
+            } else if matches!(held.stage(), Stage::Finished(_))
+                || ((stopping || held.is_drained()) && held.is_back())
+            {
+                give(&self.crew, &held, &mut self.gives);
+            }
+        }
+    }
+
+    fn lose(&self, held: &Arc<Held>) {
+        held.lose();
+        self.crew.holdings.remove(held);
+        self.crew.tools.tell(LeaseEvent::Lost { lease: held.taken().key.clone() });
+    }
+
+    /// Leases that the list shows to be others'.
+    fn sweep(&mut self) {
+        for held in self.crew.holdings.all() {
+            let key = &held.taken().key;
+            if self.sight.knows(&key.stream) && self.has_passed_on(&held, self.sight.row(key)) {
+                self.lose(&held);
+            }
+        }
+    }
+
+    /// Whether a listed row is later than the take and not of this worker. A lease on its way back
+    /// has changed hands by its own write.
+    fn has_passed_on(&self, held: &Held, row: Option<&Lease>) -> bool {
+        if matches!(held.stage(), Stage::Giving) {
+            return false;
+        }
+        let Some(row) = row else { return false };
+        let mine = row.owner.as_ref() == Some(held.owner());
+        let later = row.term > held.taken().term;
+        later && (!mine || self.crew.tools.store.layout() == Layout::Native)
+    }
+
+    /// Hands out the grips of those leases whose gate is open.
+    fn hand_out(&self) {
+        if self.crew.is_stopping() {
+            return;
+        }
+        for held in self.crew.holdings.all() {
+            if held.stage() != Stage::Waiting || !self.may_begin(&held) {
+                continue;
+            }
+            let Ok(room) = self.crew.grips.try_reserve() else { return };
+            held.enter(Stage::Running);
+            room.send(Grip::new(held, self.crew.tools.clone()));
+        }
+    }
+
+    fn may_begin(&self, held: &Arc<Held>) -> bool {
+        let taken = held.taken();
+        if taken.is_ended() {
+            held.enter(Stage::Finished(How::Ended));
+            self.crew.wake.notify_one();
+            return false;
+        }
+        self.ready.is_open(&taken.key)
+    }
+
+    async fn pause(&self) {
+        let (crew, settings) = (&self.crew, self.crew.settings());
+        let clock = &crew.tools.clock;
+        clock.sleep(BREATH_MS).await;
+        let hurry = crew.now_ms() < self.hurry_until_ms || crew.is_stopping();
+        let waiting = || crew.holdings.all().iter().any(|held| held.stage() == Stage::Waiting);
+        let pause_ms = match crew.tools.store.layout() {
+            Layout::Native if hurry => settings.hurry_ms,
+            Layout::Native => settings.look_ms,
+            // Here every look is a scan of the table, so it comes as seldom as Java's.
+            Layout::Kcl if hurry || waiting() => KCL_HURRY_MS,
+            Layout::Kcl => settings.lease_time_ms * 2,
+        };
+        tokio::select! {
+            biased;
+            () = crew.wake.notified() => {}
+            () = crew.tools.store.changed() => {}
+            () = clock.sleep(pause_ms) => {}
+        }
+    }
+}

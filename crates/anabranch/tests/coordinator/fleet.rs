@@ -1,0 +1,245 @@
+//! Workers that share one store and one stream, and a watch on who delivers what.
+
+use crate::reader::{self, Manners};
+use crate::troubled::TroubledStore;
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::{Event, Events, LeaseEvent};
+use anabranch::lease::{Coordinator, Grip, MemoryStore, Settings, StartError, Stopped};
+use anabranch::stream::LocalKinesis;
+use anabranch_local::op::{StreamTarget, create_stream, delete_stream, merge_shards, split_shard};
+use anabranch_local::{Engine, Options};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Layout, Lease, Table};
+use anabranch_model::position::StartPosition;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(crate) type Api = LocalKinesis;
+pub(crate) const STREAM: &str = "s";
+pub(crate) const LEASE_TIME_MS: u64 = 10_000;
+
+/// Who delivered what, and when. Two workers that deliver one shard within a lease's life of each
+/// other without a hand-over in between fail the test at once.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    clock: Clock,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// The reading of each shard that is under way: by whom, under which term.
+    active: BTreeMap<String, (String, u64)>,
+    /// Who last delivered each shard, under which term, and when.
+    last: BTreeMap<String, (String, u64, u64)>,
+    /// The order in which readings began.
+    begun: Vec<String>,
+}
+
+impl Watch {
+    pub(crate) fn began(&self, grip: &Grip<TroubledStore, Api>) {
+        let mut log = self.log.lock().unwrap();
+        let shard = grip.key().shard.to_string();
+        log.begun.push(shard.clone());
+        log.active.insert(shard, (grip.worker().to_string(), grip.lease().term));
+    }
+
+    pub(crate) fn ended(&self, grip: &Grip<TroubledStore, Api>) {
+        let mut log = self.log.lock().unwrap();
+        let shard = grip.key().shard.to_string();
+        let mine = (grip.worker().to_string(), grip.lease().term);
+        if log.active.get(&shard) == Some(&mine) {
+            log.active.remove(&shard);
+        }
+    }
+
+    /// A delivery under an older term than another's is one by somebody who has lost the lease.
+    pub(crate) fn delivered(&self, grip: &Grip<TroubledStore, Api>) {
+        let mut log = self.log.lock().unwrap();
+        let shard = grip.key().shard.to_string();
+        let (worker, term) = (grip.worker().to_string(), grip.lease().term);
+        if let Some((other, at, when)) = log.last.get(&shard) {
+            assert!(
+                *at <= term,
+                "{worker} delivers {shard} under term {term}, and {other} did under {at} at {when}"
+            );
+        }
+        log.last.insert(shard, (worker, term, self.clock.now_ms()));
+    }
+
+    /// Who last delivered a shard, and when.
+    pub(crate) fn last(&self, shard: &str) -> Option<(String, u64)> {
+        let log = self.log.lock().unwrap();
+        log.last.get(shard).map(|(worker, _, when)| (worker.clone(), *when))
+    }
+
+    /// The shards in the order in which readings began.
+    pub(crate) fn begun(&self) -> Vec<String> {
+        self.log.lock().unwrap().begun.clone()
+    }
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    pub(crate) coordinator: Coordinator<TroubledStore, Api>,
+    pub(crate) store: TroubledStore,
+    pub(crate) manners: Arc<Manners>,
+    _readers: JoinSet<()>,
+}
+
+impl Worker {
+    /// How many leases it holds.
+    pub(crate) fn holds(&self) -> usize {
+        self.coordinator.leases().len()
+    }
+
+    pub(crate) async fn stop(self, grace_ms: u64) -> Stopped {
+        self.coordinator.stop(grace_ms).await
+    }
+}
+
+/// The world: one store, one stream.
+pub(crate) struct Fleet {
+    pub(crate) store: MemoryStore,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) watch: Watch,
+    pub(crate) clock: Clock,
+    pub(crate) events: Arc<Mutex<Vec<(u64, LeaseEvent)>>>,
+}
+
+impl Fleet {
+    pub(crate) fn new(layout: Layout, shards: i64) -> Self {
+        let clock = Clock::of_runtime();
+        let local = anabranch_local::Clock::manual(1_700_000_000_000);
+        let fleet = Self {
+            store: MemoryStore::new(layout),
+            engine: Arc::new(Engine::new(Options::instant(), local)),
+            watch: Watch { clock: clock.clone(), log: Arc::default() },
+            clock,
+            events: Arc::default(),
+        };
+        fleet.create(shards);
+        fleet
+    }
+
+    pub(crate) fn native(shards: i64) -> Self {
+        Self::new(Layout::Native, shards)
+    }
+
+    pub(crate) fn settings(name: &str) -> Settings {
+        Settings::new(name)
+            .with_lease_time_ms(LEASE_TIME_MS)
+            .with_stream(STREAM, StartPosition::TrimHorizon)
+    }
+
+    pub(crate) async fn worker(&self, name: &str) -> Worker {
+        self.try_worker(Self::settings(name)).await.unwrap()
+    }
+
+    pub(crate) async fn try_worker(&self, settings: Settings) -> Result<Worker, StartError> {
+        self.worker_on(TroubledStore::new(self.store.clone()), settings).await
+    }
+
+    pub(crate) async fn worker_on(
+        &self,
+        store: TroubledStore,
+        settings: Settings,
+    ) -> Result<Worker, StartError> {
+        let api = Arc::new(LocalKinesis::new(self.engine.clone()));
+        let (events, clock) = (self.events.clone(), self.clock.clone());
+        let listener = {
+            let clock = clock.clone();
+            Events::to(move |event| {
+                if let Event::Lease(event) = event {
+                    events.lock().unwrap().push((clock.now_ms(), event.clone()));
+                }
+            })
+        };
+        let seed = settings.name.bytes().map(u64::from).sum();
+        let chance = Chance::seeded(seed);
+        let (coordinator, grips) = Coordinator::start(
+            Arc::new(store.clone()),
+            api.clone(),
+            settings,
+            clock,
+            chance,
+            listener,
+        )
+        .await?;
+        let manners = Arc::new(Manners::default());
+        let mut readers = JoinSet::new();
+        readers.spawn(reader::run(grips, api, self.watch.clone(), manners.clone()));
+        Ok(Worker { coordinator, store, manners, _readers: readers })
+    }
+
+    /// Waits until something holds, by paused time, and says how long that took.
+    pub(crate) async fn until(&self, what: &str, within_ms: u64, holds: impl Fn() -> bool) -> u64 {
+        let start = self.clock.now_ms();
+        while !holds() {
+            assert!(
+                self.clock.now_ms() - start < within_ms,
+                "{what}: not within {within_ms} ms\n{:#?}\n{:#?}",
+                self.rows(),
+                self.events.lock().unwrap(),
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.clock.now_ms() - start
+    }
+
+    pub(crate) async fn pass(&self, ms: u64) {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        self.store.snapshot()
+    }
+
+    pub(crate) fn rows(&self) -> Vec<Lease> {
+        self.table().leases(&StreamName::from(STREAM)).cloned().collect()
+    }
+
+    /// How many events so far are of a kind.
+    pub(crate) fn count(&self, of: impl Fn(&LeaseEvent) -> bool) -> usize {
+        self.events.lock().unwrap().iter().filter(|(_, event)| of(event)).count()
+    }
+
+    pub(crate) fn create(&self, shards: i64) {
+        let request = create_stream::Request {
+            stream_name: Some(STREAM.to_owned()),
+            shard_count: Some(shards),
+            ..Default::default()
+        };
+        self.engine.create_stream(&request).unwrap();
+    }
+
+    pub(crate) fn delete(&self) {
+        let request =
+            delete_stream::Request { stream: StreamTarget::named(STREAM), ..Default::default() };
+        self.engine.delete_stream(&request).unwrap();
+    }
+
+    pub(crate) fn split(&self, shard: u32, at: u128) {
+        let request = split_shard::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_split: Some(id(shard)),
+            new_starting_hash_key: Some(at.to_string()),
+        };
+        self.engine.split_shard(&request).unwrap();
+    }
+
+    pub(crate) fn merge(&self, shard: u32, neighbour: u32) {
+        let request = merge_shards::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_merge: Some(id(shard)),
+            adjacent_shard_to_merge: Some(id(neighbour)),
+        };
+        self.engine.merge_shards(&request).unwrap();
+    }
+}
+
+pub(crate) fn id(shard: u32) -> String {
+    format!("shardId-{shard:012}")
+}

@@ -1,0 +1,104 @@
+//! Whoever runs the shards of one worker: it delivers a tick at a time, and the fleet keeps watch.
+
+use crate::fleet::{Api, Watch};
+use crate::troubled::TroubledStore;
+use anabranch::lease::{Ended, Grip, How, Stop};
+use anabranch::stream::api::{ReadFrom, StreamApi};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How readers behave.
+#[derive(Debug, Default)]
+pub(crate) struct Manners {
+    /// How long a drain takes, in milliseconds.
+    pub(crate) drain_ms: AtomicU64,
+    /// The shard whose handler can't be stopped.
+    pub(crate) stuck: Mutex<Option<String>>,
+    /// The shards that fail at once.
+    pub(crate) failing: Mutex<Option<String>>,
+}
+
+impl Manners {
+    fn names(of: &Mutex<Option<String>>, shard: &str) -> bool {
+        of.lock().unwrap().as_deref() == Some(shard)
+    }
+}
+
+/// Runs every grip that arrives.
+pub(crate) async fn run(
+    mut grips: mpsc::Receiver<Grip<TroubledStore, Api>>,
+    api: Arc<Api>,
+    watch: Watch,
+    manners: Arc<Manners>,
+) {
+    let mut shards = JoinSet::new();
+    while let Some(grip) = grips.recv().await {
+        shards.spawn(read(grip, api.clone(), watch.clone(), manners.clone()));
+        while shards.try_join_next().is_some() {}
+    }
+}
+
+async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manners: Arc<Manners>) {
+    let shard = grip.key().shard.as_str().to_owned();
+    watch.began(&grip);
+    if Manners::names(&manners.failing, &shard) {
+        grip.finish(How::Failed);
+        return;
+    }
+    let stuck = || Manners::names(&manners.stuck, &shard);
+    let mut refused = false;
+    loop {
+        let stop = tokio::select! {
+            biased;
+            stop = grip.asked_to_stop() => Some(stop),
+            () = tokio::time::sleep(Duration::from_millis(20)) => None,
+        };
+        match stop {
+            Some(Stop::Lost) => {
+                watch.ended(&grip);
+                grip.finish(How::Drained);
+                return;
+            }
+            Some(Stop::Drain { .. }) if stuck() => {
+                refused = true;
+                grip.cant_stop().await;
+            }
+            Some(Stop::Drain { .. }) => {
+                let drain_ms = manners.drain_ms.load(Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(drain_ms)).await;
+                watch.ended(&grip);
+                grip.finish(How::Drained);
+                return;
+            }
+            None if refused && !stuck() => {
+                refused = false;
+                grip.can_stop().await;
+            }
+            None => {}
+        }
+        if grip.may_deliver() {
+            watch.delivered(&grip);
+            if let Some(children) = at_end(&grip, &api).await
+                && matches!(grip.end(&children).await, Ended::Done)
+            {
+                watch.ended(&grip);
+                grip.finish(How::Ended);
+                return;
+            }
+        }
+    }
+}
+
+/// The children of a shard that is closed. The tests put no records.
+async fn at_end(
+    grip: &Grip<TroubledStore, Api>,
+    api: &Api,
+) -> Option<Vec<anabranch::stream::api::ChildShard>> {
+    let key = grip.key();
+    let iterator = api.iterator(&key.stream, &key.shard, ReadFrom::TrimHorizon).await.ok()?;
+    let fetched = api.records(&key.stream, &iterator, 10).await.ok()?;
+    fetched.next.is_none().then_some(fetched.children)
+}

@@ -1,0 +1,96 @@
+//! How a fleet shares the leases, and what happens when a worker falls silent.
+
+use crate::fleet::{Fleet, LEASE_TIME_MS, id};
+use crate::troubled::Line;
+use anabranch::event::LeaseEvent;
+
+#[tokio::test(start_paused = true)]
+async fn one_worker_takes_all_and_two_share_evenly() {
+    let fleet = Fleet::native(8);
+    let a = fleet.worker("a").await;
+    let took = fleet.until("a holds all", 2_000, || a.holds() == 8).await;
+    println!("a took 8 leases in {took} ms");
+    let b = fleet.worker("b").await;
+    let took = fleet.until("4 each", 3_000, || (a.holds(), b.holds()) == (4, 4)).await;
+    println!("b had its 4 leases by hand-over in {took} ms");
+    fleet.pass(60_000).await;
+    assert_eq!((a.holds(), b.holds()), (4, 4), "nothing moves once the fleet is level");
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Passed { .. })), 4);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_worker_is_fenced_and_its_leases_taken_after_the_lease_time() {
+    let fleet = Fleet::native(4);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 4).await;
+    let b = fleet.worker("b").await;
+    fleet.until("2 each", 3_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    a.store.set(Line::Dead);
+    let start = fleet.clock.now_ms();
+    fleet.until("b holds all", 2 * LEASE_TIME_MS, || b.holds() == 4).await;
+    let took = fleet.clock.now_ms() - start;
+    assert!(took >= LEASE_TIME_MS / 2, "nobody takes from a worker that may deliver: {took} ms");
+    println!("taken after {took} ms");
+    // It comes back under another id, and gets its part again.
+    let id = a.coordinator.worker();
+    a.store.set(Line::Good);
+    fleet.until("2 each again", 2 * LEASE_TIME_MS, || (a.holds(), b.holds()) == (2, 2)).await;
+    assert_ne!(a.coordinator.worker(), id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_store_costs_nothing_within_the_lease_time() {
+    let fleet = Fleet::native(4);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 4).await;
+    let b = fleet.worker("b").await;
+    fleet.until("2 each", 3_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    let before = (a.coordinator.worker(), a.coordinator.leases(), b.coordinator.leases());
+    for _ in 0..3 {
+        a.store.set(Line::Throttled);
+        fleet.pass(LEASE_TIME_MS / 2).await;
+        a.store.set(Line::Good);
+        fleet.pass(LEASE_TIME_MS).await;
+    }
+    let after = (a.coordinator.worker(), a.coordinator.leases(), b.coordinator.leases());
+    assert_eq!(before, after);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_replies_cost_nothing() {
+    let fleet = Fleet::native(4);
+    let a = fleet.worker("a").await;
+    a.store.set(Line::RepliesLost);
+    let b = fleet.worker("b").await;
+    b.store.set(Line::RepliesLost);
+    fleet.until("2 each", 20_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    fleet.pass(60_000).await;
+    assert_eq!((a.holds(), b.holds()), (2, 2));
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Expelled { .. })), 0);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivery_pauses_before_the_lease_time_is_over_and_goes_on_after_a_beat() {
+    let fleet = Fleet::native(1);
+    let a = fleet.worker("a").await;
+    fleet.until("a delivers", 2_000, || fleet.watch.last(&id(0)).is_some()).await;
+    a.store.set(Line::Throttled);
+    let cut = fleet.clock.now_ms();
+    fleet.pass(LEASE_TIME_MS - LEASE_TIME_MS / 8).await;
+    let (_, last) = fleet.watch.last(&id(0)).unwrap();
+    assert!(last < cut + LEASE_TIME_MS * 8 / 10, "delivered {} ms after the cut", last - cut);
+    a.store.set(Line::Dead);
+    fleet.pass(3 * LEASE_TIME_MS).await;
+    let (before, paused) = fleet.watch.last(&id(0)).unwrap();
+    assert!(paused < cut + LEASE_TIME_MS * 8 / 10);
+    a.store.set(Line::Good);
+    fleet
+        .until("a delivers again", 3 * LEASE_TIME_MS, || {
+            fleet.watch.last(&id(0)).unwrap().1 > paused + 1
+        })
+        .await;
+    assert_ne!(fleet.watch.last(&id(0)).unwrap().0, before, "it is another worker by now");
+}

@@ -1,0 +1,85 @@
+//! How a worker stops, and how leases are handed over.
+
+use crate::fleet::{Fleet, LEASE_TIME_MS};
+use anabranch::event::LeaseEvent;
+use anabranch::lease::Stopped;
+use std::sync::atomic::Ordering;
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_hands_everything_over_at_once() {
+    let fleet = Fleet::native(8);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
+    fleet.pass(10_000).await;
+    let start = fleet.clock.now_ms();
+    assert_eq!(a.stop(5_000).await, Stopped::Left);
+    let stopped = fleet.clock.now_ms() - start;
+    fleet.until("b holds all", 1_000, || b.holds() == 8).await;
+    let took = fleet.clock.now_ms() - start;
+    println!("stopped after {stopped} ms, all taken over after {took} ms");
+    assert!(took < 1_000, "{took} ms");
+    assert_eq!(fleet.table().workers().count(), 1, "the worker's row is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stopping_worker_gives_back_does_not_wait_for_its_slowest_shard() {
+    let fleet = Fleet::native(4);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("2 each", 5_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    fleet.pass(5_000).await;
+    *a.manners.stuck.lock().unwrap() = Some(a.coordinator.leases()[0].shard.to_string());
+    let (stopped, took) = tokio::join!(a.stop(8_000), async {
+        fleet.until("b has the other one", 1_500, || b.holds() == 3).await
+    });
+    println!("taken over after {took} ms");
+    assert!(matches!(&stopped, Stopped::Stuck { leases } if leases.len() == 1), "{stopped:?}");
+    fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_takes_less_than_a_second() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 2).await;
+    fleet.pass(10_000).await;
+    let b = fleet.worker("b").await;
+    let took = fleet.until("1 each", 1_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    println!("handed over after {took} ms");
+    let taken = |event: &LeaseEvent| matches!(event, LeaseEvent::Taken { .. });
+    assert_eq!(fleet.count(taken), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_drain_is_waited_for() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 2).await;
+    a.manners.drain_ms.store(15_000, Ordering::Relaxed);
+    let b = fleet.worker("b").await;
+    let took = fleet.until("1 each", 30_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    assert!(took >= 15_000, "the owner was still draining after {took} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 2).await;
+    // Whichever lease is asked for can't be stopped.
+    let b = fleet.worker("b").await;
+    fleet.until("1 each", 2_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    let stuck = a.coordinator.leases()[0].shard.to_string();
+    *a.manners.stuck.lock().unwrap() = Some(stuck.clone());
+    // A third shard for b, so that it has to be a that gives when c comes; then a is the only one
+    // with a lease that can be asked for.
+    assert!(matches!(b.stop(1_000).await, Stopped::Left));
+    fleet.until("a holds all again", 3_000, || a.holds() == 2).await;
+    let c = fleet.worker("c").await;
+    fleet.until("1 each", 30_000, || (a.holds(), c.holds()) == (1, 1)).await;
+    assert_eq!(a.coordinator.leases()[0].shard.as_str(), stuck);
+    let d = fleet.worker("d").await;
+    fleet.pass(5_000).await;
+    assert_eq!(d.holds(), 0);
+}

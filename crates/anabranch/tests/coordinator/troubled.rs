@@ -1,0 +1,114 @@
+//! The memory store behind a line that can be cut, slowed down or made to lose replies.
+
+use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Stored, Worker, WorkerId, Write,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What is wrong with the line of one worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    Good,
+    /// Every call is throttled.
+    Throttled,
+    /// Every call is swallowed: no answer, nothing applied.
+    Dead,
+    /// Writes are applied, but the reply is lost.
+    RepliesLost,
+}
+
+/// Which writes a test wants to strike.
+type Rule = Box<dyn Fn(&Write) -> bool + Send>;
+
+#[derive(Clone)]
+pub(crate) struct TroubledStore {
+    inner: MemoryStore,
+    line: Arc<Mutex<Line>>,
+    /// Writes that fail for good, as if their worker had died before them.
+    fatal: Arc<Mutex<Option<Rule>>>,
+}
+
+impl TroubledStore {
+    pub(crate) fn new(inner: MemoryStore) -> Self {
+        let line = Arc::new(Mutex::new(Line::Good));
+        Self { inner, line, fatal: Arc::default() }
+    }
+
+    pub(crate) fn set(&self, line: Line) {
+        *self.line.lock().unwrap() = line;
+    }
+
+    /// From now on, writes for which `rule` holds are refused with an error that nobody retries.
+    pub(crate) fn fail_if(&self, rule: impl Fn(&Write) -> bool + Send + 'static) {
+        *self.fatal.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    async fn through(&self) -> Result<Line, StoreError> {
+        let line = *self.line.lock().unwrap();
+        // Even a good line takes a moment.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        match line {
+            Line::Good | Line::RepliesLost => Ok(line),
+            Line::Throttled => {
+                Err(StoreError::Throttled { store: "memory".into(), detail: "slow down".into() })
+            }
+            Line::Dead => std::future::pending().await,
+        }
+    }
+}
+
+impl LeaseStore for TroubledStore {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.through().await?;
+        self.inner.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.through().await?;
+        self.inner.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.through().await?;
+        self.inner.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        self.through().await?;
+        self.inner.list(stream).await
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.through().await?;
+        self.inner.get(key).await
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.through().await?;
+        self.inner.worker(id).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let line = self.through().await?;
+        if self.fatal.lock().unwrap().as_ref().is_some_and(|rule| rule(write)) {
+            return Err(StoreError::Denied {
+                store: "memory".into(),
+                detail: "by the test".into(),
+            });
+        }
+        let outcome = self.inner.write(write).await?;
+        Ok(if line == Line::RepliesLost { Outcome::Unknown } else { outcome })
+    }
+
+    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+        self.through().await?;
+        self.inner.read_back(write).await
+    }
+}
