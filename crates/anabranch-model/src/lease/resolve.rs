@@ -18,6 +18,7 @@ use super::outcome::{Refusal, Stored};
 use super::row::Lease;
 use super::table::{Layout, native};
 use super::write::{LeaseChange, StreamChange, WorkerChange, Write};
+use crate::ids::ShardId;
 use crate::position::Position;
 
 /// What a read-back says about a write.
@@ -94,7 +95,7 @@ fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
         | LeaseChange::Checkpoint { owner, term, .. }
         | LeaseChange::End { owner, term, .. } => (Some(owner), term),
         LeaseChange::Release { term, .. } => (None, term),
-        LeaseChange::NoteChildren(children) => return lease.children == *children,
+        LeaseChange::NoteChildren(children) => return same_set(&lease.children, children),
         LeaseChange::NoteRange(range) => return lease.range == Some(*range),
         _ => return false,
     };
@@ -106,6 +107,11 @@ fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
         _ => true,
     };
     lease.owner.as_ref() == owner && lease.term == counter + 1 && content
+}
+
+/// KCL keeps names of shards as a set, which forgets their order.
+fn same_set(a: &[ShardId], b: &[ShardId]) -> bool {
+    a.iter().all(|shard| b.contains(shard)) && b.iter().all(|shard| a.contains(shard))
 }
 
 /// Whether a write that is not on the row can still come to be, now or after other writes. Terms,

@@ -2,7 +2,7 @@
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Stored, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use std::error::Error;
 use std::future::Future;
@@ -20,6 +20,13 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.
     fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What is to be seen on the table before work begins: whether somebody else works there.
+    /// [`judge`](anabranch_model::lease::survey::judge) says what follows. A store of our own has
+    /// nothing to tell.
+    fn survey(&self) -> impl Future<Output = Result<Survey, StoreError>> + Send {
+        async { Ok(Survey::default()) }
+    }
 
     /// The facts that are kept once for the application. Empty in KCL's layout.
     fn application(&self) -> impl Future<Output = Result<Application, StoreError>> + Send;

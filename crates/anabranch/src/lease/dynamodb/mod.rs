@@ -27,7 +27,7 @@ use crate::clock::{Chance, Clock};
 use crate::event::Events;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Outcome, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -177,6 +177,13 @@ impl LeaseStore for DynamoDbStore {
                 rows.check_format().await
             }
             Rows::Kcl(rows) => rows.table.provision(KeySchema::Kcl, &self.new_table).await,
+        }
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        match &self.rows {
+            Rows::Native(_) => Ok(Survey::default()),
+            Rows::Kcl(rows) => rows.survey().await,
         }
     }
 

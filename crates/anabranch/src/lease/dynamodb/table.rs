@@ -91,6 +91,14 @@ impl Table {
         Ok(reply.item)
     }
 
+    /// One item of a table that may not be there.
+    pub(super) async fn get_if_there(&self, key: Item) -> Result<Option<Item>, StoreError> {
+        match self.describe().await? {
+            Some(_) => self.get(key).await,
+            None => Ok(None),
+        }
+    }
+
     /// The items of a partition, by sort key.
     pub(super) async fn query(&self, range: Range) -> Result<Vec<Item>, StoreError> {
         let query = self.reads.query().table_name(&self.name).consistent_read(true);

@@ -7,6 +7,7 @@ mod stream_id;
 pub(super) mod keys;
 mod row;
 mod request;
+mod survey;
 
 pub use stream_id::{NotAStreamId, StreamId};
 

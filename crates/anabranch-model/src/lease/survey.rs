@@ -1,0 +1,254 @@
+//! Whether a table of KCL may be worked on: who else does, judged by what moves on it.
+//!
+//! Workers of KCL 1.x and 2.x share a table with ours. In a fleet of KCL 3.x a leader assigns the
+//! leases and would fight us, so such a table is left alone until nothing on it moves: no lease's
+//! counter for a lease time, and not the leader's lock for as long as a lock is good.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How long a leader of KCL 3.x holds its lock without a sign of life, unless its row says another
+/// time.
+pub const LEADER_LOCK_MS: u64 = 120_000;
+
+/// What is to be seen on a table before work begins. The default is a table with nothing to fear.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Survey {
+    /// How many rows there are of each kind; leases are `LEASE`.
+    pub kinds: BTreeMap<String, u64>,
+    /// The counter of each lease, by the row's key.
+    pub counters: BTreeMap<String, u64>,
+    /// The lock of the leader of a KCL 3.x fleet.
+    pub leader: Option<Leader>,
+    /// Which version the fleet last agreed on, as KCL 3.x notes it.
+    pub client_version: Option<String>,
+    /// Whether the table has the index that every worker of KCL 3.x makes.
+    pub has_owner_index: bool,
+    /// Why the table beside it, where KCL 3.0 to 3.4 keep lock and version, can't be read.
+    pub coordinator_denied: Option<String>,
+    /// Leases of a table for several streams where one is wanted, or the other way round.
+    pub of_other_mode: u64,
+    /// Rows that should be leases and can't be read.
+    pub unreadable: Vec<String>,
+}
+
+/// The lock of the leader of a KCL 3.x fleet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leader {
+    /// Which worker holds it.
+    pub owner: String,
+    /// Renewed with each of its signs of life.
+    pub version: String,
+    /// For how long one is good, in milliseconds.
+    pub lock_ms: u64,
+}
+
+/// Whether work may begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Nothing is in the way.
+    Clear,
+    /// KCL 3.x worked here last. Survey again after so many milliseconds, at the latest.
+    Wait {
+        /// How long nothing more may move.
+        ms: u64,
+    },
+    /// Not on this table.
+    Refuse(Hindrance),
+}
+
+/// Why a table must not be worked on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hindrance {
+    /// A fleet of KCL 3.x is at work.
+    Kcl3AtWork {
+        /// What moved.
+        moved: Moved,
+        /// The version that the fleet agreed on, if it is noted.
+        version: Option<String>,
+    },
+    /// The rows are for several streams and one is wanted, or the other way round.
+    OtherMode {
+        /// How many rows.
+        rows: u64,
+    },
+    /// A fleet of KCL 3.x was here, and its lock can't be read.
+    LockUnreadable {
+        /// What the store said.
+        why: String,
+    },
+}
+
+/// What moved on a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// The leader's lock.
+    Leader(String),
+    /// A lease.
+    Lease(String),
+}
+
+impl Survey {
+    /// Whether a leader assigns the leases here, or did so last. A fleet that is only about to move
+    /// to 3.x takes leases as 2.x does.
+    pub fn is_kcl3(&self) -> bool {
+        match self.client_version.as_deref() {
+            Some(version) => version.starts_with("CLIENT_VERSION_3X"),
+            None => self.leader.is_some(),
+        }
+    }
+
+    /// Whether there is something that only time can tell.
+    fn needed_ms(&self, lease_ms: u64) -> u64 {
+        self.leader.as_ref().map_or(lease_ms, |leader| lease_ms.max(leader.lock_ms))
+    }
+}
+
+/// Judges a table by two surveys: the first one, and one `elapsed_ms` after it. At the start they
+/// are the same.
+pub fn judge(first: &Survey, latest: &Survey, elapsed_ms: u64, lease_ms: u64) -> Verdict {
+    if latest.of_other_mode > 0 {
+        return Verdict::Refuse(Hindrance::OtherMode { rows: latest.of_other_mode });
+    }
+    if let (Some(why), true) = (&latest.coordinator_denied, latest.has_owner_index) {
+        return Verdict::Refuse(Hindrance::LockUnreadable { why: why.clone() });
+    }
+    if !first.is_kcl3() && !latest.is_kcl3() {
+        return Verdict::Clear;
+    }
+    if let Some(moved) = moved(first, latest) {
+        let version = latest.client_version.clone();
+        return Verdict::Refuse(Hindrance::Kcl3AtWork { moved, version });
+    }
+    match latest.needed_ms(lease_ms).saturating_sub(elapsed_ms) {
+        0 => Verdict::Clear,
+        ms => Verdict::Wait { ms },
+    }
+}
+
+fn moved(first: &Survey, latest: &Survey) -> Option<Moved> {
+    // A lock that is let go deletes its row: that is a leader that has just stopped, not one at work.
+    if let Some(leader) = &latest.leader
+        && first.leader.as_ref() != Some(leader)
+    {
+        return Some(Moved::Leader(leader.owner.clone()));
+    }
+    let other = |(key, counter): &(&String, &u64)| first.counters.get(*key) != Some(*counter);
+    let lease = latest.counters.iter().find(other);
+    lease.map(|(key, _)| Moved::Lease(key.clone()))
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kcl3AtWork { moved, version } => {
+                let version = version.as_deref().unwrap_or("KCL 3.x");
+                write!(
+                    f,
+                    "a fleet of KCL 3.x is at work ({version}; {moved}); stop its workers, "
+                )?;
+                f.write_str("or roll it back to KCL 2.x")
+            }
+            Self::OtherMode { rows } => write!(
+                f,
+                "{rows} of its leases are those of the other mode, for one stream where several \
+                 are wanted or the other way round; use the constructor for that mode"
+            ),
+            Self::LockUnreadable { why } => write!(
+                f,
+                "KCL 3.x has worked here, and whether it still does can't be seen: {why}; grant \
+                 read access to that table, or delete it with its fleet"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leader(owner) => write!(f, "worker {owner} holds the leader's lock"),
+            Self::Lease(key) => write!(f, "lease {key} moved"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE_MS: u64 = 10_000;
+
+    fn table(counters: &[u64], version: Option<&str>, leader: Option<&str>) -> Survey {
+        let counters = counters.iter().enumerate().map(|(i, n)| (format!("shard-{i}"), *n));
+        let leader = leader.map(|version| Leader {
+            owner: "java".into(),
+            version: version.into(),
+            lock_ms: LEADER_LOCK_MS,
+        });
+        let client_version = version.map(|version| format!("CLIENT_VERSION_{version}"));
+        Survey { counters: counters.collect(), leader, client_version, ..Survey::default() }
+    }
+
+    fn check(first: &Survey, latest: &Survey, elapsed_ms: u64, expected: &str) {
+        let verdict = match judge(first, latest, elapsed_ms, LEASE_MS) {
+            Verdict::Clear => "clear".to_owned(),
+            Verdict::Wait { ms } => format!("wait {ms}"),
+            Verdict::Refuse(why) => why.to_string(),
+        };
+        let said = verdict.contains(expected) && !expected.is_empty();
+        assert!(said, "{first:?}\nthen {latest:?} after {elapsed_ms}: {verdict}, not {expected}");
+    }
+
+    #[test]
+    fn a_fleet_of_kcl_2_is_joined_at_once() {
+        for version in [None, Some("UPGRADE_FROM_2X"), Some("2X"), Some("INIT")] {
+            let (before, after) = (table(&[1, 2], version, None), table(&[3, 4], version, None));
+            check(&before, &before, 0, "clear");
+            check(&before, &after, 1, "clear");
+        }
+        check(&Survey::default(), &Survey::default(), 0, "clear");
+    }
+
+    #[test]
+    fn a_table_of_kcl_3_is_taken_over_once_nothing_moves() {
+        let with_leader = table(&[1, 2], Some("3X"), Some("a"));
+        let without = table(&[1, 2], Some("3X_WITH_ROLLBACK"), None);
+        for (first, latest, elapsed_ms, expected) in [
+            (&with_leader, &with_leader, 0, "wait 120000"),
+            (&with_leader, &with_leader, 119_999, "wait 1"),
+            (&with_leader, &with_leader, 120_000, "clear"),
+            (&without, &without, 0, "wait 10000"),
+            (&without, &without, 10_000, "clear"),
+            // The leader stopped and let its lock go.
+            (&with_leader, &without, 10_000, "clear"),
+            (&with_leader, &without, 9_000, "wait 1000"),
+            (&with_leader, &table(&[1, 2], Some("3X"), Some("b")), 30_000, "leader's lock"),
+            (&without, &table(&[1, 2], Some("3X"), Some("a")), 30_000, "leader's lock"),
+            (&with_leader, &table(&[1, 3], Some("3X"), Some("a")), 4_000, "lease shard-1 moved"),
+            (&without, &table(&[1, 2, 0], Some("3X"), None), 4_000, "lease shard-2 moved"),
+            // A lock without a note of the version, as 3.x leaves it before the first one.
+            (&table(&[], None, Some("a")), &table(&[], None, Some("b")), 1, "leader's lock"),
+        ] {
+            check(first, latest, elapsed_ms, expected);
+        }
+    }
+
+    #[test]
+    fn a_fleet_that_moves_to_kcl_3_meanwhile_is_seen() {
+        let (before, after) =
+            (table(&[1], Some("UPGRADE_FROM_2X"), None), table(&[2], Some("3X"), Some("a")));
+        check(&before, &after, 5_000, "KCL 3.x is at work");
+    }
+
+    #[test]
+    fn other_modes_and_unreadable_locks_are_refused_in_words() {
+        let mixed = Survey { of_other_mode: 2, ..Survey::default() };
+        check(&mixed, &mixed, 0, "2 of its leases");
+        let denied = Survey { coordinator_denied: Some("denied".into()), ..Survey::default() };
+        // Without the index KCL 3.x was never here, and there is no such table to read.
+        check(&denied, &denied, 0, "clear");
+        let indexed = Survey { has_owner_index: true, ..denied };
+        check(&indexed, &indexed, 0, "grant read access");
+    }
+}

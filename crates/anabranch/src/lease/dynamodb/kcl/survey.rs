@@ -1,0 +1,115 @@
+//! What is to be seen on KCL's table and on the one beside it before work begins.
+
+use super::KclRows;
+use super::keys::Streams;
+use super::row;
+use crate::lease::StoreError;
+use crate::lease::dynamodb::item::{Fields, Item, Malformed, text};
+use crate::lease::dynamodb::provision::LEASE_KEY;
+use crate::lease::dynamodb::table::{Range, Table};
+use anabranch_model::lease::Survey;
+use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
+use anabranch_model::position::StartPosition;
+
+/// The index that every worker of KCL 3.x makes.
+const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";
+/// Where KCL 3.0 to 3.4 keep lock and version: the application's name and this.
+const COORDINATOR_SUFFIX: &str = "-CoordinatorState";
+const COORDINATOR_KEY: &str = "key";
+const LEADER: &str = "Leader";
+const MIGRATION: &str = "Migration3.0";
+
+impl KclRows {
+    pub(crate) async fn survey(&self) -> Result<Survey, StoreError> {
+        let mut survey = Survey::default();
+        let table = self.table.describe().await?;
+        let indexes = table.as_ref().map_or(&[][..], |table| table.global_secondary_indexes());
+        survey.has_owner_index = indexes.iter().any(|i| i.index_name() == Some(OWNER_INDEX));
+        for item in self.table.scan(Range::default()).await? {
+            self.note(&mut survey, &item);
+        }
+        self.note_coordinator(&mut survey).await?;
+        Ok(survey)
+    }
+
+    fn note(&self, survey: &mut Survey, item: &Item) {
+        let fields = Fields(item);
+        let key = fields.text(LEASE_KEY).ok().flatten().unwrap_or("?");
+        let kind = fields.text(row::ENTITY_TYPE).ok().flatten();
+        // What 3.5 keeps here is known by its key, whatever kind it says it is.
+        match (key, kind) {
+            (LEADER, _) if fields.has("recordVersionNumber") => note_leader(survey, item),
+            (MIGRATION, _) if fields.has("cv") => note_version(survey, item),
+            _ => {}
+        }
+        let is_lease = row::is_lease(item) && fields.has(row::LEASE_COUNTER);
+        let kind = kind.unwrap_or(if is_lease { "LEASE" } else { "?" });
+        *survey.kinds.entry(kind.to_owned()).or_default() += 1;
+        if !row::is_lease(item) || key == LEADER || key == MIGRATION {
+            return;
+        }
+        let multi = matches!(self.streams, Streams::Multi(_));
+        if fields.has(row::STREAM_NAME) != multi {
+            survey.of_other_mode += 1;
+        }
+        // Any start will do: what counts is whether the row can be read at all.
+        match row::lease(&no_key(), item, StartPosition::AtTimestamp(0)) {
+            Ok(lease) => {
+                survey.counters.insert(key.to_owned(), lease.term);
+            }
+            Err(_) => survey.unreadable.push(key.to_owned()),
+        }
+    }
+
+    /// Looks at the table beside this one. Who may not read it learns that only where it matters:
+    /// an application of KCL 2.x has no such table, and no rights on it.
+    async fn note_coordinator(&self, survey: &mut Survey) -> Result<(), StoreError> {
+        let name = format!("{}{COORDINATOR_SUFFIX}", self.table.name);
+        let table = Table { name, ..self.table.clone() };
+        let key = |name: &str| Item::from([(COORDINATOR_KEY.into(), text(name))]);
+        let leader = match table.get_if_there(key(LEADER)).await {
+            Err(error @ StoreError::Denied { .. }) => {
+                survey.coordinator_denied = Some(error.to_string());
+                return Ok(());
+            }
+            leader => leader?,
+        };
+        if let Some(item) = leader {
+            note_leader(survey, &item);
+        }
+        if let Some(item) = table.get_if_there(key(MIGRATION)).await? {
+            note_version(survey, &item);
+        }
+        Ok(())
+    }
+}
+
+fn note_leader(survey: &mut Survey, item: &Item) {
+    // A lock that was let go counts as none.
+    if !Fields(item).has("isReleased")
+        && let Ok(leader) = read_leader(item)
+    {
+        survey.leader = Some(leader);
+    }
+}
+
+fn read_leader(item: &Item) -> Result<Leader, Malformed> {
+    let fields = Fields(item);
+    let lock_ms = fields.text("leaseDuration")?.and_then(|ms| ms.parse().ok());
+    Ok(Leader {
+        owner: fields.text("ownerName")?.unwrap_or("?").to_owned(),
+        version: fields.need_text("recordVersionNumber")?.to_owned(),
+        lock_ms: lock_ms.unwrap_or(LEADER_LOCK_MS),
+    })
+}
+
+fn note_version(survey: &mut Survey, item: &Item) {
+    if let Ok(Some(version)) = Fields(item).text("cv") {
+        survey.client_version = Some(version.to_owned());
+    }
+}
+
+/// A survey does not ask which stream a row is for.
+fn no_key() -> anabranch_model::lease::LeaseKey {
+    anabranch_model::lease::LeaseKey::new("", "")
+}
