@@ -137,6 +137,28 @@ fn jar_folder(library: &Path) -> Option<PathBuf> {
     folders.into_iter().find(|folder| folder.join("DynamoDBLocal.jar").exists())
 }
 
+/// The folder with PostgreSQL's programs.
+pub(crate) fn postgres() -> Result<PathBuf, Missing> {
+    if let Some(folder) = postgres_folder() {
+        return Ok(folder);
+    }
+    let needs = "needs PostgreSQL (apt install postgresql)";
+    debian(&["postgresql"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
+    postgres_folder().ok_or_else(|| Missing(needs.to_owned()))
+}
+
+/// Beside the real `postgres` on the path, or where Debian puts it, newest version first.
+fn postgres_folder() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let linked = std::env::split_paths(&path).map(|folder| folder.join("postgres"));
+    let on_path = linked.filter_map(|program| Some(program.canonicalize().ok()?.parent()?.into()));
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut debian: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    debian.sort();
+    let mut all = on_path.chain(debian.into_iter().rev());
+    all.find(|folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists())
+}
+
 /// The Go command.
 pub(crate) fn go() -> Result<PathBuf, Missing> {
     on_path("go", "version", &["golang-go"])

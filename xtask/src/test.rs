@@ -65,6 +65,7 @@ fn cargo_tests(tally: &mut Tally) {
         parts::dynamodb_local(),
         tally,
     );
+    lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
     println!("$ cargo test --release --workspace --locked --no-fail-fast");
     let before = tally.failures();
     match command.stderr(std::process::Stdio::inherit()).output() {

@@ -1,0 +1,56 @@
+//! Whoever waits for a change of the plan hears of it.
+
+use crate::postgres_server::Server;
+use crate::steps::{create, done, key, take};
+use anabranch::lease::{LeaseStore, PostgresStore};
+use std::time::Duration;
+
+/// Long enough for any machine. A test that fails waits for it, no other does.
+const FOR_EVER: Duration = Duration::from_secs(60);
+
+async fn hears(store: &PostgresStore, what: &str) {
+    let heard = tokio::time::timeout(FOR_EVER, store.changed()).await;
+    assert!(heard.is_ok(), "nothing was heard of {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_change_of_the_plan_is_heard_also_after_the_connection_died() {
+    let Some(server) = Server::shared() else { return };
+    let url = server.fresh_database();
+    let database = url.rsplit('/').next().unwrap();
+    let [listens, writes] = [(), ()].map(|()| PostgresStore::connect(&url, "app").unwrap());
+    let other = PostgresStore::connect(&url, "other").unwrap();
+    for store in [&writes, &other] {
+        store.prepare().await.unwrap();
+    }
+    hears(&listens, "its own beginning").await;
+    done(&writes, &create(0)).await;
+    hears(&listens, "a lease that was made").await;
+
+    // What happens between two calls is not lost, and each clone is told.
+    let clone = listens.clone();
+    done(&writes, &take(0, "a", 0)).await;
+    hears(&listens, "a take").await;
+    hears(&clone, "a take").await;
+
+    // Neither another application's writes nor checkpoints wake anybody.
+    done(&other, &create(0)).await;
+    let lease = writes.get(&key(0)).await.unwrap().unwrap();
+    let hold = lease.hold().unwrap();
+    let to = crate::steps::at(1);
+    done(&writes, &hold.checkpoint(lease.checkpoint, to, None, anabranch_model::lease::Nonce(50)))
+        .await;
+    let woken = tokio::time::timeout(Duration::from_millis(500), listens.changed()).await;
+    assert!(woken.is_err(), "woken without a reason");
+
+    server.sql(
+        "postgres",
+        &format!(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+             WHERE datname = '{database}' AND query LIKE 'LISTEN%'"
+        ),
+    );
+    hears(&listens, "a new connection").await;
+    done(&writes, &take(0, "b", hold.term)).await;
+    hears(&listens, "a take after that").await;
+}

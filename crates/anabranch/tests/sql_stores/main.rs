@@ -1,0 +1,16 @@
+//! The stores on SQL pass the suite, and keep what a database shared by many asks for.
+//!
+//! PostgreSQL is a real server that the tests start; see `postgres_server`.
+
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
+mod steps;
+mod proxy;
+mod rules;
+mod prepare;
+mod refusals;
+mod rows;
+mod in_transaction;
+mod lost_reply;
+mod outage;
+mod listen;

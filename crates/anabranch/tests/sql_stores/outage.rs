@@ -1,0 +1,109 @@
+//! The server dies and comes back.
+
+use crate::postgres_server::Server;
+use crate::steps::{at, create, done, key, owned, start, take};
+use anabranch::lease::{LeaseStore, PostgresStore};
+use anabranch_model::lease::{Checkpoint, Hold, Nonce, Outcome, Resolution, resolve};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const WRITERS: u32 = 6;
+const DEATHS: u32 = 3;
+
+/// The last write of a writer before it heard of the death.
+struct Last {
+    hold: Hold,
+    replaces: Checkpoint,
+    to: Checkpoint,
+    /// `None` for an error, which says that nothing was written.
+    outcome: Option<Outcome>,
+}
+
+/// Checkpoints as fast as it can until the server is gone.
+async fn write_until_it_dies(store: PostgresStore, hold: Hold, from: u64) -> (Last, u64) {
+    let mut last = (store.get(&hold.key).await.unwrap().unwrap().checkpoint, from);
+    loop {
+        let (replaces, to) = (last.0, at(last.1 + 1));
+        let write = hold.checkpoint(replaces.clone(), to.clone(), None, Nonce(last.1 + 1));
+        match store.write(&write).await {
+            Ok(Outcome::Done(_)) => last = (to, last.1 + 1),
+            outcome => {
+                let outcome = outcome.ok();
+                return (Last { hold, replaces, to, outcome }, last.1 + 1);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_outcome_before_a_kill_is_true_after_it() {
+    let Some(server) = Server::start() else { return };
+    let store = PostgresStore::connect(&server.url("postgres"), "app").unwrap();
+    let store = store.with_connections(WRITERS as usize).unwrap();
+    store.prepare().await.unwrap();
+    let mut numbers = vec![0; WRITERS as usize];
+    for shard in 0..WRITERS {
+        owned(&store, shard).await;
+    }
+    let mut unknown = 0;
+    for _ in 0..DEATHS {
+        let mut writers = JoinSet::new();
+        for shard in 0..WRITERS {
+            let hold = store.get(&key(shard)).await.unwrap().unwrap().hold().unwrap();
+            let number = numbers[shard as usize];
+            writers.spawn(write_until_it_dies(store.clone(), hold, number));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        server.kill();
+        let ended = writers.join_all().await;
+        server.restart();
+        for (last, number) in ended {
+            let shard = last.hold.key.shard.index().unwrap();
+            numbers[shard as usize] = number;
+            let write =
+                last.hold.checkpoint(last.replaces.clone(), last.to.clone(), None, Nonce(number));
+            let row = store.read_back(&write).await.unwrap();
+            let resolution = resolve(store.layout(), &write, &row);
+            let now = store.get(&last.hold.key).await.unwrap().unwrap().checkpoint;
+            match last.outcome {
+                // What was acknowledged before is there: the row holds this write or the last.
+                Some(Outcome::Unknown) => {
+                    unknown += 1;
+                    assert!(now == last.replaces || now == last.to, "{shard}: {now}");
+                    let applied = resolution == Resolution::Applied;
+                    assert_eq!(applied, now == last.to, "{shard}: {resolution:?}");
+                }
+                None => assert_eq!(now, last.replaces, "an error says: nothing was written"),
+                Some(other) => panic!("{shard}: {other:?}"),
+            }
+        }
+    }
+    println!("{unknown} of {} writes were unknown", WRITERS * DEATHS);
+    done(&store, &create(WRITERS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_goes_on_when_the_server_has_hung_up_on_idle_connections() {
+    let Some(server) = Server::shared() else { return };
+    let url = server.fresh_database();
+    let database = url.rsplit('/').next().unwrap();
+    let store = PostgresStore::connect(&url, "app").unwrap();
+    store.prepare().await.unwrap();
+    let hold = owned(&store, 0).await;
+    let hang_up = || {
+        server.sql(
+            "postgres",
+            &format!(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+                 WHERE datname = '{database}'"
+            ),
+        );
+    };
+    hang_up();
+    done(&store, &hold.checkpoint(start(), at(1), None, Nonce(5))).await;
+    hang_up();
+    assert_eq!(store.get(&key(0)).await.unwrap().unwrap().checkpoint, at(1));
+    hang_up();
+    store.prepare().await.unwrap();
+    done(&store, &take(0, "b", hold.term)).await;
+}

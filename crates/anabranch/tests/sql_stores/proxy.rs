@@ -1,0 +1,95 @@
+//! Stands between a store and PostgreSQL, and loses what it is told to lose.
+
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What is done to a `COMMIT`, or to everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Everything passes.
+    Pass,
+    /// The connection is cut before a `COMMIT` reaches the server.
+    CutBeforeCommit,
+    /// The connection is cut after the server has carried out a `COMMIT`.
+    CutAfterCommit,
+    /// A `COMMIT` waits, with its client gone, until the mode changes.
+    HoldCommit,
+    /// Nothing passes, and nobody is told.
+    Mute,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    mode: Arc<watch::Sender<Mode>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn to(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mode = Arc::new(watch::channel(Mode::Pass).0);
+        let mut tasks = JoinSet::new();
+        let modes = Arc::clone(&mode);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                connections.spawn(carry(client, server, modes.subscribe()));
+            }
+        });
+        Self { port, mode, _tasks: tasks }
+    }
+
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Mode>) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else { return };
+    let (mut question, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
+    loop {
+        tokio::select! {
+            biased;
+            read = client.read(&mut question) => {
+                let Some(sent) = some(read) else { return };
+                let sent = &question[..sent];
+                let commit = sent.windows(7).any(|bytes| bytes == b"COMMIT\0");
+                let now = *mode.borrow();
+                match now {
+                    Mode::CutBeforeCommit if commit => return,
+                    Mode::CutAfterCommit if commit => {
+                        server.write_all(sent).await.unwrap();
+                        let _reply = server.read(&mut answer).await;
+                        return;
+                    }
+                    Mode::HoldCommit if commit => {
+                        drop(client);
+                        mode.wait_for(|mode| *mode == Mode::Pass).await.unwrap();
+                        server.write_all(sent).await.unwrap();
+                        let _reply = server.read(&mut answer).await;
+                        return;
+                    }
+                    Mode::Mute => std::future::pending::<()>().await,
+                    _ => if server.write_all(sent).await.is_err() { return },
+                }
+            }
+            read = server.read(&mut answer) => {
+                let Some(sent) = some(read) else { return };
+                if *mode.borrow() == Mode::Mute {
+                    std::future::pending::<()>().await;
+                }
+                if client.write_all(&answer[..sent]).await.is_err() { return }
+            }
+        }
+    }
+}
+
+/// How much was read, unless that was the end.
+fn some(read: std::io::Result<usize>) -> Option<usize> {
+    read.ok().filter(|length| *length > 0)
+}

@@ -1,0 +1,65 @@
+//! A few writes that most tests begin with.
+
+use anabranch::lease::{LeaseStore, SqliteStore};
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{
+    Checkpoint, Hold, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, WorkerChange, WorkerId,
+    Write,
+};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use tempfile::TempDir;
+
+pub(crate) fn key(shard: u32) -> LeaseKey {
+    LeaseKey { stream: "orders".into(), shard: ShardId::from_index(shard) }
+}
+
+pub(crate) fn start() -> Checkpoint {
+    Checkpoint::at(Position::TrimHorizon)
+}
+
+pub(crate) fn at(low: u64) -> Checkpoint {
+    let sequence = SequenceNumber::from_limbs(0, 7, low).unwrap();
+    Checkpoint::at(Position::At { sequence, sub: 0 })
+}
+
+pub(crate) fn create(shard: u32) -> Write {
+    let new = NewLease {
+        shard: key(shard).shard,
+        parents: vec![],
+        range: HashRange::ALL,
+        checkpoint: Position::TrimHorizon,
+    };
+    new.create(&key(shard).stream, Nonce(1))
+}
+
+pub(crate) fn take(shard: u32, taker: &str, term: u64) -> Write {
+    let change = LeaseChange::Take { taker: WorkerId::from(taker), term };
+    Write::lease(&key(shard), change, Nonce(100 + term))
+}
+
+pub(crate) fn join(name: &str) -> Write {
+    let join = WorkerChange::Join { host: "host".into(), started_ms: 5 };
+    Write::worker(&WorkerId::from(name), join, Nonce(2))
+}
+
+/// Makes a write that must be applied.
+pub(crate) async fn done<S: LeaseStore>(store: &S, write: &Write) -> Option<Hold> {
+    let outcome = store.write(write).await.unwrap();
+    assert!(matches!(outcome, Outcome::Done(_)), "{write:?}: {outcome:?}");
+    outcome.hold()
+}
+
+/// A lease that the worker `a` owns.
+pub(crate) async fn owned<S: LeaseStore>(store: &S, shard: u32) -> Hold {
+    done(store, &create(shard)).await;
+    done(store, &take(shard, "a", 0)).await.unwrap()
+}
+
+/// A file in a folder that goes away with the test.
+pub(crate) fn sqlite() -> (TempDir, SqliteStore) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(folder.path().join("leases.db"), "app").unwrap();
+    (folder, store)
+}
