@@ -2,7 +2,7 @@
 //! temporary folder, and stopped by its process id, also when a test fails.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
-#![allow(clippy::unwrap_used, reason = "these are tests")]
+#![expect(clippy::unwrap_used, reason = "these are tests")]
 
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};

@@ -6,7 +6,7 @@ use anabranch::lease::{LeaseStore, PostgresStore};
 use std::time::Duration;
 
 /// Long enough for any machine. A test that fails waits for it, no other does.
-const FOR_EVER: Duration = Duration::from_secs(60);
+const FOR_EVER: Duration = Duration::from_mins(1);
 
 async fn hears(store: &PostgresStore, what: &str) {
     let heard = tokio::time::timeout(FOR_EVER, store.changed()).await;

@@ -2,6 +2,8 @@
 //!
 //! PostgreSQL is a real server that the tests start; see `postgres_server`.
 
+#![expect(clippy::unwrap_used, reason = "these are tests")]
+
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
 mod steps;
