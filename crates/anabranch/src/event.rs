@@ -6,7 +6,7 @@ mod producer;
 
 pub use lease::LeaseEvent;
 pub use producer::ProducerEvent;
-pub use shard::ShardEvent;
+pub use shard::{ShardEvent, ShardStop};
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,3 +7,4 @@ pub mod clock;
 pub mod event;
 pub mod stream;
 pub mod lease;
+pub mod consumer;

@@ -1,6 +1,8 @@
 //! What happens to a shard while it is read.
 
-use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{Checkpoint, LeaseKey};
+use anabranch_model::position::Position;
+use std::sync::Arc;
 
 /// What happened to a shard that this worker reads.
 #[derive(Clone, PartialEq, Debug)]
@@ -8,9 +10,129 @@ use anabranch_model::ids::{ShardId, StreamName};
 pub enum ShardEvent {
     /// Reading began.
     Started {
-        /// The stream.
-        stream: StreamName,
-        /// The shard.
-        shard: ShardId,
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Up to where it was done before.
+        from: Checkpoint,
     },
+    /// Records came.
+    Fetched {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// How many, aggregates counted as one.
+        records: usize,
+        /// How old the newest of them is against the shard's newest, in milliseconds.
+        behind_ms: u64,
+    },
+    /// The service did not give records. They are asked for again after a pause.
+    FetchFailed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What it said.
+        error: String,
+        /// How often in a row.
+        failures: u32,
+        /// The pause, in milliseconds.
+        pause_ms: u64,
+    },
+    /// An iterator was too old, and another one was asked for behind the last record that came.
+    IteratorRenewed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+    },
+    /// An aggregate holds a record of another shard, so nothing of it is delivered. Its producer
+    /// sends all of it again.
+    AggregateDropped {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Where.
+        at: Position,
+        /// How many records.
+        records: usize,
+    },
+    /// The rest of an aggregate can't be read.
+    AggregateCut {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Where.
+        at: Position,
+        /// How many records are lost.
+        records: usize,
+    },
+    /// The handler failed, or panicked. The same records come again after a pause.
+    HandlerFailed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// The first record of the call.
+        at: Position,
+        /// What it said.
+        error: String,
+        /// How often in a row.
+        failures: u32,
+        /// The pause, in milliseconds.
+        pause_ms: u64,
+    },
+    /// The handler failed too often, and the record was put aside whole.
+    Parked {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// The record.
+        at: Position,
+        /// What the handler said last.
+        error: String,
+    },
+    /// A record could not be put aside. It is tried again after a pause.
+    ParkFailed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// The record.
+        at: Position,
+        /// What happened.
+        error: String,
+    },
+    /// The row says up to where the shard is done.
+    Checkpointed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Up to where.
+        at: Checkpoint,
+    },
+    /// A checkpoint was not written.
+    CheckpointFailed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Why.
+        error: String,
+    },
+    /// Data wait and nothing is done with them for longer than the watchdog allows.
+    Stuck {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What it was doing.
+        phase: &'static str,
+        /// For how long, in milliseconds.
+        for_ms: u64,
+    },
+    /// Reading ended.
+    Stopped {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Why.
+        why: ShardStop,
+    },
+}
+
+/// Why the reading of a shard ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShardStop {
+    /// Every record of the closed shard is done.
+    Ended,
+    /// The shard is no longer there, with what was not read of it.
+    Gone,
+    /// It was asked to, for another worker or because this one stops.
+    Drained,
+    /// The lease was lost.
+    Lost,
+    /// It can't be read now.
+    Failed,
 }

@@ -1,0 +1,29 @@
+//! Reads a stream and prints each record. Run several of them, split and merge the stream, stop
+//! them with Ctrl-C or kill them: each key stays in order, and nothing is lost.
+//!
+//! ```sh
+//! anabranch local &            # and the exports that it prints
+//! cargo run --release --example hello_consumer -- orders
+//! ```
+
+use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::lease::SqliteStore;
+
+#[tokio::main]
+async fn main() -> Result<(), HandlerError> {
+    let stream = std::env::args().nth(1).ok_or("usage: hello_consumer STREAM")?;
+    let kinesis = anabranch::stream::aws::from_env().await?;
+    let leases = SqliteStore::open("hello.db", "hello")?;
+    Consumer::new(stream, "hello")
+        .with_kinesis(kinesis)
+        .with_leases(leases)
+        .each(print)
+        .run()
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn print(record: Delivery) -> Result<(), HandlerError> {
+    println!("{} {}: {}", record.shard, record.partition_key, record.data.escape_ascii());
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! What a consumer is told before it runs.
+
+use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
+use super::park::OnError;
+use crate::clock::{Chance, Clock};
+use crate::event::Events;
+use crate::lease::{LeaseStore, StreamSettings};
+use crate::stream::api::StreamApi;
+use anabranch_model::ids::StreamName;
+use anabranch_model::limits;
+use anabranch_model::position::StartPosition;
+use anabranch_model::retry::Backoff;
+use std::fmt;
+use std::future::Future;
+
+/// Reads streams for an application: give it Kinesis, a lease store and a closure, and run it.
+///
+/// Run as many processes of the same application as you like: they share the shards among
+/// themselves.
+///
+/// ```no_run
+/// # use anabranch::consumer::{Consumer, Delivery, HandlerError};
+/// # use anabranch::lease::MemoryStore;
+/// # use anabranch_model::lease::Layout;
+/// # async fn run() -> Result<(), HandlerError> {
+/// Consumer::new("orders", "mailer")
+///     .with_kinesis(anabranch::stream::aws::from_env().await?)
+///     .with_leases(MemoryStore::new(Layout::Native)) // one process; SQL or DynamoDB for more
+///     .each(|record: Delivery| async move {
+///         println!("{}: {:?}", record.partition_key, record.data);
+///         Ok::<(), HandlerError>(())
+///     })
+///     .run()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a consumer does nothing until it runs"]
+pub struct Consumer<A = (), S = (), H = ()> {
+    /// What it was told.
+    pub(super) settings: ConsumerSettings,
+    /// The service.
+    pub(super) api: A,
+    /// Where the leases are kept.
+    pub(super) store: S,
+    /// Who is given the records.
+    pub(super) handler: H,
+    /// Where it reads the time.
+    pub(super) clock: Option<Clock>,
+    /// Where it draws random numbers.
+    pub(super) chance: Chance,
+    /// Who wants to know what happens.
+    pub(super) events: Events,
+}
+
+/// The settings of a consumer. Times are in milliseconds.
+#[derive(Clone, Debug)]
+pub struct ConsumerSettings {
+    /// The application: workers of one application share its streams.
+    pub application: String,
+    /// The streams, and where to start each that the application has never read.
+    pub streams: Vec<StreamSettings>,
+    /// How many records of one shard are handled at once, of different keys. Default 1: strict
+    /// order of the whole shard. At most 1,024.
+    pub concurrency: usize,
+    /// How often it is written down what is done. Default 1,000; 50 at least. After a crash, what
+    /// was done since comes again.
+    pub checkpoint_ms: u64,
+    /// The longest pause between two reads of an idle shard. Default 1,000; 200 at least. The
+    /// service allows five reads a second, shared by all applications.
+    pub idle_poll_ms: u64,
+    /// Bytes of records that all shards of this worker hold together. Default 256 MiB; 16 at least.
+    pub memory_bytes: usize,
+    /// For how long a worker may be silent before others take its shards. Default 10,000; 1,000 at
+    /// least.
+    pub lease_time_ms: u64,
+    /// For how long a stop waits for handlers that are busy. Default 20,000.
+    pub grace_ms: u64,
+    /// The pauses after a failure of the handler. Default: from 100 ms, doubled up to 30 s.
+    pub retry: Backoff,
+    /// What happens to a record that the handler can't do. Default: it is tried for ever.
+    pub on_error: OnError,
+}
+
+impl ConsumerSettings {
+    fn new(stream: StreamName, application: String) -> Self {
+        Self {
+            application,
+            streams: vec![StreamSettings { name: stream, start: StartPosition::TrimHorizon }],
+            concurrency: 1,
+            checkpoint_ms: 1_000,
+            idle_poll_ms: 1_000,
+            memory_bytes: 256 << 20,
+            lease_time_ms: 10_000,
+            grace_ms: 20_000,
+            retry: Backoff::new(100, 30_000),
+            on_error: OnError::Retry,
+        }
+    }
+
+    /// Everything that is wrong with them.
+    pub(super) fn check(&self) -> Result<(), BadSettings> {
+        let mut wrong = Vec::new();
+        let mut demand = |holds: bool, text: String| {
+            if !holds {
+                wrong.push(text);
+            }
+        };
+        demand(!self.application.is_empty(), "the application has no name".to_owned());
+        for stream in &self.streams {
+            demand(!stream.name.as_str().is_empty(), "a stream has no name".to_owned());
+        }
+        let mut bounds = |name: &str, value: u64, least: u64, most: u64| {
+            demand(
+                (least..=most).contains(&value),
+                format!("{name} is {value}, and must be {least} to {most}"),
+            );
+        };
+        bounds("concurrency", self.concurrency as u64, 1, 1_024);
+        bounds("checkpoint_ms", self.checkpoint_ms, 50, 3_600_000);
+        bounds("idle_poll_ms", self.idle_poll_ms, 200, 3_600_000);
+        let least = limits::GET_RECORDS_MAX_BYTES as u64 * 8 / 5;
+        bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
+        bounds("lease_time_ms", self.lease_time_ms, 1_000, 3_600_000);
+        bounds("grace_ms", self.grace_ms, 0, 3_600_000);
+        if let OnError::Park { attempts, .. } = &self.on_error {
+            bounds("attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(BadSettings { wrong }) }
+    }
+}
+
+/// Settings that can't be run with: all that is wrong with them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadSettings {
+    /// One sentence for each.
+    pub wrong: Vec<String>,
+}
+
+impl fmt::Display for BadSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the consumer can't run with these settings: {}", self.wrong.join("; "))
+    }
+}
+
+impl std::error::Error for BadSettings {}
+
+impl Consumer {
+    /// A consumer of `stream` for `application`. Where the application has never read the stream,
+    /// it starts at the oldest record.
+    pub fn new(stream: impl Into<StreamName>, application: impl Into<String>) -> Self {
+        Self {
+            settings: ConsumerSettings::new(stream.into(), application.into()),
+            api: (),
+            store: (),
+            handler: (),
+            clock: None,
+            chance: Chance::of_system(),
+            events: Events::ignored(),
+        }
+    }
+}
+
+impl<A, S, H> Consumer<A, S, H> {
+    /// Reads from this Kinesis.
+    pub fn with_kinesis<B: StreamApi>(self, api: B) -> Consumer<B, S, H> {
+        let Self { settings, store, handler, clock, chance, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, events }
+    }
+
+    /// Keeps its leases and checkpoints there.
+    pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<A, T, H> {
+        let Self { settings, api, handler, clock, chance, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, events }
+    }
+
+    /// Gives the records to `handler`.
+    pub fn with_handler<G>(self, handler: G) -> Consumer<A, S, G> {
+        let Self { settings, api, store, clock, chance, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, events }
+    }
+
+    /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
+    /// panic it comes again.
+    pub fn each<F, T, E>(self, handle: F) -> Consumer<A, S, Each<F>>
+    where
+        F: Fn(Delivery) -> T + Send + Sync + 'static,
+        T: Future<Output = Result<(), E>> + Send,
+        E: Into<HandlerError>,
+    {
+        self.with_handler(Each(handle))
+    }
+
+    /// Calls `handle` with up to `most` records at once, of one lane of one shard. They are done
+    /// when it returns `Ok`; on an error or a panic all of them come again.
+    pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, Batches<F>>
+    where
+        F: Fn(Batch) -> T + Send + Sync + 'static,
+        T: Future<Output = Result<(), E>> + Send,
+        E: Into<HandlerError>,
+    {
+        self.with_handler(Batches { handle, most })
+    }
+
+    /// Where to start, if the application has never read the streams named so far. A checkpoint
+    /// goes before it.
+    pub fn starting_at(mut self, start: StartPosition) -> Self {
+        self.settings.streams.iter_mut().for_each(|stream| stream.start = start);
+        self
+    }
+
+    /// Reads one more stream.
+    pub fn and_stream(mut self, name: impl Into<StreamName>, start: StartPosition) -> Self {
+        self.settings.streams.push(StreamSettings { name: name.into(), start });
+        self
+    }
+
+    /// Handles so many records of one shard at once, of different keys; each key stays in order.
+    pub fn with_concurrency(mut self, lanes: usize) -> Self {
+        self.settings.concurrency = lanes;
+        self
+    }
+
+    /// What happens to a record that the handler can't do.
+    pub fn on_error(mut self, policy: OnError) -> Self {
+        self.settings.on_error = policy;
+        self
+    }
+
+    /// Changes other settings.
+    pub fn with_settings(mut self, change: impl FnOnce(&mut ConsumerSettings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Tells `events` what happens.
+    pub fn with_events(mut self, events: Events) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// Reads the time and draws random numbers there: for tests and simulations.
+    pub fn with_clock(mut self, clock: Clock, chance: Chance) -> Self {
+        self.clock = Some(clock);
+        self.chance = chance;
+        self
+    }
+}
+
+impl<A, S, H> fmt::Debug for Consumer<A, S, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once() {
+        let good = Consumer::new("s", "a");
+        assert_eq!(good.settings.check(), Ok(()));
+        let bad = Consumer::new("", "").with_concurrency(0).with_settings(|settings| {
+            settings.checkpoint_ms = 1;
+            settings.memory_bytes = 1;
+        });
+        let said = bad.settings.check().unwrap_err().to_string();
+        for part in ["application", "stream", "concurrency is 0", "checkpoint_ms is 1", "memory"] {
+            assert!(said.contains(part), "{said} names {part}");
+        }
+    }
+}

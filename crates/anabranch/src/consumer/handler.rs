@@ -1,0 +1,138 @@
+//! The user's code: a closure per record or per batch, and what its call came to.
+
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::record::UserRecord;
+use std::any::Any;
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// What a handler may fail with.
+pub type HandlerError = Box<dyn Error + Send + Sync>;
+
+/// Who is given the records. [`Consumer::each`](super::Consumer::each) and
+/// [`Consumer::batches`](super::Consumer::batches) make one of a closure.
+pub trait Handler: Send + Sync + 'static {
+    /// How many records one call takes at most.
+    fn most(&self) -> usize;
+
+    /// Handles records of one lane of one shard, in order. When it returns `Ok`, they are done and
+    /// will not come again; on an error or a panic the same records come again. Its future may be
+    /// dropped at any await, when the lease is lost or a stop takes too long.
+    fn handle(
+        &self,
+        shard: &Arc<LeaseKey>,
+        records: &[UserRecord],
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// One record, and the shard that it came from. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// The stream and shard.
+    pub shard: Arc<LeaseKey>,
+    /// The record.
+    pub record: UserRecord,
+}
+
+impl Deref for Delivery {
+    type Target = UserRecord;
+
+    fn deref(&self) -> &UserRecord {
+        &self.record
+    }
+}
+
+/// Records of one lane of one shard, in order; never empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// The stream and shard.
+    pub shard: Arc<LeaseKey>,
+    /// The records.
+    pub records: Vec<UserRecord>,
+}
+
+/// A closure per record.
+#[derive(Clone, Copy, Debug)]
+pub struct Each<F>(pub(super) F);
+
+impl<F, T, E> Handler for Each<F>
+where
+    F: Fn(Delivery) -> T + Send + Sync + 'static,
+    T: Future<Output = Result<(), E>> + Send,
+    E: Into<HandlerError>,
+{
+    fn most(&self) -> usize {
+        1
+    }
+
+    async fn handle(
+        &self,
+        shard: &Arc<LeaseKey>,
+        records: &[UserRecord],
+    ) -> Result<(), HandlerError> {
+        for record in records {
+            let delivery = Delivery { shard: Arc::clone(shard), record: record.clone() };
+            (self.0)(delivery).await.map_err(Into::into)?;
+        }
+        Ok(())
+    }
+}
+
+/// A closure per batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Batches<F> {
+    /// The closure.
+    pub(super) handle: F,
+    /// How many records one call takes at most.
+    pub(super) most: usize,
+}
+
+impl<F, T, E> Handler for Batches<F>
+where
+    F: Fn(Batch) -> T + Send + Sync + 'static,
+    T: Future<Output = Result<(), E>> + Send,
+    E: Into<HandlerError>,
+{
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    async fn handle(
+        &self,
+        shard: &Arc<LeaseKey>,
+        records: &[UserRecord],
+    ) -> Result<(), HandlerError> {
+        let batch = Batch { shard: Arc::clone(shard), records: records.to_vec() };
+        (self.handle)(batch).await.map_err(Into::into)
+    }
+}
+
+/// Calls the handler once. Its first poll is this future's first poll, with nothing in between, so
+/// that a check just before counts for the call. A panic is an error like any other.
+pub(super) async fn attempt<H: Handler>(
+    handler: &H,
+    shard: &Arc<LeaseKey>,
+    records: &[UserRecord],
+) -> Result<(), HandlerError> {
+    // The call is made inside the future, so that a panic of the closure itself is caught too.
+    let mut call = pin!(async { handler.handle(shard, records).await });
+    poll_fn(|context| {
+        // What a panic leaves half done belongs to the user's own state; the future is not polled
+        // again.
+        catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(said(&*panic))))
+    })
+    .await
+}
+
+/// A panic as an error.
+fn said(panic: &(dyn Any + Send)) -> HandlerError {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the handler panicked: {}", text.as_deref().unwrap_or("no text")).into()
+}

@@ -1,0 +1,131 @@
+//! How far the lanes of a shard are: what was given to them, and what of it is done.
+
+use super::resume::Resume;
+use anabranch_model::lease::{Checkpoint, Layout};
+use anabranch_model::position::Position;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How far the lanes of a shard are.
+#[derive(Debug)]
+pub(super) struct Progress {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    /// Every record up to here was given to its lane.
+    given: Position,
+    /// The lanes.
+    lanes: Vec<LaneProgress>,
+}
+
+#[derive(Debug)]
+struct LaneProgress {
+    /// The last record that is done.
+    done: Position,
+    /// How many records were given and are not done.
+    open: usize,
+}
+
+impl LaneProgress {
+    /// Up to where the lane is done. One without open records has no part in what was given to
+    /// the others, so it is as far as all that was given.
+    fn watermark(&self, given: Position) -> Position {
+        if self.open == 0 { self.done.max(given) } else { self.done }
+    }
+}
+
+impl Progress {
+    /// Nothing was given yet.
+    pub(super) fn new(resume: &Resume) -> Self {
+        let lanes = resume.positions().iter().map(|done| LaneProgress { done: *done, open: 0 });
+        let inside = Inside { given: resume.lowest(), lanes: lanes.collect() };
+        Self { inside: Mutex::new(inside) }
+    }
+
+    /// Notes that every record up to `to` goes to its lane, so many to each.
+    pub(super) fn give(&self, to: Position, counts: impl Iterator<Item = usize>) {
+        let mut inside = self.lock();
+        let before = inside.given;
+        inside.given = before.max(to);
+        for (lane, count) in inside.lanes.iter_mut().zip(counts) {
+            // What counted as done must stay so when the lane gets work again.
+            lane.done = lane.watermark(before);
+            lane.open += count;
+        }
+    }
+
+    /// Notes that the next `count` records of a lane, the last one at `at`, are done.
+    pub(super) fn done(&self, lane: usize, at: Position, count: usize) {
+        let mut inside = self.lock();
+        let lane = &mut inside.lanes[lane];
+        lane.done = lane.done.max(at);
+        lane.open = lane.open.saturating_sub(count);
+    }
+
+    /// Up to where the shard is done, as a row of this layout can keep it.
+    pub(super) fn checkpoint(&self, layout: Layout) -> Checkpoint {
+        let inside = self.lock();
+        let lanes: Vec<_> = inside.lanes.iter().map(|l| l.watermark(inside.given)).collect();
+        let checkpoint = Checkpoint::of_lanes(lanes).expect("a shard has at least one lane");
+        match layout {
+            Layout::Native => checkpoint,
+            Layout::Kcl => Checkpoint::at(checkpoint.lowest()),
+        }
+    }
+
+    /// How many records were given and are not done.
+    pub(super) fn open(&self) -> usize {
+        self.lock().lanes.iter().map(|lane| lane.open).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // Each change is a few plain assignments, so a panic leaves no half of one.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::sequence::SequenceNumber;
+
+    fn at(low: u64) -> Position {
+        Position::At { sequence: SequenceNumber::from_limbs(0, 0, low).unwrap(), sub: 0 }
+    }
+
+    fn check(progress: &Progress, want: &[Position]) {
+        assert_eq!(progress.checkpoint(Layout::Native).lanes(), want);
+        let lowest = *want.iter().min().unwrap();
+        assert_eq!(progress.checkpoint(Layout::Kcl), lowest);
+    }
+
+    #[test]
+    fn a_checkpoint_never_passes_an_open_record_of_its_lane() {
+        let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 2));
+        check(&progress, &[at(1), at(1)]);
+        progress.give(at(9), [2, 1].into_iter());
+        check(&progress, &[at(1), at(1)]);
+        // The second lane is done with its only record, and with all that went to the other.
+        progress.done(1, at(4), 1);
+        check(&progress, &[at(1), at(9)]);
+        progress.done(0, at(3), 1);
+        check(&progress, &[at(3), at(9)]);
+        progress.give(at(12), [0, 1].into_iter());
+        check(&progress, &[at(3), at(9)]);
+        progress.done(0, at(8), 1);
+        progress.done(1, at(12), 1);
+        check(&progress, &[at(12), at(12)]);
+        assert_eq!(progress.open(), 0);
+    }
+
+    #[test]
+    fn a_lane_that_was_ahead_stays_ahead() {
+        let row = Checkpoint::of_lanes(vec![at(3), at(8)]).unwrap();
+        let progress = Progress::new(&Resume::of(&row, 2));
+        check(&progress, &[at(3), at(8)]);
+        progress.give(at(5), [1, 0].into_iter());
+        progress.done(0, at(5), 1);
+        check(&progress, &[at(5), at(8)]);
+    }
+}

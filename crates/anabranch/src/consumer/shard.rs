@@ -1,0 +1,286 @@
+//! One shard: its tasks, its checkpoints, and how its reading ends.
+//!
+//! ```text
+//!           asked to stop: Lost ──────────► drop all tasks ────────────────► Failed
+//!               │  └────── Drain ─► stop ─► lanes end their call ─► note ──► Drained
+//! tasks ────────┤                     └ deadline: drop them ─┘ └ can't be dropped: refuse, read again
+//!               ├ fetch: ShardEnd, lanes done ─► Grip::end ────────────────► Ended
+//!               └ fetch: Missing, lanes done ──► Grip::gone ─► read again or Ended
+//! ```
+
+use super::Worker;
+use super::checkpoint::{Checkpoints, Tenancy};
+use super::decode::Feed;
+use super::fetch::{FetchEnd, poll::Poll};
+use super::handler::Handler;
+use super::lanes::Lane;
+use super::progress::Progress;
+use super::resume::Resume;
+use crate::event::{ShardEvent, ShardStop};
+use crate::lease::{Ended, Gone, Grip, How, LeaseStore, Stop};
+use crate::stream::api::{ChildShard, ReadFrom, StreamApi};
+use anabranch_model::hash::HashRange;
+use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Chunks that wait in front of one lane.
+const LANE_CHUNKS: usize = 8;
+/// Records of one lane that go together, at least.
+const CHUNK: usize = 64;
+/// How long a dropped handler is waited for before it counts as one that can't be stopped.
+const ABORT_MS: u64 = 500;
+/// The pause before something that could not be done is tried again.
+const AGAIN_MS: u64 = 1_000;
+
+/// Reads a shard until its end, or until the lease has to go.
+pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Handler>(
+    worker: Arc<Worker<A, H>>,
+    grip: Grip<S, A>,
+) {
+    let (events, shard) = (worker.events.clone(), Arc::new(grip.key().clone()));
+    let from = grip.lease().checkpoint.clone();
+    events.emit(ShardEvent::Started { shard: Arc::clone(&shard), from: from.clone() });
+    let checkpoints = {
+        let (shard, events) = (Arc::clone(&shard), events.clone());
+        Checkpoints::new(shard, worker.layout, from.clone(), events)
+    };
+    let mut reader = Reader {
+        worker,
+        grip: Arc::new(grip),
+        shard: Arc::clone(&shard),
+        checkpoints,
+        stands_at: from,
+    };
+    let (how, why) = reader.read().await;
+    events.emit(ShardEvent::Stopped { shard, why });
+    // All tasks of the shard have ended, so this is the only one left.
+    if let Some(grip) = Arc::into_inner(reader.grip) {
+        grip.finish(how);
+    }
+}
+
+/// The reading of one shard.
+struct Reader<A: StreamApi, S: LeaseStore, H> {
+    /// What all shards of the worker share.
+    worker: Arc<Worker<A, H>>,
+    /// The right to read.
+    grip: Arc<Grip<S, A>>,
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+    /// What the row holds.
+    checkpoints: Checkpoints,
+    /// Up to where each lane is done, whether the row can hold it or not.
+    stands_at: Checkpoint,
+}
+
+/// The tasks of a shard, while it is read.
+struct Session {
+    /// The lanes, and the task that fetches for them.
+    tasks: JoinSet<Option<FetchEnd>>,
+    /// Where the shard stands.
+    progress: Arc<Progress>,
+    /// Ends the fetching at once, and each lane after the call that it is in.
+    stop: CancellationToken,
+}
+
+/// How a session ended.
+enum SessionEnd {
+    /// The reading is over.
+    Over(How, ShardStop),
+    /// It goes on where it stands, after a pause.
+    Again,
+}
+
+const LOST: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Lost);
+
+impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
+    async fn read(&mut self) -> (How, ShardStop) {
+        loop {
+            let resume = Resume::of(&self.stands_at, self.worker.settings.concurrency);
+            let Some(from) = resume.read_from() else { return (How::Ended, ShardStop::Ended) };
+            let mut session = self.start(resume, from);
+            let end = self.oversee(&mut session).await;
+            self.stands_at = session.progress.checkpoint(Layout::Native);
+            match end {
+                SessionEnd::Over(how, why) => return (how, why),
+                SessionEnd::Again => self.worker.clock.sleep(AGAIN_MS).await,
+            }
+        }
+    }
+
+    fn start(&self, resume: Resume, from: ReadFrom) -> Session {
+        let worker = &self.worker;
+        let progress = Arc::new(Progress::new(&resume));
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mut lanes = Vec::with_capacity(resume.lanes());
+        for index in 0..resume.lanes() {
+            let (sender, chunks) = mpsc::channel(LANE_CHUNKS);
+            lanes.push(sender);
+            let lane = Lane {
+                index,
+                worker: Arc::clone(worker),
+                grip: Arc::clone(&self.grip),
+                shard: Arc::clone(&self.shard),
+                progress: Arc::clone(&progress),
+                stop: stop.clone(),
+            };
+            tasks.spawn(async move {
+                lane.run(chunks).await;
+                None
+            });
+        }
+        let feed = Feed {
+            shard: Arc::clone(&self.shard),
+            range: self.grip.lease().range.unwrap_or(HashRange::ALL),
+            resume,
+            lanes,
+            chunk: CHUNK.max(worker.handler.most()),
+            progress: Arc::clone(&progress),
+            events: worker.events.clone(),
+        };
+        let poll = Poll {
+            api: Arc::clone(&worker.api),
+            feed,
+            share: worker.budget.share(),
+            idle_poll_ms: worker.settings.idle_poll_ms,
+            clock: worker.clock.clone(),
+            chance: worker.chance.clone(),
+        };
+        let stopped = stop.clone();
+        tasks.spawn(async move { Some(poll.run(from, stopped).await) });
+        Session { tasks, progress, stop }
+    }
+
+    /// Watches over the tasks, and writes down what they have done.
+    async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
+        let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
+        let every_ms = worker.settings.checkpoint_ms;
+        let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
+        let mut fetched = None;
+        loop {
+            tokio::select! {
+                biased;
+                stop = grip.asked_to_stop() => return self.stop(session, stop).await,
+                Some(ended) = session.tasks.join_next() => match ended {
+                    Ok(end) => fetched = fetched.or(end),
+                    // A fault of this library, not of the handler.
+                    Err(_) => {
+                        session.drop_all().await;
+                        return SessionEnd::Over(How::Failed, ShardStop::Failed);
+                    }
+                },
+                () = worker.clock.sleep_until(due_ms) => {
+                    if self.note(session).await == Tenancy::Lost {
+                        session.drop_all().await;
+                        return LOST;
+                    }
+                    due_ms = worker.clock.now_ms().saturating_add(every_ms);
+                }
+            }
+            if session.tasks.is_empty() && session.progress.open() == 0 {
+                match fetched.take() {
+                    Some(FetchEnd::ShardEnd(children)) => {
+                        return self.end(session, &children).await;
+                    }
+                    Some(FetchEnd::Missing) => return self.gone().await,
+                    Some(FetchEnd::Stopped) | None => return SessionEnd::Again,
+                }
+            }
+        }
+    }
+
+    async fn note(&mut self, session: &Session) -> Tenancy {
+        self.checkpoints.note(&self.grip, &session.progress).await
+    }
+
+    /// Every record is done: writes the shard's end.
+    async fn end(&mut self, session: &mut Session, children: &[ChildShard]) -> SessionEnd {
+        loop {
+            match self.grip.end(children).await {
+                Ended::Done => return SessionEnd::Over(How::Ended, ShardStop::Ended),
+                Ended::Lost => return LOST,
+                Ended::NotYet { why } => self.not_ended(why.to_owned()),
+                Ended::Failed(error) => self.not_ended(error.to_string()),
+            }
+            tokio::select! {
+                biased;
+                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
+                () = self.worker.clock.sleep(AGAIN_MS) => {}
+            }
+        }
+    }
+
+    fn not_ended(&self, error: String) {
+        let shard = Arc::clone(&self.shard);
+        self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });
+    }
+
+    /// The service says that it has no such shard.
+    async fn gone(&self) -> SessionEnd {
+        match self.grip.gone().await {
+            Gone::NotProven => SessionEnd::Again,
+            Gone::Ended => SessionEnd::Over(How::Ended, ShardStop::Gone),
+            Gone::Lost => LOST,
+            Gone::OtherStream | Gone::Failed(_) => SessionEnd::Over(How::Failed, ShardStop::Failed),
+        }
+    }
+
+    async fn stop(&mut self, session: &mut Session, stop: Stop) -> SessionEnd {
+        let Stop::Drain { deadline_ms, .. } = stop else {
+            session.drop_all().await;
+            return LOST;
+        };
+        session.stop.cancel();
+        let grip = Arc::clone(&self.grip);
+        let clock = self.worker.clock.clone();
+        let lost = async { while grip.asked_to_stop().await != Stop::Lost {} };
+        let lost = &mut std::pin::pin!(lost);
+        tokio::select! {
+            biased;
+            () = &mut *lost => {
+                session.drop_all().await;
+                return LOST;
+            }
+            () = session.ended() => {}
+            () = clock.sleep_until(deadline_ms) => session.tasks.abort_all(),
+        }
+        tokio::select! {
+            biased;
+            () = session.ended() => {}
+            () = clock.sleep(ABORT_MS) => return self.cant_stop(session).await,
+        }
+        match self.note(session).await {
+            Tenancy::Kept => SessionEnd::Over(How::Drained, ShardStop::Drained),
+            Tenancy::Lost => LOST,
+        }
+    }
+
+    /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
+    /// nobody may ask for it meanwhile.
+    async fn cant_stop(&mut self, session: &mut Session) -> SessionEnd {
+        self.grip.cant_stop().await;
+        session.ended().await;
+        if self.note(session).await == Tenancy::Lost {
+            return LOST;
+        }
+        self.grip.can_stop().await;
+        SessionEnd::Again
+    }
+}
+
+impl Session {
+    /// Waits until all tasks have ended.
+    async fn ended(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Drops all tasks, and waits until none runs.
+    async fn drop_all(&mut self) {
+        self.tasks.abort_all();
+        self.ended().await;
+    }
+}

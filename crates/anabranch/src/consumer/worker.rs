@@ -1,0 +1,171 @@
+//! A running consumer: a task for each shard that the coordinator lets it read.
+
+use super::budget::Budget;
+use super::config::{BadSettings, Consumer, ConsumerSettings};
+use super::handler::Handler;
+use super::{shard, shutdown};
+use crate::clock::{Chance, Clock};
+use crate::event::Events;
+use crate::lease::{Coordinator, Grip, LeaseStore, Settings, StartError, Stopped};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::{Layout, LeaseKey};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// What all shards of a worker share.
+pub(crate) struct Worker<A, H> {
+    /// The service.
+    pub(super) api: Arc<A>,
+    /// Who is given the records.
+    pub(super) handler: H,
+    /// What the consumer was told.
+    pub(super) settings: ConsumerSettings,
+    /// What a lease row can keep.
+    pub(super) layout: Layout,
+    /// The memory that records may take.
+    pub(super) budget: Budget,
+    /// The worker's clock.
+    pub(super) clock: Clock,
+    /// The worker's chance.
+    pub(super) chance: Chance,
+    /// Who wants to know.
+    pub(super) events: Events,
+}
+
+/// Why a consumer did not run, or did not stop in order.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It was told nonsense.
+    #[error(transparent)]
+    Settings(#[from] BadSettings),
+    /// It can't start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It can't listen for signals.
+    #[error("signals to stop can't be listened for: {0}")]
+    Signals(#[source] std::io::Error),
+    /// The coordinator has ended by itself.
+    #[error("the worker lost its place in the fleet and could not get it back")]
+    CoordinatorEnded,
+    /// Some handlers did not end within the grace period.
+    #[error(
+        "stopped, but these shards could not be given back in time: {}; other workers take them \
+         when the lease time is over", names(.leases)
+    )]
+    Stuck {
+        /// Which.
+        leases: Vec<LeaseKey>,
+    },
+    /// A second signal came before the stop was over.
+    #[error("stopped at once by a second signal: other workers take over after the lease time")]
+    Forced,
+}
+
+fn names(leases: &[LeaseKey]) -> String {
+    leases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
+    /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
+    /// at, writes down what is done and gives its shards back, so that others go on at once. A
+    /// second signal ends it on the spot.
+    pub async fn run(self) -> Result<(), RunError> {
+        let stop = shutdown::signals(1).map_err(RunError::Signals)?;
+        let force = shutdown::signals(2).map_err(RunError::Signals)?;
+        let force = pin!(force);
+        tokio::select! {
+            biased;
+            () = force => Err(RunError::Forced),
+            ended = self.run_until(stop) => ended,
+        }
+    }
+
+    /// Runs until `stop` comes true, and then stops in order as [`Consumer::run`] does. Dropped, it
+    /// stops at once, as in a crash.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+        self.settings.check()?;
+        let grace_ms = self.settings.grace_ms;
+        let mut stop = pin!(stop);
+        let (store, api) = (Arc::new(self.store), Arc::new(self.api));
+        let worker = Arc::new(Worker {
+            layout: store.layout(),
+            budget: Budget::new(self.settings.memory_bytes),
+            clock: self.clock.unwrap_or_else(Clock::machine),
+            api: Arc::clone(&api),
+            handler: self.handler,
+            settings: self.settings,
+            chance: self.chance,
+            events: self.events,
+        });
+        let start = Coordinator::start(
+            store,
+            api,
+            worker.lease_settings(),
+            worker.clock.clone(),
+            worker.chance.clone(),
+            worker.events.clone(),
+        );
+        let (coordinator, mut grips) = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            started = start => started?,
+        };
+        let mut shards = JoinSet::new();
+        let asked = tokio::select! {
+            biased;
+            () = &mut stop => true,
+            () = read_all(&worker, &mut grips, &mut shards) => false,
+        };
+        let mut stopping = pin!(coordinator.stop(grace_ms));
+        // Whatever is taken while the coordinator stops is drained like the rest.
+        let stopped = tokio::select! {
+            biased;
+            stopped = &mut stopping => stopped,
+            () = async {
+                read_all(&worker, &mut grips, &mut shards).await;
+                std::future::pending().await
+            } => unreachable!("it waits for ever"),
+        };
+        match stopped {
+            Stopped::Left | Stopped::NotLeft if asked => Ok(()),
+            Stopped::Left | Stopped::NotLeft => Err(RunError::CoordinatorEnded),
+            Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
+        }
+    }
+}
+
+/// Runs every shard that there is a grip for. Ends when no more can come.
+async fn read_all<A: StreamApi, S: LeaseStore, H: Handler>(
+    worker: &Arc<Worker<A, H>>,
+    grips: &mut mpsc::Receiver<Grip<S, A>>,
+    shards: &mut JoinSet<()>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            grip = grips.recv() => match grip {
+                Some(grip) => {
+                    shards.spawn(shard::run(Arc::clone(worker), grip));
+                }
+                None => return,
+            },
+            // A shard whose task panicked has dropped its grip, which gives the lease back.
+            Some(_) = shards.join_next() => {}
+        }
+    }
+}
+
+impl<A, H> Worker<A, H> {
+    fn lease_settings(&self) -> Settings {
+        let told = &self.settings;
+        let mut settings = Settings::new(format!("{}-{}", told.application, std::process::id()));
+        settings.host = std::env::var("HOSTNAME").unwrap_or_default();
+        settings.streams.clone_from(&told.streams);
+        settings.lease_time_ms = told.lease_time_ms;
+        settings.drain_ms = told.grace_ms;
+        settings
+    }
+}

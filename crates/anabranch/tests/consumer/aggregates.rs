@@ -1,0 +1,92 @@
+//! Aggregates among plain records, and a stop inside one.
+
+use crate::world::World;
+use anabranch::consumer::Delivery;
+use anabranch::event::{Event, ShardEvent};
+use anabranch_model::aggregate::encode::{Builder, Entry, Room};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio_util::sync::CancellationToken;
+
+impl World {
+    /// Puts one aggregate with the next record of each of these keys.
+    fn put_aggregate(&self, keys: &[&str]) {
+        let mut builder = Builder::new();
+        for key in keys {
+            let data = self.oracle.put(key).to_string();
+            let entry =
+                Entry { partition_key: key, explicit_hash_key: None, data: data.as_bytes() };
+            assert_eq!(builder.add_within(&entry, 1 << 20), Room::Taken);
+        }
+        let container = builder.close().unwrap().seal();
+        self.put_data(container.partition_key.as_str(), &container.data);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn aggregates_are_taken_apart_among_plain_records() {
+    let world = World::new(1);
+    for _ in 0..20 {
+        world.put_aggregate(&["a", "b", "a", "c", "b", "a"]);
+        world.put("a");
+        world.put("d");
+    }
+    for lanes in [1, 4] {
+        let worker = world.run(world.consumer(1).with_concurrency(lanes).each(world.note("one")));
+        world.until_all_seen().await;
+        worker.stop().await;
+        world.put_aggregate(&["a", "b", "a"]);
+    }
+    let worker = world.worker("two", 2);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!((world.oracle.duplicates(), world.oracle.given_to("two")), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
+    let world = World::new(1);
+    world.put_aggregate(&["a", "b", "a", "c", "b", "a"]);
+    let (note, calls) = (world.note("first"), Arc::new(AtomicUsize::new(0)));
+    let third = CancellationToken::new();
+    let reached = third.clone();
+    let consumer = world.consumer(1).each(move |record: Delivery| {
+        if calls.fetch_add(1, Ordering::Relaxed) == 2 {
+            reached.cancel();
+        }
+        note(record)
+    });
+    // The stop is asked for in the middle of the third record's call.
+    consumer.run_until(async move { third.cancelled().await }).await.unwrap();
+    assert!(world.oracle.seen() >= 3);
+    let worker = world.worker("second", 2);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    assert_eq!(world.oracle.given_to("first") + world.oracle.given_to("second"), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told() {
+    let world = World::new(8);
+    // No shard of eight takes all of these keys.
+    let mut builder = Builder::new();
+    for key in 0..50 {
+        let key = format!("stray-{key}");
+        let entry = Entry { partition_key: &key, explicit_hash_key: None, data: b"x" };
+        assert_eq!(builder.add_within(&entry, 1 << 20), Room::Taken);
+    }
+    world.put_data("a", &builder.close().unwrap().seal().data);
+    world.put_round(10);
+    let worker = world.worker("one", 1);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.deliveries().len(), 10);
+    let dropped = |event: &Event| {
+        matches!(event, Event::Shard(ShardEvent::AggregateDropped { records: 50, .. }))
+    };
+    assert!(world.told(dropped));
+}

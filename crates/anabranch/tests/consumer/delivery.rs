@@ -1,0 +1,78 @@
+//! Everything that was put is delivered once, in order, also over a restart.
+
+use crate::world::{World, pause};
+use anabranch_model::position::StartPosition;
+
+#[tokio::test(start_paused = true)]
+async fn records_come_in_order_and_not_again_after_a_stop() {
+    let world = World::new(4);
+    (0..25).for_each(|_| world.put_round(20));
+    let worker = world.worker("first", 1);
+    world.until_all_seen().await;
+    worker.stop().await;
+    (0..5).for_each(|_| world.put_round(20));
+    let worker = world.worker("second", 2);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!((world.oracle.given_to("second"), world.oracle.duplicates()), (100, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_repeats_at_most_what_was_done_since_the_last_checkpoint() {
+    let world = World::new(2);
+    (0..20).for_each(|_| world.put_round(10));
+    let worker = world.worker("first", 1);
+    world.until_all_seen().await;
+    // Two checkpoints later all of it is written down.
+    pause(3_000).await;
+    world.put_round(10);
+    world.until_all_seen().await;
+    worker.kill().await;
+    world.put_round(10);
+    let worker = world.worker("second", 2);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert!(world.oracle.duplicates() <= 10, "{} came again", world.oracle.duplicates());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_workers_share_the_shards_and_nothing_comes_twice() {
+    let world = World::new(8);
+    world.put_round(100);
+    let first = world.worker("first", 1);
+    world.until_all_seen().await;
+    let second = world.worker("second", 2);
+    pause(30_000).await;
+    for _ in 0..20 {
+        world.put_round(100);
+        pause(200).await;
+    }
+    world.until_all_seen().await;
+    assert!(world.oracle.given_to("second") > 500, "{}", world.oracle.given_to("second"));
+    first.stop().await;
+    world.put_round(100);
+    world.until_all_seen().await;
+    second.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_nothing() {
+    let world = World::new(2);
+    world.put_data("key-0", b"before the application's time");
+    // The service tells its time in seconds.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    let latest = || world.consumer(1).starting_at(StartPosition::Latest);
+    let first = world.run(latest().each(world.note("first")));
+    pause(5_000).await;
+    first.kill().await;
+    world.put_round(10);
+    let second = world.run(latest().each(world.note("second")));
+    world.until_all_seen().await;
+    second.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.deliveries().len(), 10);
+}

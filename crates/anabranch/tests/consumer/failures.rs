@@ -1,0 +1,106 @@
+//! Handlers that fail and panic; a service that throttles, forgets iterators and loses replies.
+
+use crate::world::{World, pause};
+use anabranch::consumer::{Delivery, HandlerError, OnError, ParkFile};
+use anabranch::event::{Event, ShardEvent};
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A handler whose every third call fails, and every seventh panics.
+fn shaky(
+    world: &World,
+) -> impl Fn(Delivery) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static {
+    let (note, calls) = (world.note("shaky"), Arc::new(AtomicUsize::new(0)));
+    move |record| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        assert!(call % 7 != 3, "on purpose");
+        if call % 3 == 1 {
+            return std::future::ready(Err("on purpose".into()));
+        }
+        note(record)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_handler_fails_or_panics_comes_again_before_the_next() {
+    let world = World::new(2);
+    (0..10).for_each(|_| world.put_round(10));
+    let worker = world.run(world.consumer(1).each(shaky(&world)));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    // The handler notes what it has done: nothing is done twice, although much was tried twice.
+    assert_eq!(world.oracle.duplicates(), 0);
+    let failed = |says: &'static str| {
+        world.told(|event| {
+            matches!(event, Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error.contains(says))
+        })
+    };
+    assert!(failed("on purpose") && failed("panicked: on purpose"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
+    let world = World::new(2);
+    (0..10).for_each(|_| world.put_round(10));
+    for (operation, effect) in [
+        (Operation::GetRecords, Effect::Throttle),
+        (Operation::GetRecords, Effect::InternalError),
+        (Operation::GetRecords, Effect::DropReply),
+        (Operation::GetShardIterator, Effect::InternalError),
+        (Operation::GetShardIterator, Effect::Throttle),
+        (Operation::ListShards, Effect::InternalError),
+        (Operation::DescribeStreamSummary, Effect::InternalError),
+    ] {
+        world.strike(operation, effect, 0, 3);
+        world.strike(operation, effect, 7, 3);
+    }
+    // A reply that is lost hides what it would have said, so this one comes apart from the rest.
+    world.strike(Operation::GetRecords, Effect::ExpireIterator, 20, 3);
+    let worker = world.worker("one", 1);
+    for _ in 0..20 {
+        world.put_round(10);
+        pause(500).await;
+    }
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    let told = |like: fn(&ShardEvent) -> bool| {
+        world.told(|event| matches!(event, Event::Shard(event) if like(event)))
+    };
+    assert!(told(|event| matches!(event, ShardEvent::FetchFailed { .. })));
+    assert!(told(|event| matches!(event, ShardEvent::IteratorRenewed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parked.jsonl");
+    let world = World::new(1);
+    (0..5).for_each(|_| world.put_round(3));
+    let (note, oracle) = (world.note("one"), world.oracle.clone());
+    let consumer = world.consumer(1).each(move |record: Delivery| {
+        if &*record.data == b"2" && record.partition_key.as_str() == "key-1" {
+            return std::future::ready(Err("poison".into()));
+        }
+        note(record)
+    });
+    let file = ParkFile::new(&path);
+    let worker = world.run(consumer.on_error(OnError::Park { attempts: 3, file }));
+    world.until("all but one are delivered", || oracle.seen() == 14).await;
+    worker.stop().await;
+    let parked = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(parked.lines().count(), 1);
+    assert!(parked.contains(r#""key":"key-1""#) && parked.contains("poison"), "{parked}");
+    let tries = world
+        .events
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|event| matches!(event, Event::Shard(ShardEvent::HandlerFailed { .. })))
+        .count();
+    assert_eq!(tries, 2, "the third failure parks");
+}

@@ -1,0 +1,110 @@
+//! Lanes: keys of one shard side by side.
+
+use crate::world::{World, pause};
+use anabranch::consumer::{Batch, Delivery, HandlerError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// The keys of ten that share a lane of eight with `key-0`.
+fn beside_key_0() -> Vec<String> {
+    use anabranch_model::hash::HashKey;
+    let lane = |key: &str| HashKey::of_partition_key(key).0 % 8;
+    let keys = (0..10).map(|key| format!("key-{key}"));
+    keys.filter(|key| lane(key) == lane("key-0")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again() {
+    let world = World::new(1);
+    (0..20).for_each(|_| world.put_round(10));
+    let held = beside_key_0();
+    assert!(held.len() < 5, "the test has other lanes to look at: {held:?}");
+    let note = Arc::new(world.note("first"));
+    let consumer = world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
+        let note = Arc::clone(&note);
+        async move {
+            if record.partition_key.as_str() == "key-0" {
+                std::future::pending::<()>().await;
+            }
+            note(record).await
+        }
+    });
+    let worker = world.run(consumer.with_settings(|settings| settings.grace_ms = 2_000));
+    let free = (10 - held.len()) * 20;
+    world
+        .until("the other lanes are done", || {
+            let deliveries = world.oracle.deliveries();
+            deliveries.iter().filter(|(key, _)| !held.contains(key)).count() == free
+        })
+        .await;
+    // The stuck handler's future is dropped at the end of the grace period.
+    worker.stop().await;
+    let before = world.oracle.deliveries();
+    let worker = world.run(world.consumer(2).with_concurrency(8).each(world.note("second")));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0, "before: {before:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_run_side_by_side_and_each_in_order() {
+    let world = World::new(1);
+    (0..10).for_each(|_| world.put_round(40));
+    let running: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
+    let most = Arc::new(Mutex::new(0));
+    let (note, side, top) = (Arc::new(world.note("one")), running.clone(), most.clone());
+    let consumer = world.consumer(1).with_concurrency(16).each(move |record: Delivery| {
+        let (note, side, top) = (Arc::clone(&note), side.clone(), top.clone());
+        async move {
+            let key = record.partition_key.as_str().to_owned();
+            {
+                let mut side = side.lock().unwrap();
+                assert_eq!(side.insert(key.clone(), 1), None, "{key} runs twice at once");
+                let mut top = top.lock().unwrap();
+                *top = side.len().max(*top);
+            }
+            pause(10).await;
+            side.lock().unwrap().remove(&key);
+            note(record).await
+        }
+    });
+    let worker = world.run(consumer);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    assert!(*most.lock().unwrap() > 8, "{} ran side by side", most.lock().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_come_whole_again_after_an_error() {
+    let world = World::new(1);
+    (0..30).for_each(|_| world.put_round(10));
+    let (oracle, calls) = (world.oracle.clone(), Arc::new(Mutex::new(Vec::new())));
+    let made = Arc::clone(&calls);
+    let consumer = world.consumer(1).batches(50, move |batch: Batch| {
+        let first = batch.records[0].position();
+        let again = {
+            let mut made = made.lock().unwrap();
+            made.push((first, batch.records.len()));
+            made.iter().filter(|(at, _)| *at == first).count()
+        };
+        if again == 1 {
+            return std::future::ready(Err::<(), HandlerError>("on purpose".into()));
+        }
+        for record in &batch.records {
+            oracle.delivered(record.partition_key.as_str(), &record.data, "one");
+        }
+        std::future::ready(Ok(()))
+    });
+    let worker = world.run(consumer);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    let calls = calls.lock().unwrap();
+    assert!(calls.iter().all(|(_, records)| *records <= 50));
+    assert!(calls.iter().any(|(_, records)| *records == 50), "{calls:?}");
+    assert!(calls.chunks(2).all(|two| two[0] == two[1]), "{calls:?}");
+}

@@ -1,0 +1,12 @@
+//! The consumer against the local stream in process: order, delivery, duplicates, in virtual time.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod world;
+mod oracle;
+mod delivery;
+mod reshards;
+mod failures;
+mod lanes;
+mod aggregates;
+mod stops;

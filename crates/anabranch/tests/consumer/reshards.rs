@@ -1,0 +1,77 @@
+//! Splits and merges, online and offline, with workers that come, go and crash.
+
+use crate::world::{World, pause};
+
+#[tokio::test(start_paused = true)]
+async fn online_splits_and_merges_keep_every_key_in_order() {
+    let world = World::new(2);
+    let worker = world.worker("one", 1);
+    for round in 0..40 {
+        world.put_round(30);
+        match round {
+            5 => world.split(0),
+            12 => world.merge(1),
+            20 => world.split(1),
+            // Two generations before the first is drained.
+            28 => {
+                world.split(0);
+                world.put_round(30);
+                world.split(0);
+                world.merge(2);
+            }
+            _ => {}
+        }
+        pause(150).await;
+    }
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn offline_splits_and_merges_keep_every_key_in_order() {
+    let world = World::new(2);
+    world.put_round(30);
+    let worker = world.worker("before", 1);
+    world.until_all_seen().await;
+    worker.stop().await;
+    for round in 0..8 {
+        (0..5).for_each(|_| world.put_round(30));
+        if round % 2 == 0 { world.split(round % 2) } else { world.merge(0) }
+    }
+    (0..5).for_each(|_| world.put_round(30));
+    let worker = world.worker("after", 2);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reshards_with_a_crash_and_a_stop_lose_nothing_and_keep_order() {
+    let world = World::new(4);
+    let mut workers = vec![world.worker("a", 1), world.worker("b", 2)];
+    for round in 0..60 {
+        world.put_round(40);
+        match round {
+            10 | 30 => world.split(1),
+            20 | 40 => world.merge(2),
+            25 => {
+                workers.remove(0).kill().await;
+                workers.push(world.worker("c", 3));
+            }
+            45 => {
+                workers.remove(0).stop().await;
+                workers.push(world.worker("d", 4));
+            }
+            _ => {}
+        }
+        pause(300).await;
+    }
+    world.until_all_seen().await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    world.oracle.check();
+}

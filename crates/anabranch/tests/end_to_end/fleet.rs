@@ -1,0 +1,162 @@
+//! A local stream over HTTP, workers as processes, and the oracle over what they write down.
+
+use crate::child;
+use anabranch::stream::AwsKinesis;
+use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
+use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
+use anabranch_local::{Local, Options};
+use anabranch_model::ids::StreamName;
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const KEYS: usize = 20;
+
+pub(crate) struct Fleet {
+    local: Local,
+    /// What the test puts with: the library's own client.
+    api: AwsKinesis,
+    stream: StreamName,
+    folder: tempfile::TempDir,
+    workers: BTreeMap<&'static str, Child>,
+    /// Records put of each key; they are numbered from 0.
+    put: usize,
+}
+
+impl Fleet {
+    pub(crate) async fn start(shards: i64) -> Self {
+        let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+        let request = create_stream::Request {
+            stream_name: Some("orders".to_owned()),
+            shard_count: Some(shards),
+            ..Default::default()
+        };
+        local.engine().create_stream(&request).unwrap();
+        Self {
+            api: AwsKinesis::new(&local.sdk_config()),
+            local,
+            stream: "orders".into(),
+            folder: tempfile::tempdir().unwrap(),
+            workers: BTreeMap::new(),
+            put: 0,
+        }
+    }
+
+    /// Starts a worker.
+    pub(crate) fn spawn(&mut self, name: &'static str) {
+        let worker = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child::child", "--nocapture"])
+            .env(child::LEASES, self.folder.path().join("leases.db"))
+            .env(child::LOG, self.log())
+            .env(child::STREAM, self.stream.as_str())
+            .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.workers.insert(name, worker);
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        self.folder.path().join("deliveries.log")
+    }
+
+    /// Every delivery in its order: key and number.
+    fn delivered(&self) -> Vec<(String, usize)> {
+        let text = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let record = |line: &str| {
+            let (key, number) = line.split_once(' ').unwrap();
+            (key.to_owned(), number.parse().unwrap())
+        };
+        text.lines().map(record).collect()
+    }
+
+    /// Sends a signal to a worker.
+    pub(crate) fn signal(&self, name: &str, signal: &str) {
+        let id = self.workers[name].id().to_string();
+        let sent = Command::new("kill").args([format!("-{signal}"), id]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// How a worker ended.
+    pub(crate) fn exit_of(&mut self, name: &'static str) -> Option<i32> {
+        self.workers.remove(name).unwrap().wait().unwrap().code()
+    }
+
+    /// Puts rounds of one record a key, with pauses, through the library's own client.
+    pub(crate) async fn rounds(&mut self, count: usize) {
+        for _ in 0..count {
+            for key in 0..KEYS {
+                let entry = Entry {
+                    key: format!("key-{key}").into(),
+                    hash: None,
+                    data: self.put.to_string().into(),
+                };
+                self.api.put_record(&self.stream, &entry, None).await.unwrap();
+            }
+            self.put += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn open(&self) -> Vec<anabranch_model::lineage::Shard> {
+        let list = self.api.list_shards(&self.stream, ShardFilter::AtLatest).await.unwrap();
+        let mut shards = list.shards;
+        shards.sort_by_key(|shard| shard.range);
+        shards
+    }
+
+    pub(crate) async fn split(&self, at: usize) {
+        let shard = &self.open().await[at];
+        let (start, end) = (shard.range.start().0, shard.range.end().0);
+        let request = split_shard::Request {
+            stream: StreamTarget::named("orders"),
+            shard_to_split: Some(shard.id.to_string()),
+            new_starting_hash_key: Some((start + (end - start) / 2 + 1).to_string()),
+        };
+        self.local.engine().split_shard(&request).unwrap();
+    }
+
+    pub(crate) async fn merge(&self, at: usize) {
+        let open = self.open().await;
+        let request = merge_shards::Request {
+            stream: StreamTarget::named("orders"),
+            shard_to_merge: Some(open[at].id.to_string()),
+            adjacent_shard_to_merge: Some(open[at + 1].id.to_string()),
+        };
+        self.local.engine().merge_shards(&request).unwrap();
+    }
+
+    pub(crate) async fn until_all_seen(&self) {
+        for _ in 0..600 {
+            let mut seen = self.delivered();
+            seen.sort();
+            seen.dedup();
+            if seen.len() == self.put * KEYS {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let seen = self.delivered().len();
+        panic!("{seen} deliveries, and {} records were put", self.put * KEYS);
+    }
+
+    /// Nothing is missing, and first deliveries of each key came in order.
+    pub(crate) fn check(mut self) {
+        for worker in self.workers.values_mut() {
+            let _ = worker.wait();
+        }
+        let delivered = self.delivered();
+        let mut next: BTreeMap<&str, usize> = BTreeMap::new();
+        for (key, number) in &delivered {
+            let next = next.entry(key).or_default();
+            assert!(*number <= *next, "{key}: {number} came before {next}");
+            *next = (*next).max(number + 1);
+        }
+        assert_eq!(next.len(), KEYS);
+        assert!(next.values().all(|count| *count == self.put), "{next:?} of {}", self.put);
+        println!("{} deliveries of {} records", delivered.len(), self.put * KEYS);
+    }
+}
