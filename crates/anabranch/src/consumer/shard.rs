@@ -165,14 +165,14 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
-                Some(ended) = session.tasks.join_next() => match ended {
-                    Ok(end) => fetched = fetched.or(end),
-                    // A fault of this library, not of the handler.
-                    Err(_) => {
+                Some(ended) = session.tasks.join_next() => {
+                    let Ok(end) = ended else {
+                        // A fault of this library, not of the handler.
                         session.drop_all().await;
                         return SessionEnd::Over(How::Failed, ShardStop::Failed);
-                    }
-                },
+                    };
+                    fetched = fetched.or(end);
+                }
                 () = worker.clock.sleep_until(due_ms) => {
                     if self.note(session).await == Tenancy::Lost {
                         session.drop_all().await;

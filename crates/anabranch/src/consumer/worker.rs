@@ -126,7 +126,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
             stopped = &mut stopping => stopped,
             () = async {
                 read_all(&worker, &mut grips, &mut shards).await;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => unreachable!("it waits for ever"),
         };
         match stopped {

@@ -78,20 +78,20 @@ impl<A: StreamApi> Poll<A> {
         let calls = u64::from(limits::SHARD_READ_CALLS_PER_SECOND);
         let bytes = limits::SHARD_READ_BYTES_PER_SECOND as u64;
         let allowance = |most| Allowance { capacity: most, per_second: most };
-        let mut pace = Bucket::new([allowance(calls), allowance(bytes)], self.clock.now_ms());
+        let mut rates = Bucket::new([allowance(calls), allowance(bytes)], self.clock.now_ms());
         let mut place = Place { from, iterator: None, empty: 0, failures: 0 };
         loop {
-            while let Some(ms) = pace.wait_ms(self.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0) {
+            while let Some(ms) = rates.wait_ms(self.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0) {
                 self.clock.sleep(ms).await;
             }
-            match self.round(&mut place, &mut pace).await {
+            match self.round(&mut place, &mut rates).await {
                 Round::After(ms) => self.clock.sleep(ms).await,
                 Round::Over(end) => return end,
             }
         }
     }
 
-    async fn round(&self, place: &mut Place, pace: &mut Bucket<2>) -> Round {
+    async fn round(&self, place: &mut Place, rates: &mut Bucket<2>) -> Round {
         let iterator = match &place.iterator {
             Some(iterator) => iterator.clone(),
             None => match self.iterator(place).await {
@@ -101,14 +101,14 @@ impl<A: StreamApi> Poll<A> {
         };
         let room = self.share.reserve(&self.clock).await;
         let stream = &self.feed.shard.stream;
-        pace.charge(self.clock.now_ms(), [1, 0]);
+        rates.charge(self.clock.now_ms(), [1, 0]);
         let read = self.in_time("GetRecords", self.api.records(stream, &iterator, room.limit));
         let fetched = match read.await {
             Ok(fetched) => fetched,
             Err(error) => return self.failed(place, &error),
         };
         let bytes: usize = fetched.records.iter().map(size).sum();
-        pace.charge(self.clock.now_ms(), [0, bytes as u64]);
+        rates.charge(self.clock.now_ms(), [0, bytes as u64]);
         place.failures = 0;
         if let Some(last) = fetched.records.last() {
             place.from = ReadFrom::After(last.sequence);
