@@ -100,14 +100,15 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
             chance: self.chance,
             events: self.events,
         });
-        let start = Coordinator::start(
+        // These futures are large, and not every caller boxes them.
+        let start = Box::pin(Coordinator::start(
             store,
             api,
             worker.lease_settings(),
             worker.clock.clone(),
             worker.chance.clone(),
             worker.events.clone(),
-        );
+        ));
         let (coordinator, mut grips) = tokio::select! {
             biased;
             () = &mut stop => return Ok(()),
@@ -119,7 +120,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
             () = &mut stop => true,
             () = read_all(&worker, &mut grips, &mut shards) => false,
         };
-        let mut stopping = pin!(coordinator.stop(grace_ms));
+        let mut stopping = Box::pin(coordinator.stop(grace_ms));
         // Whatever is taken while the coordinator stops is drained like the rest.
         let stopped = tokio::select! {
             biased;

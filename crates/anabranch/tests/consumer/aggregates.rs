@@ -1,6 +1,6 @@
 //! Aggregates among plain records, and a stop inside one.
 
-use crate::world::World;
+use crate::world::{Running, World};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::aggregate::encode::{Builder, Entry, Room};
@@ -32,7 +32,8 @@ async fn aggregates_are_taken_apart_among_plain_records() {
         world.put("d");
     }
     for lanes in [1, 4] {
-        let worker = world.run(world.consumer(1).with_concurrency(lanes).each(world.note("one")));
+        let worker =
+            Running::start(world.consumer(1).with_concurrency(lanes).each(world.note("one")));
         world.until_all_seen().await;
         worker.stop().await;
         world.put_aggregate(&["a", "b", "a"]);

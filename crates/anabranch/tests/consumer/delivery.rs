@@ -1,6 +1,6 @@
 //! Everything that was put is delivered once, in order, also over a restart.
 
-use crate::world::{World, pause};
+use crate::world::{Running, World, pause};
 use anabranch_model::position::StartPosition;
 
 #[tokio::test(start_paused = true)]
@@ -66,11 +66,11 @@ async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_n
     // The service tells its time in seconds.
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let latest = || world.consumer(1).starting_at(StartPosition::Latest);
-    let first = world.run(latest().each(world.note("first")));
+    let first = Running::start(latest().each(world.note("first")));
     pause(5_000).await;
     first.kill().await;
     world.put_round(10);
-    let second = world.run(latest().each(world.note("second")));
+    let second = Running::start(latest().each(world.note("second")));
     world.until_all_seen().await;
     second.stop().await;
     world.oracle.check();

@@ -1,6 +1,6 @@
 //! Handlers that fail and panic; a service that throttles, forgets iterators and loses replies.
 
-use crate::world::{World, pause};
+use crate::world::{Running, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, OnError, ParkFile};
 use anabranch::event::{Event, ShardEvent};
 use anabranch_local::fault::Effect;
@@ -27,7 +27,7 @@ fn shaky(
 async fn a_record_whose_handler_fails_or_panics_comes_again_before_the_next() {
     let world = World::new(2);
     (0..10).for_each(|_| world.put_round(10));
-    let worker = world.run(world.consumer(1).each(shaky(&world)));
+    let worker = Running::start(world.consumer(1).each(shaky(&world)));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -89,7 +89,7 @@ async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
         note(record)
     });
     let file = ParkFile::new(&path);
-    let worker = world.run(consumer.on_error(OnError::Park { attempts: 3, file }));
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 3, file }));
     world.until("all but one are delivered", || oracle.seen() == 14).await;
     worker.stop().await;
     let parked = std::fs::read_to_string(&path).unwrap();

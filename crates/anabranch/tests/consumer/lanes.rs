@@ -1,6 +1,6 @@
 //! Lanes: keys of one shard side by side.
 
-use crate::world::{World, pause};
+use crate::world::{Running, World, pause};
 use anabranch::consumer::{Batch, Delivery, HandlerError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             note(record).await
         }
     });
-    let worker = world.run(consumer.with_settings(|settings| settings.grace_ms = 2_000));
+    let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 2_000));
     let free = (10 - held.len()) * 20;
     world
         .until("the other lanes are done", || {
@@ -40,7 +40,7 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
     // The stuck handler's future is dropped at the end of the grace period.
     worker.stop().await;
     let before = world.oracle.deliveries();
-    let worker = world.run(world.consumer(2).with_concurrency(8).each(world.note("second")));
+    let worker = Running::start(world.consumer(2).with_concurrency(8).each(world.note("second")));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -69,7 +69,7 @@ async fn keys_run_side_by_side_and_each_in_order() {
             note(record).await
         }
     });
-    let worker = world.run(consumer);
+    let worker = Running::start(consumer);
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -98,7 +98,7 @@ async fn batches_come_whole_again_after_an_error() {
         }
         std::future::ready(Ok(()))
     });
-    let worker = world.run(consumer);
+    let worker = Running::start(consumer);
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();

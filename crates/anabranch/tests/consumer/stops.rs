@@ -1,6 +1,6 @@
 //! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
 
-use crate::world::{World, pause};
+use crate::world::{Running, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, RunError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
     let world = World::new(2);
     (0..20).for_each(|_| world.put_round(10));
     let note = Arc::new(world.note("first"));
-    let slow = world.run(world.consumer(1).each(move |record: Delivery| {
+    let slow = Running::start(world.consumer(1).each(move |record: Delivery| {
         let note = Arc::clone(&note);
         async move {
             pause(300).await;
@@ -63,7 +63,7 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
             }
             std::future::ready(Ok::<(), HandlerError>(()))
         });
-        let worker = world.run(consumer.with_settings(|settings| settings.grace_ms = 200));
+        let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 200));
         world.until("the handler runs", || entered.load(Ordering::SeqCst)).await;
         worker.ask_to_stop();
         let stopped = worker.stopped().await;

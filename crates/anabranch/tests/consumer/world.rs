@@ -37,6 +37,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Runs a consumer.
+    pub(crate) fn start<H: Handler>(consumer: Consumer<LocalKinesis, MemoryStore, H>) -> Self {
+        let stop = CancellationToken::new();
+        let asked = stop.clone();
+        let mut task = JoinSet::new();
+        task.spawn(consumer.run_until(async move { asked.cancelled().await }));
+        Self { stop, task }
+    }
+
     /// Stops it in order.
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
@@ -97,21 +106,9 @@ impl World {
         }
     }
 
-    /// Runs a consumer.
-    pub(crate) fn run<H: Handler>(
-        &self,
-        consumer: Consumer<LocalKinesis, MemoryStore, H>,
-    ) -> Running {
-        let stop = CancellationToken::new();
-        let asked = stop.clone();
-        let mut task = JoinSet::new();
-        task.spawn(consumer.run_until(async move { asked.cancelled().await }));
-        Running { stop, task }
-    }
-
     /// Runs a worker that tells the oracle of each record.
     pub(crate) fn worker(&self, by: &'static str, seed: u64) -> Running {
-        self.run(self.consumer(seed).each(self.note(by)))
+        Running::start(self.consumer(seed).each(self.note(by)))
     }
 
     /// Puts the next record of each of `keys` keys.
