@@ -24,6 +24,11 @@ const CONNECTIONS: usize = 4;
 /// applications and streams. Beside its few connections a store keeps one on which it listens for
 /// changes, once somebody asks for them.
 ///
+/// All workers must speak to one server that takes writes. After a failover to a standby that
+/// lagged behind, leases are what the standby knew: use synchronous replication. Behind a pooler
+/// in transaction mode add `?statement-cache-capacity=0` to the URL; notifications don't pass it,
+/// and changes are then seen at the next look.
+///
 /// ```no_run
 /// use anabranch::lease::{LeaseStore, PostgresStore};
 ///

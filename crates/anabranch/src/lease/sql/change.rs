@@ -6,6 +6,7 @@
 use super::cell::Cell;
 use super::failure::{Failure, LostConnection};
 use super::link::Wire;
+use super::pool::Urgency;
 use super::row;
 use super::statement::RowStatements;
 use super::store::{CHANNEL, SqlStore};
@@ -48,6 +49,8 @@ impl SqlStore {
 
     /// One transaction. `None` if the decision was void.
     async fn attempt(&self, write: &Write) -> Result<Option<Outcome>, Failure> {
+        let is_heart = matches!(write, Write::Worker { .. });
+        let _turn = self.turn(if is_heart { Urgency::Heart } else { Urgency::Other }).await?;
         let up_to_commit = async {
             let mut lent = self.begin(&self.begin).await?;
             match self.step(&mut lent.wire(), write).await {

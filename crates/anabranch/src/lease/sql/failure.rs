@@ -13,6 +13,11 @@ pub(crate) enum Failure {
         /// How long was waited.
         within: Duration,
     },
+    /// All connections are in use; nothing was sent.
+    Crowded {
+        /// How long was waited.
+        waited: Duration,
+    },
     /// A row that we can't read.
     Unreadable {
         /// Which row.
@@ -51,7 +56,7 @@ impl Failure {
     pub(crate) fn lost_connection(&self) -> LostConnection {
         let lost = match self {
             Self::NoAnswer { .. } => true,
-            Self::Unreadable { .. } | Self::Foreign(_) => false,
+            Self::Crowded { .. } | Self::Unreadable { .. } | Self::Foreign(_) => false,
             Self::Sql(error) => match code(error) {
                 // What a server says when it hangs up: it stops, or it ends this session.
                 #[cfg(feature = "postgres")]
@@ -125,6 +130,13 @@ impl Failure {
                 store,
                 detail: format!("no answer within {} ms", within.as_millis()),
                 source: None,
+            },
+            Self::Crowded { waited } => StoreError::Throttled {
+                store,
+                detail: format!(
+                    "no connection was free for {} ms; allow more of them, or write less often",
+                    waited.as_millis()
+                ),
             },
             Self::Unreadable { row, detail } => StoreError::UnreadableRow { store, row, detail },
             Self::Foreign(detail) => StoreError::ForeignSchema { store, detail },

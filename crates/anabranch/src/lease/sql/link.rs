@@ -16,6 +16,12 @@ use std::time::Duration;
 #[cfg(feature = "sqlite")]
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
+/// A take that was acknowledged and then forgotten in a crash would be two owners. Whoever turned
+/// this off for speed did so for rows of another kind; stricter settings stay.
+#[cfg(feature = "postgres")]
+const ACKNOWLEDGED_IS_KEPT: &str = "SELECT set_config('synchronous_commit', 'on', true) \
+                                    WHERE current_setting('synchronous_commit') = 'off'";
+
 /// Where a database is, and how to log in.
 #[derive(Clone)]
 pub(crate) enum Address {
@@ -48,7 +54,7 @@ impl Address {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => format!(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {ACKNOWLEDGED_IS_KEPT}; \
                  SET LOCAL lock_timeout = '{}ms'; SET LOCAL statement_timeout = '{1}ms'; \
                  SET LOCAL idle_in_transaction_session_timeout = '{1}ms'",
                 lock.as_millis(),

@@ -4,6 +4,7 @@
 //! Write ── change: BEGIN, read the row and lock it ── Layout::lease_after ──► write it back, move
 //!          the version ── COMMIT ──► Outcome        (the reply to COMMIT is lost: Unknown)
 //!
+//! pool:    who waits for whom; hearts wait for nobody
 //! dialect: where PostgreSQL and SQLite differ in words
 //! link:    where they differ in calls
 //! ```

@@ -9,9 +9,21 @@ use super::link::{Address, Link, Wire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+/// Whether a call can wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Urgency {
+    /// A beat, or a look at the beats of others: late means lost leases.
+    Heart,
+    /// Anything else.
+    Other,
+}
+
 pub(super) struct Pool {
     /// Where to connect.
     address: Address,
+    /// One permit less than there are connections: what is not a heart waits here, so that a beat
+    /// finds a connection however many checkpoints are queued.
+    crowd: Semaphore,
     /// One permit for each connection that may be open.
     slots: Semaphore,
     /// One permit for each that may write at the same time: SQLite has one lock, and those of one
@@ -25,9 +37,20 @@ impl Pool {
     pub(super) fn new(address: Address, connections: usize, writers: usize) -> Self {
         Self {
             address,
+            crowd: Semaphore::new(connections.saturating_sub(1).max(1)),
             slots: Semaphore::new(connections),
             writers: Semaphore::new(writers),
             idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Waits in the crowd, unless it is about a heart.
+    pub(super) async fn turn(&self, urgency: Urgency) -> Option<SemaphorePermit<'_>> {
+        match urgency {
+            Urgency::Heart => None,
+            Urgency::Other => {
+                Some(self.crowd.acquire().await.expect("the semaphore is never closed"))
+            }
         }
     }
 

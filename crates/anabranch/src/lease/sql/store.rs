@@ -4,7 +4,7 @@ use super::cell::{Cell, Reader};
 use super::dialect::Dialect;
 use super::failure::{Failure, LostConnection};
 use super::link::Address;
-use super::pool::{Lent, Pool};
+use super::pool::{Lent, Pool, Urgency};
 use super::row;
 use super::statement::{Names, Statements};
 use crate::lease::{Look, StoreError};
@@ -14,6 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::SemaphorePermit;
 
 /// The channel on which PostgreSQL tells of changes. The payload says whose.
 pub(crate) const CHANNEL: &str = "anabranch";
@@ -87,7 +88,7 @@ impl SqlStore {
     }
 
     pub(crate) async fn application(&self) -> Result<Application, StoreError> {
-        let rows = self.read(&self.statements.application, vec![]).await?;
+        let rows = self.read(Urgency::Other, &self.statements.application, vec![]).await?;
         let mut application = Application::default();
         for cells in rows {
             let (version, facts) = self.after_version(cells)?;
@@ -101,7 +102,7 @@ impl SqlStore {
     }
 
     pub(crate) async fn look(&self) -> Result<Look, StoreError> {
-        let rows = self.read(&self.statements.look, vec![]).await?;
+        let rows = self.read(Urgency::Heart, &self.statements.look, vec![]).await?;
         let mut look = Look { version: Some(0), workers: Vec::new() };
         for cells in rows {
             let (version, worker) = self.after_version(cells)?;
@@ -116,7 +117,8 @@ impl SqlStore {
     }
 
     pub(crate) async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        let rows = self.read(&self.statements.list, vec![Cell::text(stream.as_str())]).await?;
+        let stream = vec![Cell::text(stream.as_str())];
+        let rows = self.read(Urgency::Other, &self.statements.list, stream).await?;
         let leases: Result<Vec<Lease>, Failure> = rows.into_iter().map(row::lease).collect();
         let mut leases = leases.map_err(|f| f.of_store(&self.label))?;
         leases.sort_by(|a, b| a.key.cmp(&b.key));
@@ -124,13 +126,15 @@ impl SqlStore {
     }
 
     pub(crate) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        let rows = self.read(&self.statements.lease.get, row::lease_key(key)).await?;
+        let rows =
+            self.read(Urgency::Other, &self.statements.lease.get, row::lease_key(key)).await?;
         let lease = rows.into_iter().next().map(row::lease).transpose();
         lease.map_err(|f| f.of_store(&self.label))
     }
 
     pub(crate) async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        let rows = self.read(&self.statements.worker.get, vec![Cell::text(id.as_str())]).await?;
+        let id = vec![Cell::text(id.as_str())];
+        let rows = self.read(Urgency::Heart, &self.statements.worker.get, id).await?;
         let worker = rows.into_iter().next().map(row::worker).transpose();
         worker.map_err(|f| f.of_store(&self.label))
     }
@@ -152,10 +156,27 @@ impl SqlStore {
         all
     }
 
-    async fn read(&self, sql: &Arc<str>, cells: Vec<Cell>) -> Result<Vec<Vec<Cell>>, StoreError> {
-        let cells = self.with_application(cells);
-        let rows = self.within(self.patience.call, self.read_once_or_twice(sql, cells)).await;
-        rows.map_err(|failure| failure.of_store(&self.label))
+    async fn read(
+        &self,
+        urgency: Urgency,
+        sql: &Arc<str>,
+        cells: Vec<Cell>,
+    ) -> Result<Vec<Vec<Cell>>, StoreError> {
+        let read = async {
+            let _turn = self.turn(urgency).await?;
+            let cells = self.with_application(cells);
+            self.within(self.patience.call, self.read_once_or_twice(sql, cells)).await
+        };
+        read.await.map_err(|failure| failure.of_store(&self.label))
+    }
+
+    /// Waits for a connection to be free for this kind of call.
+    pub(super) async fn turn(
+        &self,
+        urgency: Urgency,
+    ) -> Result<Option<SemaphorePermit<'_>>, Failure> {
+        let turn = tokio::time::timeout(self.patience.call, self.pool.turn(urgency)).await;
+        turn.map_err(|_| Failure::Crowded { waited: self.patience.call })
     }
 
     /// Once, or again on a new connection if the server had hung up on an idle one.
