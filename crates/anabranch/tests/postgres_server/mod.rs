@@ -142,13 +142,13 @@ impl Server {
     /// Lets the server speak TLS for `127.0.0.1`. Gives its certificate, or `None` without openssl.
     pub(crate) fn turn_tls_on(&self) -> Option<PathBuf> {
         let (key, certificate) = (self.data().join("server.key"), self.data().join("server.crt"));
-        let mut make = self.program("openssl");
+        let mut openssl = self.program("openssl");
         let request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"];
         let name = ["-subj", "/CN=tests", "-addext", "subjectAltName=IP:127.0.0.1"];
         // Not an authority: one that vouches for itself is not accepted as a server.
-        make.args(request).args(name).args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-        make.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
-        let made = make.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        openssl.args(request).args(name).args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate);
+        let made = openssl.stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !made.is_ok_and(|status| status.success()) {
             return None;
         }
