@@ -24,6 +24,7 @@ pub mod snapshot;
 pub mod view;
 pub mod shuffle;
 pub mod plan;
+pub mod duty;
 
 pub use application::{Application, StreamFacts};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};

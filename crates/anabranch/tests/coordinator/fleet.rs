@@ -207,8 +207,12 @@ impl Fleet {
     }
 
     pub(crate) fn create(&self, shards: i64) {
+        self.create_as(STREAM, shards);
+    }
+
+    pub(crate) fn create_as(&self, name: &str, shards: i64) {
         let request = create_stream::Request {
-            stream_name: Some(STREAM.to_owned()),
+            stream_name: Some(name.to_owned()),
             shard_count: Some(shards),
             ..Default::default()
         };

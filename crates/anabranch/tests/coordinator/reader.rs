@@ -2,8 +2,9 @@
 
 use crate::fleet::{Api, Watch};
 use crate::troubled::TroubledStore;
-use anabranch::lease::{Ended, Grip, How, Stop};
-use anabranch::stream::api::{ReadFrom, StreamApi};
+use anabranch::lease::{Ended, Gone, Grip, How, Stop};
+use anabranch::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError};
+use anabranch_model::retry::Fault;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,9 +82,14 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
         }
         if grip.may_deliver() {
             watch.delivered(&grip);
-            if let Some(children) = at_end(&grip, &api).await
-                && matches!(grip.end(&children).await, Ended::Done)
-            {
+            let ended = match at_end(&grip, &api).await {
+                Ok(Some(children)) => matches!(grip.end(&children).await, Ended::Done),
+                Err(error) if error.fault == Fault::Missing => {
+                    matches!(grip.gone().await, Gone::Ended)
+                }
+                Ok(None) | Err(_) => false,
+            };
+            if ended {
                 watch.ended(&grip);
                 grip.finish(How::Ended);
                 return;
@@ -96,9 +102,9 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
 async fn at_end(
     grip: &Grip<TroubledStore, Api>,
     api: &Api,
-) -> Option<Vec<anabranch::stream::api::ChildShard>> {
+) -> Result<Option<Vec<ChildShard>>, StreamError> {
     let key = grip.key();
-    let iterator = api.iterator(&key.stream, &key.shard, ReadFrom::TrimHorizon).await.ok()?;
-    let fetched = api.records(&key.stream, &iterator, 10).await.ok()?;
-    fetched.next.is_none().then_some(fetched.children)
+    let iterator = api.iterator(&key.stream, &key.shard, ReadFrom::TrimHorizon).await?;
+    let fetched = api.records(&key.stream, &iterator, 10).await?;
+    Ok(fetched.next.is_none().then_some(fetched.children))
 }

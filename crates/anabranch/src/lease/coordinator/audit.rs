@@ -1,13 +1,147 @@
-//! The audit of a stream and its rows.
+//! The audit: is the stream still the same, do the rows cover all keys, and which rows may go.
+//!
+//! Every worker looks whether its streams were created again. The rest is the duty of one worker
+//! per stream, which the rows name.
 
-use super::crew::Crew;
-use crate::lease::LeaseStore;
-use crate::stream::api::StreamApi;
+use super::cleanup::{forget_workers, remove_rows};
+use super::crew::{Crew, ReadStream};
+use super::first_sync::{create_all, first_rows, missing_rows};
+use crate::event::LeaseEvent;
+use crate::lease::{DrainReason, LeaseStore};
+use crate::stream::api::{ShardFilter, StreamApi};
+use anabranch_model::coverage::{self, HoleWatch};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Layout, Lease, LeaseChange, Worker, WorkerId, Write, duty};
+use anabranch_model::lineage::Lineage;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The holes that were seen in each stream.
+type Watches = BTreeMap<StreamName, HoleWatch>;
 
 /// Audits for ever.
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
+    let mut watches = Watches::new();
+    let audit_ms = crew.settings().audit_ms;
     loop {
-        crew.tools.clock.sleep(crew.settings().audit_ms).await;
+        crew.tools.clock.sleep(audit_ms - crew.tools.chance.below(audit_ms / 8)).await;
+        let streams = crew.streams();
+        watches.retain(|name, _| streams.iter().any(|stream| stream.settings.name == *name));
+        let lowest = lowest_worker(&crew).await;
+        for stream in streams {
+            audit(&crew, &stream, lowest.as_ref(), &mut watches).await;
+        }
+        if lowest.as_ref() == Some(&crew.holdings.member().id) {
+            forget_workers(&crew).await;
+        }
+    }
+}
+
+/// The lowest id of those that live, so that one worker knows what to do when no row says it.
+async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<WorkerId> {
+    let look = crew.tools.read(crew.tools.store.look()).await.ok()?;
+    look.workers.into_iter().filter(Worker::is_alive).map(|worker| worker.id).min()
+}
+
+async fn audit<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    stream: &ReadStream,
+    lowest: Option<&WorkerId>,
+    watches: &mut Watches,
+) {
+    let (tools, name) = (&crew.tools, &stream.settings.name);
+    if !is_the_same(crew, stream).await {
+        return;
+    }
+    let layout = tools.store.layout();
+    let me = crew.holdings.member();
+    let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
+    let audits = duty::audits(layout, &rows, &me.id, lowest);
+    if !audits {
+        // Whoever audits next counts anew.
+        watches.remove(name);
+    }
+    // In KCL's layout everyone removes the rows that it finished itself.
+    if !audits && layout == Layout::Native {
+        return;
+    }
+    // The shards are listed before the rows: what the list lacks was gone before they were read.
+    let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+        Ok(list) => Lineage::new(list.shards),
+        Err(error) => return tools.stream_trouble(name, &error),
+    };
+    let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
+    if audits {
+        note_ranges(crew, &rows, &list).await;
+        look_for_holes(crew, stream, &rows, watches.entry(name.clone()).or_default()).await;
+    }
+    remove_rows(crew, &rows, &list).await;
+}
+
+/// Whether the stream is the one that the application knows. Another one is read no longer.
+async fn is_the_same<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &ReadStream) -> bool {
+    let name = &stream.settings.name;
+    let found_ms = match crew.tools.ask(name, crew.tools.api.describe(name)).await {
+        Ok(summary) => summary.created_ms,
+        Err(error) => {
+            crew.tools.stream_trouble(name, &error);
+            return false;
+        }
+    };
+    let known_ms = stream.created_ms;
+    if found_ms != known_ms {
+        crew.remove_stream(name);
+        crew.tools.tell(LeaseEvent::StreamRecreated { stream: name.clone(), known_ms, found_ms });
+        crew.ask_to_drain(crew.now_ms(), &DrainReason::StreamRecreated, |key| key.stream == *name);
+    }
+    found_ms == known_ms
+}
+
+/// Rows of old KCL versions lack their range.
+async fn note_ranges<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    rows: &[Lease],
+    list: &Lineage,
+) {
+    for row in rows.iter().filter(|row| row.range.is_none()) {
+        if let Some(shard) = list.get(&row.key.shard) {
+            let note = LeaseChange::NoteRange(shard.range);
+            let write = Write::lease(&row.key, note, crew.tools.chance.nonce());
+            // The next audit does what this one could not.
+            let _noted = crew.tools.attempt(&write).await;
+        }
+    }
+}
+
+/// A hole that several audits have seen is repaired. One may be a reshard in progress.
+async fn look_for_holes<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    stream: &ReadStream,
+    rows: &[Lease],
+    watch: &mut HoleWatch,
+) {
+    let (tools, name) = (&crew.tools, &stream.settings.name);
+    let unfinished = rows.iter().filter(|row| !row.is_ended());
+    let Some(ranges) = unfinished.map(|row| row.range).collect::<Option<Vec<_>>>() else { return };
+    let holes = coverage::holes(ranges);
+    let looks = watch.look(&holes);
+    let Some(keys) = holes.first().copied() else { return };
+    tools.tell(LeaseEvent::Hole { stream: name.clone(), keys, looks });
+    if looks < crew.settings().hole_looks {
+        return;
+    }
+    let missing = if rows.is_empty() && tools.store.layout() == Layout::Native {
+        first_rows(tools, stream).await
+    } else {
+        missing_rows(tools, stream, rows).await
+    };
+    let repaired = match missing {
+        Ok(Some(missing)) => create_all(tools, name, missing).await.map(drop),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = repaired {
+        let error = error.to_string();
+        tools.tell(LeaseEvent::StreamTrouble { stream: name.clone(), error });
     }
 }

@@ -94,6 +94,21 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.wake.notify_one();
     }
 
+    /// Asks for leases to be drained.
+    pub(super) fn ask_to_drain(
+        &self,
+        deadline_ms: u64,
+        why: &DrainReason,
+        of: impl Fn(&LeaseKey) -> bool,
+    ) {
+        for held in self.holdings.all() {
+            if of(&held.taken().key) {
+                held.drain(deadline_ms, why.clone());
+            }
+        }
+        self.wake.notify_one();
+    }
+
     /// Has leases drained and given back. Returns those that are left when the time is over.
     pub(super) async fn drain(
         &self,
@@ -102,12 +117,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         of: impl Fn(&LeaseKey) -> bool,
     ) -> Vec<LeaseKey> {
         let deadline_ms = self.now_ms().saturating_add(grace_ms);
-        for held in self.holdings.all() {
-            if of(&held.taken().key) {
-                held.drain(deadline_ms, why.clone());
-            }
-        }
-        self.wake.notify_one();
+        self.ask_to_drain(deadline_ms, why, &of);
         // Whoever drains until the deadline needs some time for the last writes.
         let over_ms = deadline_ms.saturating_add(self.settings().call_ms);
         tokio::select! {

@@ -94,7 +94,7 @@ fn is_covered(rows: &[Lease]) -> bool {
 }
 
 /// The rows of an application that has none. `None` if the list can't be used.
-async fn first_rows<S: LeaseStore, A: StreamApi>(
+pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
     tools: &Tools<S, A>,
     stream: &ReadStream,
 ) -> Result<Option<Vec<NewLease>>, StartError> {

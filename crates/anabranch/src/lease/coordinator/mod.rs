@@ -23,6 +23,7 @@ mod act;
 mod give;
 mod run;
 mod audit;
+mod cleanup;
 
 pub use settings::{Settings, StreamSettings};
 pub use start::StartError;

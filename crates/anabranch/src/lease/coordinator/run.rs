@@ -10,9 +10,10 @@ use crate::lease::grip::{Held, How, Stage};
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::plan::{Me, plan};
+use anabranch_model::lease::plan::{LeaseMove, Me, plan};
 use anabranch_model::lease::view::View;
-use anabranch_model::lease::{Layout, Lease};
+use anabranch_model::lease::{Layout, Lease, LeaseKey};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -78,24 +79,37 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         let now_ms = self.crew.now_ms();
         let tie_break = self.crew.tools.chance.bits();
         let mut moves = plan(&self.sight.view, me, now_ms, tie_break, &self.crew.settings().plan);
-        // A lost lease whose reading has not stopped is not begun again.
-        moves.retain(|step| {
-            use anabranch_model::lease::plan::LeaseMove::{Steal, Take, TakeAgain};
-            let takes = matches!(step, Take { .. } | TakeAgain { .. } | Steal { .. });
-            !takes || step.lease().is_none_or(|lease| !running.contains(lease))
-        });
-        if self.crew.tools.store.layout() == Layout::Kcl && self.crew.is_stopping() {
-            moves.clear();
-        }
-        // A worker whose own time is over acts under its next id.
-        if self.crew.tools.store.layout() == Layout::Native && member.pulse.is_over(now_ms) {
-            moves.clear();
-        }
+        let over = self.layout() == Layout::Native && member.pulse.is_over(now_ms);
+        moves.retain_mut(|step| !over && self.may_make(step, &running));
         if !moves.is_empty() {
             self.hurry();
         }
         act(&self.crew, &member.id, moves, &mut self.gives).await;
         self.hand_out();
+    }
+
+    fn layout(&self) -> Layout {
+        self.crew.tools.store.layout()
+    }
+
+    /// Whether a move may be made, which may change it. A worker that is stopping begins nothing,
+    /// and a lost lease whose reading has not stopped is not begun again.
+    fn may_make(&self, step: &mut LeaseMove, running: &BTreeSet<LeaseKey>) -> bool {
+        let stopping = self.crew.is_stopping();
+        match step {
+            LeaseMove::TakeAgain { lease, term } if stopping => {
+                *step = LeaseMove::Release { lease: lease.clone(), term: *term };
+                true
+            }
+            LeaseMove::Take { lease, .. }
+            | LeaseMove::TakeAgain { lease, .. }
+            | LeaseMove::Steal { lease, .. } => !stopping && !running.contains(lease),
+            LeaseMove::Name { .. } => !stopping,
+            LeaseMove::Fence { .. }
+            | LeaseMove::Withdraw { .. }
+            | LeaseMove::Pass { .. }
+            | LeaseMove::Release { .. } => true,
+        }
     }
 
     fn hurry(&mut self) {
@@ -141,7 +155,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         let Some(row) = row else { return false };
         let mine = row.owner.as_ref() == Some(held.owner());
         let later = row.term > held.taken().term;
-        later && (!mine || self.crew.tools.store.layout() == Layout::Native)
+        later && (!mine || self.layout() == Layout::Native)
     }
 
     /// Hands out the grips of those leases whose gate is open.
@@ -153,7 +167,13 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
             if held.stage() != Stage::Waiting || !self.may_begin(&held) {
                 continue;
             }
-            let Ok(room) = self.crew.grips.try_reserve() else { return };
+            let Ok(room) = self.crew.grips.try_reserve() else {
+                // Without anyone who reads, a worker would only keep leases from the others.
+                if self.crew.grips.is_closed() {
+                    self.crew.begin_to_stop();
+                }
+                return;
+            };
             held.enter(Stage::Running);
             room.send(Grip::new(held, self.crew.tools.clone()));
         }

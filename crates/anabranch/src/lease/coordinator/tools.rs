@@ -32,6 +32,11 @@ pub(crate) struct Tools<S, A> {
 }
 
 impl<S: LeaseStore, A> Tools<S, A> {
+    /// The longest that one call of the store is waited for: there has to be time for another.
+    fn call_ms(&self) -> u64 {
+        self.settings.call_ms.min(self.settings.lease_time_ms / 4).max(1)
+    }
+
     /// Tells whoever listens.
     pub(crate) fn tell(&self, event: LeaseEvent) {
         self.events.emit(event);
@@ -52,7 +57,7 @@ impl<S: LeaseStore, A> Tools<S, A> {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let call_ms = self.settings.call_ms;
+        let call_ms = self.call_ms();
         tokio::select! {
             biased;
             answer = call => answer,
@@ -87,7 +92,7 @@ impl<S: LeaseStore, A> Tools<S, A> {
     /// Carries a write to its end, or until the moment that `until_ms` gives.
     pub(crate) async fn settle(&self, write: &Write, until_ms: impl Fn() -> u64) -> Settled {
         let (clock, chance) = (&self.clock, &self.chance);
-        let settling = Settling { clock, chance, call_ms: self.settings.call_ms };
+        let settling = Settling { clock, chance, call_ms: self.call_ms() };
         settling.settle(&*self.store, write, until_ms).await
     }
 

@@ -1,0 +1,146 @@
+//! Who audits a stream, and which rows may go.
+
+use super::row::Lease;
+use super::shuffle;
+use super::table::Layout;
+use super::worker::WorkerId;
+use crate::hash::HashRange;
+use crate::ids::ShardId;
+use crate::lineage::Lineage;
+use crate::position::Position;
+
+/// Whether `me` audits the stream whose rows these are, by key.
+///
+/// In the native layout the owner of the lowest unfinished lease that has an owner does, so that
+/// the duty moves with the lease and nobody is elected. Where no unfinished lease has an owner,
+/// because none is left, `lowest_worker` does. In KCL's layout it is the leader that Java finds.
+pub fn audits(
+    layout: Layout,
+    rows: &[Lease],
+    me: &WorkerId,
+    lowest_worker: Option<&WorkerId>,
+) -> bool {
+    match layout {
+        Layout::Native => {
+            let owner =
+                rows.iter().filter(|row| !row.is_ended()).find_map(|row| row.owner.as_ref());
+            owner.or(lowest_worker) == Some(me)
+        }
+        Layout::Kcl => {
+            let owners = rows.iter().filter_map(|row| row.owner.as_ref());
+            shuffle::leads(me.as_str(), owners.map(WorkerId::as_str))
+        }
+    }
+}
+
+/// Whether the row of a finished shard may go, given all rows of the stream, by key, and a full
+/// list of its shards.
+///
+/// In the native layout the list has to prove that the shard is gone: until then the row is the
+/// tombstone that a late create hits. In KCL's layout the rule is KCL's: every child has begun, and
+/// no parent has a row. There a shard that is gone may go too.
+pub fn may_go(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bool {
+    if !row.is_ended() {
+        return false;
+    }
+    let range = row.range.unwrap_or(HashRange::ALL);
+    let gone = list.heirs(&row.key.shard, &range).is_some();
+    match layout {
+        Layout::Native => gone,
+        Layout::Kcl => gone || is_behind(row, rows),
+    }
+}
+
+fn is_behind(row: &Lease, rows: &[Lease]) -> bool {
+    let find = |shard: &ShardId| {
+        let at = rows.binary_search_by(|other| other.key.shard.cmp(shard)).ok()?;
+        rows.get(at)
+    };
+    let has_begun = |child: &Lease| {
+        !matches!(child.checkpoint.lowest(), Position::TrimHorizon | Position::AtTimestamp(_))
+    };
+    !row.children.is_empty()
+        && row.children.iter().all(|child| find(child).is_some_and(has_begun))
+        && row.parents.iter().all(|parent| find(parent).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::row::NewLease;
+    use crate::lineage::Shard;
+    use crate::sequence::SequenceNumber;
+
+    fn shard(index: u32, parent: Option<u32>, half: Option<usize>) -> Shard {
+        let range = half.map_or(HashRange::ALL, |half| HashRange::divide_all(2)[half]);
+        Shard {
+            id: ShardId::from_index(index),
+            parent: parent.map(ShardId::from_index),
+            adjacent_parent: None,
+            range,
+            starting: SequenceNumber::from_limbs(0, 0, u64::from(index)).unwrap(),
+            ending: None,
+        }
+    }
+
+    /// Shard 0 was split into 1 and 2.
+    fn split() -> Vec<Shard> {
+        vec![shard(0, None, None), shard(1, Some(0), Some(0)), shard(2, Some(0), Some(1))]
+    }
+
+    fn row(shard: &Shard, checkpoint: Position, owner: Option<&str>) -> Lease {
+        let mut row = NewLease::new(shard, checkpoint).into_lease(&"s".into());
+        row.owner = owner.map(WorkerId::from);
+        row
+    }
+
+    #[test]
+    fn the_owner_of_the_lowest_unfinished_lease_audits() {
+        let [zero, one, two] = <[Shard; 3]>::try_from(split()).unwrap();
+        let (end, begin) = (Position::ShardEnd, Position::TrimHorizon);
+        let cases: [(&[Lease], &str); 5] = [
+            (&[row(&zero, begin, Some("a")), row(&one, begin, Some("b"))], "a"),
+            (&[row(&zero, end, Some("a")), row(&one, begin, Some("b"))], "b"),
+            (&[row(&one, begin, None), row(&two, begin, Some("b"))], "b"),
+            (&[row(&zero, end, Some("a")), row(&one, end, Some("b"))], "c"),
+            (&[], "c"),
+        ];
+        for (rows, auditor) in cases {
+            for me in ["a", "b", "c"] {
+                let (lowest, id) = (WorkerId::from("c"), WorkerId::from(me));
+                let does = audits(Layout::Native, rows, &id, Some(&lowest));
+                assert_eq!(does, me == auditor, "{me} with {rows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_finished_row_goes_when_its_shard_is_gone_or_in_kcls_layout_when_its_children_have_begun() {
+        let shards = split();
+        let (full, trimmed) = (Lineage::new(shards.clone()), Lineage::new(shards[1..].to_vec()));
+        let old = Lineage::new(shards[..1].to_vec());
+        let at =
+            |low| Position::At { sequence: SequenceNumber::from_limbs(0, 0, low).unwrap(), sub: 0 };
+        let zero = |checkpoint| {
+            let children = vec![shards[1].id.clone(), shards[2].id.clone()];
+            Lease { children, ..row(&shards[0], checkpoint, None) }
+        };
+        let child = |index: usize, checkpoint| row(&shards[index], checkpoint, None);
+        let (end, begin) = (Position::ShardEnd, Position::TrimHorizon);
+        // The rows, the list, and in which layouts the row of shard 0 may go: native, KCL's.
+        let cases: [(Vec<Lease>, &Lineage, (bool, bool)); 6] = [
+            (vec![zero(end), child(1, begin), child(2, begin)], &full, (false, false)),
+            (vec![zero(end), child(1, at(5)), child(2, begin)], &full, (false, false)),
+            (vec![zero(end), child(1, at(5)), child(2, Position::Latest)], &full, (false, true)),
+            (vec![zero(end), child(1, at(5))], &full, (false, false)),
+            (vec![zero(end), child(1, begin), child(2, begin)], &trimmed, (true, true)),
+            (vec![zero(at(3)), child(1, at(5)), child(2, at(6))], &trimmed, (false, false)),
+        ];
+        for (rows, list, (native, kcl)) in cases {
+            assert_eq!(may_go(Layout::Native, &rows[0], &rows, list), native, "native: {rows:?}");
+            assert_eq!(may_go(Layout::Kcl, &rows[0], &rows, list), kcl, "KCL: {rows:?}");
+        }
+        let late = row(&shards[1], end, None);
+        assert!(!may_go(Layout::Native, &late, &[], &old), "a list can be older than the shard");
+    }
+}

@@ -1,0 +1,100 @@
+//! What the audit finds and repairs.
+
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
+use crate::troubled::Line;
+use anabranch::event::LeaseEvent;
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{StreamChange, Write};
+
+const HALF: u128 = 1 << 127;
+const HOUR_MS: u64 = 3_600_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("1 each", 5_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    fleet.delete();
+    fleet.engine.clock().advance(60_000);
+    fleet.create(2);
+    fleet.until("nothing is held", 120_000, || (a.holds(), b.holds()) == (0, 0)).await;
+    let last = [fleet.watch.last(&id(0)), fleet.watch.last(&id(1))];
+    fleet.pass(120_000).await;
+    assert_eq!([fleet.watch.last(&id(0)), fleet.watch.last(&id(1))], last, "no delivery since");
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. })), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hole_is_repaired_after_three_looks() {
+    let fleet = Fleet::native(4);
+    // The mark says that all rows are there, and they are not.
+    let stream = StreamName::from(STREAM);
+    let created_ms = fleet.engine.clock().now_ms();
+    for change in [
+        StreamChange::NoteStart { t0_ms: created_ms, created_ms },
+        StreamChange::MarkSynced { created_ms },
+    ] {
+        assert!(fleet.store.write(&Write::stream(&stream, change)).await.unwrap().is_done());
+    }
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 300_000, || a.holds() == 4).await;
+    let looks = fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    assert_eq!(looks, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_rows_go_once_their_shard_is_gone_and_not_before() {
+    let fleet = Fleet::native(1);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads", 2_000, || a.holds() == 1).await;
+    fleet.split(0, HALF);
+    fleet.until("the children are read", 5_000, || a.holds() == 2).await;
+    fleet.pass(300_000).await;
+    assert_eq!(fleet.rows().len(), 3, "the row is the tombstone of its shard");
+    assert_eq!(fleet.rows()[0].owner, None, "a finished row names nobody");
+    fleet.engine.clock().advance(25 * HOUR_MS);
+    fleet.until("the row is gone", 120_000, || fleet.rows().len() == 2).await;
+    assert_eq!(a.holds(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
+    let fleet = Fleet::native(1);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads", 2_000, || a.holds() == 1).await;
+    // Nobody reads while the shard is split and trimmed.
+    drop(a);
+    fleet.split(0, HALF);
+    fleet.engine.clock().advance(49 * HOUR_MS);
+    let b = fleet.worker("b").await;
+    fleet.until("the heirs are read", 4 * LEASE_TIME_MS, || b.holds() == 2).await;
+    let lost = fleet
+        .count(|event| matches!(event, LeaseEvent::ShardLost { heirs, .. } if heirs.len() == 2));
+    assert_eq!(lost, 1);
+    assert!(fleet.rows().iter().all(|row| row.is_ended() == (row.key.shard.as_str() == id(0))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rows_of_gone_workers_are_removed() {
+    let fleet = Fleet::native(4);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("2 each", 5_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    a.store.set(Line::Dead);
+    drop(a);
+    fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
+    fleet.until("one row is left", 120_000, || fleet.table().workers().count() == 1).await;
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::WorkerForgotten { .. })), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_fails_is_given_back_after_a_pause_and_begun_again() {
+    let fleet = Fleet::native(1);
+    let a = fleet.worker("a").await;
+    *a.manners.failing.lock().unwrap() = Some(id(0));
+    fleet.pass(30_000).await;
+    let begun = fleet.watch.begun().len();
+    assert!((3..=6).contains(&begun), "{begun} times in 30 s, with a pause of 5 s");
+}

@@ -1,0 +1,111 @@
+//! Checkpoints: fenced, conditional, and carried through a store in trouble.
+
+use crate::fleet::{Api, Fleet, LEASE_TIME_MS};
+use crate::troubled::{Line, TroubledStore};
+use anabranch::clock::Chance;
+use anabranch::event::Events;
+use anabranch::lease::{Checkpointed, Coordinator, Grip, How, Stop};
+use anabranch::stream::LocalKinesis;
+use anabranch_model::lease::{Checkpoint, Layout};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// A worker whose grips the test itself runs.
+struct Bare {
+    coordinator: Coordinator<TroubledStore, Api>,
+    grips: mpsc::Receiver<Grip<TroubledStore, Api>>,
+    store: TroubledStore,
+}
+
+async fn bare(fleet: &Fleet, name: &str) -> Bare {
+    let store = TroubledStore::new(fleet.store.clone());
+    let (coordinator, grips) = Coordinator::start(
+        Arc::new(store.clone()),
+        Arc::new(LocalKinesis::new(fleet.engine.clone())),
+        Fleet::settings(name),
+        fleet.clock.clone(),
+        Chance::seeded(name.len() as u64),
+        Events::ignored(),
+    )
+    .await
+    .unwrap();
+    Bare { coordinator, grips, store }
+}
+
+fn at(low: u64) -> Checkpoint {
+    let sequence = SequenceNumber::from_limbs(0, 0, low).unwrap();
+    Checkpoint::at(Position::At { sequence, sub: 0 })
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_are_carried_through_every_trouble_within_the_lease_time() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 1);
+        let mut a = bare(&fleet, "a").await;
+        let grip = a.grips.recv().await.unwrap();
+        let mut done = 0;
+        for line in [Line::Good, Line::Throttled, Line::RepliesLost, Line::Dead] {
+            done += 1;
+            a.store.set(line);
+            let ((), made) = tokio::join!(
+                async {
+                    fleet.pass(4_000).await;
+                    a.store.set(Line::Good);
+                },
+                grip.checkpoint(at(done), None),
+            );
+            assert!(matches!(made, Checkpointed::Done), "{layout:?}, {line:?}: {made:?}");
+            assert_eq!(fleet.rows()[0].checkpoint, at(done), "{layout:?}, {line:?}");
+            fleet.pass(4_000).await;
+        }
+        let back = grip.checkpoint(at(1), None).await;
+        assert!(matches!(back, Checkpointed::GoesBack), "{back:?}");
+        grip.finish(How::Drained);
+        drop(a.coordinator);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_whose_caller_went_away_does_not_stop_the_next_one() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 1);
+        let mut a = bare(&fleet, "a").await;
+        let grip = a.grips.recv().await.unwrap();
+        a.store.set(Line::RepliesLost);
+        tokio::select! {
+            biased;
+            made = grip.checkpoint(at(1), None) => panic!("{made:?}"),
+            () = fleet.pass(2) => {}
+        }
+        assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}: it was applied all the same");
+        a.store.set(Line::Good);
+        let made = grip.checkpoint(at(2), None).await;
+        assert!(matches!(made, Checkpointed::Done), "{layout:?}: {made:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lost_its_lease_learns_it_and_writes_nothing() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 1);
+        let mut a = bare(&fleet, "a").await;
+        let grip = a.grips.recv().await.unwrap();
+        assert!(matches!(grip.checkpoint(at(1), None).await, Checkpointed::Done));
+        a.store.set(Line::Dead);
+        let mut b = bare(&fleet, "bb").await;
+        let next = b.grips.recv().await.unwrap();
+        assert!(!grip.may_deliver(), "{layout:?}: it stopped before the other one began");
+        assert_eq!(grip.asked_to_stop().await, Stop::Lost);
+        assert_eq!(next.lease().checkpoint, at(1));
+        assert!(next.may_deliver());
+        a.store.set(Line::Good);
+        let made = grip.checkpoint(at(9), None).await;
+        assert!(matches!(made, Checkpointed::Lost), "{layout:?}: {made:?}");
+        assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}");
+        assert!(matches!(next.checkpoint(at(2), None).await, Checkpointed::Done));
+        fleet.pass(2 * LEASE_TIME_MS).await;
+        assert!(next.may_deliver() && !grip.may_deliver());
+    }
+}

@@ -1,0 +1,81 @@
+//! When the children of a split or a merge may start.
+
+use crate::fleet::{Fleet, id};
+use crate::troubled::Line;
+use anabranch_model::lease::Layout;
+
+const HALF: u128 = 1 << 127;
+
+fn started(fleet: &Fleet, shard: u32) -> bool {
+    fleet.watch.begun().contains(&id(shard))
+}
+
+async fn splits_and_merges(layout: Layout) {
+    let fleet = Fleet::new(layout, 1);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("shard 0 is read", 60_000, || started(&fleet, 0)).await;
+    fleet.split(0, HALF);
+    fleet.until("its children are read", 60_000, || started(&fleet, 1) && started(&fleet, 2)).await;
+    fleet.merge(1, 2);
+    fleet.until("the merged shard is read", 60_000, || started(&fleet, 3)).await;
+    let ended = fleet.rows().iter().filter(|row| row.is_ended()).count();
+    assert_eq!(ended, 3, "{:?}", fleet.rows());
+    let children: Vec<_> = fleet.rows().iter().map(|row| row.children.len()).collect();
+    assert_eq!(children, [2, 1, 1, 0]);
+    let begun = fleet.watch.begun();
+    let at = |shard| begun.iter().position(|it| *it == id(shard)).unwrap();
+    assert!(at(0) < at(1) && at(0) < at(2) && at(1) < at(3) && at(2) < at(3), "{begun:?}");
+    drop((a, b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_start_after_their_parents() {
+    splits_and_merges(Layout::Native).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_start_after_their_parents_in_kcls_layout() {
+    splits_and_merges(Layout::Kcl).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_child_waits_for_the_slower_parent() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    let b = fleet.worker("b").await;
+    fleet.until("both are read", 5_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    // One parent's worker is cut off: that parent does not end, the other one does.
+    let slow = a.coordinator.leases()[0].shard.to_string();
+    a.store.set(Line::Throttled);
+    fleet.merge(0, 1);
+    fleet.pass(6_000).await;
+    let ended: Vec<_> = fleet
+        .rows()
+        .iter()
+        .filter(|row| row.is_ended())
+        .map(|row| row.key.shard.to_string())
+        .collect();
+    assert!(ended.len() == 1 && ended[0] != slow, "{ended:?}");
+    assert!(!started(&fleet, 2));
+    a.store.set(Line::Good);
+    fleet.until("the child is read", 5_000, || started(&fleet, 2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
+    let fleet = Fleet::native(1);
+    fleet.split(0, HALF);
+    // The parent is past retention, but still within the service's memory of it.
+    let mut settings = Fleet::settings("a");
+    settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
+    fleet.engine.clock().advance(5_000);
+    let a = fleet.try_worker(settings).await.unwrap();
+    fleet.until("both children are read", 5_000, || a.holds() == 2).await;
+    let shards: Vec<_> = fleet.rows().iter().map(|row| row.key.shard.to_string()).collect();
+    assert_eq!(shards, [id(1), id(2)]);
+    let t0 = fleet.table().application().streams.values().next().unwrap().t0_ms;
+    for row in fleet.rows() {
+        assert_eq!(row.checkpoint, anabranch_model::position::Position::AtTimestamp(t0));
+    }
+}

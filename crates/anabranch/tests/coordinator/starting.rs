@@ -1,0 +1,106 @@
+//! What has to be true before a worker takes anything.
+
+use crate::fleet::{Fleet, STREAM};
+use crate::troubled::{Line, TroubledStore};
+use anabranch::lease::{StartError, StreamSettings};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{LeaseChange, Write};
+use anabranch_model::position::StartPosition;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn synced(fleet: &Fleet) -> bool {
+    fleet.table().application().streams.values().all(|facts| facts.first_sync_done)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it_is_done() {
+    let fleet = Fleet::native(8);
+    let store = TroubledStore::new(fleet.store.clone());
+    let made = AtomicUsize::new(0);
+    store.fail_if(move |write| {
+        let creates = matches!(write, Write::Lease { change: LeaseChange::Create(_), .. });
+        creates && made.fetch_add(1, Ordering::Relaxed) >= 3
+    });
+    let died = fleet.worker_on(store, Fleet::settings("a")).await;
+    assert!(matches!(died, Err(StartError::Store(_))));
+    assert_eq!(fleet.rows().len(), 3);
+    assert!(!synced(&fleet), "no mark before the last row");
+    // The next one has its own trouble after the rows, before the mark.
+    let store = TroubledStore::new(fleet.store.clone());
+    store.fail_if(|write| matches!(write, Write::Stream { .. }));
+    assert!(fleet.worker_on(store, Fleet::settings("b")).await.is_err());
+    assert_eq!(fleet.rows().len(), 8);
+    assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "nobody takes before the mark");
+    let c = fleet.worker("c").await;
+    assert!(synced(&fleet));
+    fleet.until("c holds all", 2_000, || c.holds() == 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_for_a_store_that_does_not_answer() {
+    for line in [Line::Throttled, Line::Dead, Line::RepliesLost] {
+        let fleet = Fleet::native(2);
+        let store = TroubledStore::new(fleet.store.clone());
+        store.set(line);
+        let (worker, ()) =
+            tokio::join!(fleet.worker_on(store.clone(), Fleet::settings("a")), async {
+                fleet.pass(60_000).await;
+                store.set(Line::Good);
+            });
+        let a = worker.unwrap();
+        fleet.until("a holds all", 20_000, || a.holds() == 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
+    let fleet = Fleet::native(1);
+    let settings = Fleet::settings("a").with_stream("other", StartPosition::TrimHorizon);
+    let error = fleet.try_worker(settings).await.err().unwrap();
+    assert!(error.to_string().contains("stream other does not exist"), "{error}");
+    drop(fleet.worker("a").await);
+    fleet.delete();
+    fleet.engine.clock().advance(60_000);
+    fleet.create(1);
+    let error = fleet.try_worker(Fleet::settings("b")).await.err().unwrap();
+    assert!(error.to_string().contains("stream s was deleted and created again"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn latest_means_the_first_start_for_every_worker_and_for_ever() {
+    let fleet = Fleet::native(2);
+    let latest = |name| {
+        let mut settings = Fleet::settings(name);
+        settings.streams[0].start = StartPosition::Latest;
+        settings
+    };
+    let t0 = fleet.engine.clock().now_ms();
+    drop(fleet.try_worker(latest("a")).await.unwrap());
+    fleet.engine.clock().advance(3_600_000);
+    drop(fleet.try_worker(latest("b")).await.unwrap());
+    for row in fleet.rows() {
+        assert_eq!(row.checkpoint, anabranch_model::position::Position::AtTimestamp(t0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_come_and_go_while_a_worker_runs() {
+    let fleet = Fleet::native(2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 2_000, || a.holds() == 2).await;
+    let again = StreamSettings { name: STREAM.into(), start: StartPosition::TrimHorizon };
+    let twice = a.coordinator.add_stream(again.clone()).await;
+    assert!(matches!(twice, Err(StartError::TwiceTheStream { .. })));
+    fleet.create_as("t", 3);
+    let more = StreamSettings { name: "t".into(), start: StartPosition::TrimHorizon };
+    a.coordinator.add_stream(more).await.unwrap();
+    fleet.until("a holds both", 2_000, || a.holds() == 5).await;
+    let left = a.coordinator.remove_stream(&StreamName::from(STREAM), 5_000).await;
+    assert_eq!(left, []);
+    assert_eq!(a.holds(), 3);
+    assert!(fleet.rows().iter().all(|row| row.owner.is_none()));
+    fleet.pass(5_000).await;
+    assert_eq!(a.holds(), 3);
+    a.coordinator.add_stream(again).await.unwrap();
+    fleet.until("a holds both again", 2_000, || a.holds() == 5).await;
+}
