@@ -77,7 +77,7 @@ async fn a_checkpoint_whose_caller_went_away_does_not_stop_the_next_one() {
         tokio::select! {
             biased;
             made = grip.checkpoint(at(1), None) => panic!("{made:?}"),
-            () = fleet.pass(2) => {}
+            () = fleet.pass(1) => {}
         }
         assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}: it was applied all the same");
         a.store.set(Line::Good);

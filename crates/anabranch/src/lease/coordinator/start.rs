@@ -6,6 +6,10 @@ use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamError;
 use anabranch_model::ids::StreamName;
 
+/// The longest that one attempt to make the table is waited for, in milliseconds. It may be large,
+/// and others may be making it.
+const PREPARE_MS: u64 = 120_000;
+
 /// Why a worker can't start, or can't read one more stream.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -63,9 +67,15 @@ pub enum StartError {
 /// refuses a foreign schema; what other workers do on the table needs a survey of it.
 pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
     loop {
-        match tools.store.prepare().await {
-            Ok(()) => return Ok(()),
-            Err(error) => judge_store(tools, error)?,
+        let prepared = tokio::select! {
+            biased;
+            prepared = tools.store.prepare() => Some(prepared),
+            () = tools.clock.sleep(PREPARE_MS) => None,
+        };
+        match prepared {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(error)) => judge_store(tools, error)?,
+            None => {}
         }
         tools.clock.sleep(PAUSE_MS).await;
     }
