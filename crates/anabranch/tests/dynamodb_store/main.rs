@@ -1,5 +1,11 @@
 //! The DynamoDB store in both layouts, on the local stream's DynamoDB and on DynamoDB Local.
 
 mod server;
+mod wire;
 mod table_per_stream;
 mod suite;
+mod faults;
+mod tables;
+mod kcl_rows;
+mod survey;
+mod cost;

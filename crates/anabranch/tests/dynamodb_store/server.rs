@@ -3,7 +3,7 @@
 use anabranch_local::Local;
 use aws_sdk_dynamodb::config::{Credentials, Region, SharedCredentialsProvider};
 use aws_types::SdkConfig;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -29,6 +29,13 @@ impl Server {
             return None;
         };
         Some(Self::Java(DynamoDbLocal::start(Path::new(&folder)).await))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Embedded(local) => local.address(),
+            Self::Java(java) => SocketAddr::from((Ipv4Addr::LOCALHOST, java.port)),
+        }
     }
 
     pub(crate) fn config(&self) -> SdkConfig {

@@ -11,6 +11,8 @@ pub struct Usage {
     pub reads: u64,
     /// Calls that write. A transaction is one call.
     pub writes: u64,
+    /// Writes that were sent again because another one was in progress.
+    pub conflicts: u64,
     /// Read units, as the service counted them.
     pub read_units: f64,
     /// Write units, as the service counted them.
@@ -25,6 +27,7 @@ pub(super) struct Meter(Arc<Counts>);
 struct Counts {
     reads: AtomicU64,
     writes: AtomicU64,
+    conflicts: AtomicU64,
     /// Tenths of a unit: the service counts in halves.
     read_tenths: AtomicU64,
     write_tenths: AtomicU64,
@@ -36,6 +39,7 @@ impl Meter {
         Usage {
             reads: load(&self.0.reads),
             writes: load(&self.0.writes),
+            conflicts: load(&self.0.conflicts),
             read_units: from_tenths(load(&self.0.read_tenths)),
             write_units: from_tenths(load(&self.0.write_tenths)),
         }
@@ -50,6 +54,11 @@ impl Meter {
     /// A write that was sent. Refused ones cost as much as others.
     pub(super) fn write(&self) {
         self.0.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A write that another one was in the way of.
+    pub(super) fn conflict(&self) {
+        self.0.conflicts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What a write that was applied used.

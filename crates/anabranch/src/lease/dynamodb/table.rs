@@ -157,7 +157,10 @@ impl Table {
                 Ok(attempt) => return Ok(attempt),
                 Err(Failure::Lost(_)) => return Ok(Attempt::Lost),
                 Err(Failure::Error(error)) => return Err(error),
-                Err(Failure::Conflict(detail)) => conflict = detail,
+                Err(Failure::Conflict(detail)) => {
+                    self.meter.conflict();
+                    conflict = detail;
+                }
             }
         }
         Err(StoreError::Busy { store: self.store(), detail: conflict })

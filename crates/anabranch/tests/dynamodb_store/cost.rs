@@ -1,0 +1,117 @@
+//! What leases cost on DynamoDB: calls and capacity units, as the service counts them.
+
+use crate::server::Server;
+use anabranch::lease::dynamodb::Usage;
+use anabranch::lease::{DynamoDbStore, LeaseStore};
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{
+    LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+};
+use anabranch_model::position::Position;
+use tokio::task::JoinSet;
+
+const WORKERS: u64 = 10;
+const LEASES: u32 = 100;
+
+fn worker(i: u64) -> WorkerId {
+    WorkerId::of_join("host-12.example.internal", i)
+}
+
+fn join(i: u64) -> Write {
+    let join = WorkerChange::Join { host: "host-12.example.internal".into(), started_ms: 1 };
+    Write::worker(&worker(i), join, Nonce(i))
+}
+
+fn create(i: u32) -> Write {
+    let new = NewLease {
+        shard: ShardId::from_index(i),
+        parents: Vec::new(),
+        range: HashRange::ALL,
+        checkpoint: Position::TrimHorizon,
+    };
+    new.create(&"orders".into(), Nonce(1_000 + u64::from(i)))
+}
+
+fn take(i: u32, taker: u64) -> Write {
+    let key = LeaseKey { stream: "orders".into(), shard: ShardId::from_index(i) };
+    let change = LeaseChange::Take { taker: worker(taker), term: 0 };
+    // Nonces are random where they count.
+    Write::lease(&key, change, Nonce(u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7))
+}
+
+fn since(before: Usage, after: Usage) -> Usage {
+    Usage {
+        reads: after.reads - before.reads,
+        writes: after.writes - before.writes,
+        conflicts: after.conflicts - before.conflicts,
+        read_units: after.read_units - before.read_units,
+        write_units: after.write_units - before.write_units,
+    }
+}
+
+async fn done(store: &DynamoDbStore, write: Write) {
+    let outcome = store.write(&write).await.expect("an outcome");
+    assert!(outcome.is_done(), "{write:?}: {outcome:?}");
+}
+
+/// Every taker has a store of its own, as in a process of its own.
+async fn takes_at_once(server: &Server) -> u64 {
+    let mut tasks = JoinSet::new();
+    for taker in 0..WORKERS {
+        let store = DynamoDbStore::native(&server.config(), "leases");
+        tasks.spawn(async move {
+            for i in (0..LEASES).filter(|i| u64::from(*i) % WORKERS == taker) {
+                done(&store, take(i, taker)).await;
+            }
+            store.usage().conflicts
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// An idle fleet of ten workers with a hundred leases.
+async fn costs(server: Server) {
+    let store = DynamoDbStore::native(&server.config(), "leases");
+    store.prepare().await.expect("a table");
+    for i in 0..WORKERS {
+        done(&store, join(i)).await;
+    }
+    for i in 0..LEASES {
+        done(&store, create(i)).await;
+    }
+    let version = store.look().await.expect("a look").version.expect("a version");
+    let conflicts = takes_at_once(&server).await;
+    let moved = store.look().await.expect("a look").version.expect("a version") - version;
+    assert_eq!(moved, u64::from(LEASES), "each take moves the version once");
+
+    let before = store.usage();
+    store.look().await.expect("a look");
+    let look = since(before, store.usage());
+    let before = store.usage();
+    let beat = WorkerChange::Beat { counter: 0 };
+    done(&store, Write::worker(&worker(0), beat, Nonce(77))).await;
+    let beat = since(before, store.usage());
+    let before = store.usage();
+    store.list(&"orders".into()).await.expect("a list");
+    let list = since(before, store.usage());
+    println!("{LEASES} takes by {WORKERS} workers at once: {conflicts} conflicts");
+    println!("look: {look:?}\nbeat: {beat:?}\nlist of {LEASES}: {list:?}");
+
+    assert_eq!((look.reads, look.writes), (1, 0), "a look is one call, whatever there is");
+    assert!(look.read_units <= 2.0, "{look:?}");
+    assert_eq!((beat.reads, beat.writes), (0, 1), "a beat is one call, whatever is owned");
+    assert!(beat.write_units <= 1.0, "{beat:?}");
+    assert_eq!((list.reads, list.writes), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_fleet_costs_a_beat_and_a_look_on_the_embedded_dynamodb() {
+    costs(Server::embedded().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_fleet_costs_a_beat_and_a_look_on_dynamodb_local() {
+    let Some(server) = Server::java("costs on DynamoDB Local").await else { return };
+    costs(server).await;
+}

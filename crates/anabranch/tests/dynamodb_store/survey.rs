@@ -1,0 +1,118 @@
+//! What a survey sees of a fleet of KCL 3.x, in its table and in the one beside it.
+
+use crate::server::Server;
+use crate::wire::{Mischief, Wire};
+use anabranch::lease::{DynamoDbStore, LeaseStore};
+use anabranch_model::lease::survey::{Hindrance, Verdict, judge};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType,
+    ScalarAttributeType,
+};
+
+const LEASE_MS: u64 = 10_000;
+
+fn s(text: &str) -> AttributeValue {
+    AttributeValue::S(text.into())
+}
+
+async fn put(client: &Client, table: &str, row: &[(&str, AttributeValue)]) {
+    let mut put = client.put_item().table_name(table);
+    for (name, value) in row {
+        put = put.item(*name, value.clone());
+    }
+    put.send().await.expect("a row");
+}
+
+async fn put_lease(client: &Client, counter: u32) {
+    let row = [
+        ("leaseKey", s("shardId-000000000000")),
+        ("leaseOwner", s("java")),
+        ("leaseCounter", AttributeValue::N(counter.to_string())),
+        ("ownerSwitchesSinceCheckpoint", AttributeValue::N("0".into())),
+        ("checkpoint", s("TRIM_HORIZON")),
+    ];
+    put(client, "app", &row).await;
+}
+
+/// The leader's lock and the version, by the key of the table that they are in.
+async fn put_kcl_3(client: &Client, table: &str, key: &str, heartbeat: &str) {
+    let lock = [
+        (key, s("Leader")),
+        ("entityType", s("LEADER")),
+        ("ownerName", s("java")),
+        ("leaseDuration", s("120000")),
+        ("recordVersionNumber", s(heartbeat)),
+    ];
+    put(client, table, &lock).await;
+    let kind = ("entityType", s("CLIENT_VERSION_MIGRATION"));
+    put(client, table, &[(key, s("Migration3.0")), ("cv", s("CLIENT_VERSION_3X")), kind]).await;
+}
+
+async fn make_coordinator_table(client: &Client) {
+    let key = AttributeDefinition::builder().attribute_name("key");
+    let key = key.attribute_type(ScalarAttributeType::S).build().expect("a key");
+    let hash = KeySchemaElement::builder().attribute_name("key").key_type(KeyType::Hash);
+    let create = client.create_table().table_name("app-CoordinatorState");
+    let create = create.attribute_definitions(key).key_schema(hash.build().expect("a schema"));
+    create.billing_mode(BillingMode::PayPerRequest).send().await.expect("a table");
+}
+
+#[tokio::test]
+async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
+    for single_table in [true, false] {
+        let server = Server::embedded().await;
+        let client = Client::new(&server.config());
+        let store = DynamoDbStore::kcl(&server.config(), "app");
+        store.prepare().await.expect("a table");
+        put_lease(&client, 4).await;
+        let before = store.survey().await.expect("a survey");
+        assert_eq!(judge(&before, &before, 0, LEASE_MS), Verdict::Clear, "KCL 2.x is joined");
+        assert_eq!(before.kinds.get("LEASE"), Some(&1));
+
+        let (table, key) =
+            if single_table { ("app", "leaseKey") } else { ("app-CoordinatorState", "key") };
+        if !single_table {
+            make_coordinator_table(&client).await;
+        }
+        put_kcl_3(&client, table, key, "first").await;
+        let first = store.survey().await.expect("a survey");
+        assert_eq!(judge(&first, &first, 0, LEASE_MS), Verdict::Wait { ms: 120_000 });
+        assert_eq!(judge(&first, &first, 120_000, LEASE_MS), Verdict::Clear);
+
+        put_kcl_3(&client, table, key, "second").await;
+        let beaten = store.survey().await.expect("a survey");
+        let verdict = judge(&first, &beaten, 30_000, LEASE_MS);
+        assert!(matches!(verdict, Verdict::Refuse(Hindrance::Kcl3AtWork { .. })), "{verdict:?}");
+        put_lease(&client, 5).await;
+        let renewed = store.survey().await.expect("a survey");
+        let verdict = judge(&beaten, &renewed, 3_000, LEASE_MS);
+        assert!(matches!(verdict, Verdict::Refuse(Hindrance::Kcl3AtWork { .. })), "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_the_other_mode_are_refused() {
+    let server = Server::embedded().await;
+    let client = Client::new(&server.config());
+    let single = DynamoDbStore::kcl(&server.config(), "app");
+    single.prepare().await.expect("a table");
+    put_lease(&client, 1).await;
+    let multi = DynamoDbStore::kcl_multi_stream(&server.config(), "app", |_| None);
+    let survey = multi.survey().await.expect("a survey");
+    let verdict = judge(&survey, &survey, 0, LEASE_MS);
+    assert_eq!(verdict, Verdict::Refuse(Hindrance::OtherMode { rows: 1 }));
+}
+
+#[tokio::test]
+async fn who_may_not_read_the_table_beside_it_can_still_join_kcl_2() {
+    let server = Server::embedded().await;
+    let wire = Wire::to(server.address()).await;
+    let store = DynamoDbStore::kcl(&wire.config(), "app");
+    store.prepare().await.expect("a table");
+    wire.next("Scan", Mischief::Pass);
+    wire.next("DescribeTable", Mischief::error(400, "AccessDeniedException", "no"));
+    let survey = store.survey().await.expect("a survey");
+    assert!(survey.coordinator_denied.is_some());
+    assert_eq!(judge(&survey, &survey, 0, LEASE_MS), Verdict::Clear);
+}
