@@ -10,6 +10,7 @@ use anabranch_model::lease::{
 };
 use anabranch_model::position::Position;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A server, a wire to it, and a store at its end with one lease that `a` owns under term 1.
@@ -266,6 +267,16 @@ async fn refusals_of_the_service_are_errors_that_wrote_nothing_and_say_what_to_d
     scene.wire.next("TransactWriteItems", Mischief::cancelled("None", "ThrottlingError"));
     let error = scene.store.write(&name("b")).await.expect_err("throttled");
     assert!(matches!(error, StoreError::Throttled { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_is_given_up() {
+    let scene = Scene::new(Layout::Native).await;
+    let store = scene.store.clone().with_call_timeout(Duration::from_millis(200));
+    let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    scene.wire.next("UpdateItem", Mischief::Hold(here, go));
+    assert_eq!(store.write(&beat(0)).await.expect("an outcome"), Outcome::Unknown);
+    assert_eq!(scene.resolve(&beat(0)).await, Resolution::StillUnknown);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Rows as Java's KCL writes them: read, written by us, and nothing lost.
 
-use crate::server::Server;
+use crate::server::{Server, client};
 use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{DynamoDbStore, LeaseStore};
@@ -106,7 +106,7 @@ struct Table {
 
 impl Table {
     async fn new(server: Server, multi: bool) -> Self {
-        let (config, client) = (server.config(), Client::new(&server.config()));
+        let (config, client) = (server.config(), client(&server.config()));
         let store = if multi {
             let known = |name: &anabranch_model::ids::StreamName| {
                 (name.as_str() == "orders").then(|| STREAM.parse::<StreamId>().expect("an id"))

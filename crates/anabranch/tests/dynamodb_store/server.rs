@@ -1,6 +1,7 @@
 //! The servers that the store is held against: one that is embedded, one that Amazon wrote.
 
 use anabranch_local::Local;
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, Region, SharedCredentialsProvider};
 use aws_types::SdkConfig;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -46,7 +47,7 @@ impl Server {
     }
 }
 
-/// A configuration for a server on this machine.
+/// A configuration for a server on this machine, without an HTTP client: the store brings its own.
 pub(crate) fn config_for(endpoint: &str) -> SdkConfig {
     let credentials = Credentials::new("local", "local", None, None, "test");
     SdkConfig::builder()
@@ -54,6 +55,12 @@ pub(crate) fn config_for(endpoint: &str) -> SdkConfig {
         .region(Region::new("us-east-1"))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .build()
+}
+
+/// A client of the SDK, to look at rows as they are.
+pub(crate) fn client(config: &SdkConfig) -> Client {
+    let http = aws_smithy_http_client::Builder::new().build_http();
+    Client::new(&config.to_builder().http_client(http).build())
 }
 
 /// DynamoDB Local as a process of its own, stopped by its pid when this is dropped.

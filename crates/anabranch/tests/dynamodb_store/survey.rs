@@ -1,6 +1,6 @@
 //! What a survey sees of a fleet of KCL 3.x, in its table and in the one beside it.
 
-use crate::server::Server;
+use crate::server::{Server, client};
 use crate::wire::{Mischief, Wire};
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::lease::survey::{Hindrance, Verdict, judge};
@@ -62,7 +62,7 @@ async fn make_coordinator_table(client: &Client) {
 async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
     for single_table in [true, false] {
         let server = Server::embedded().await;
-        let client = Client::new(&server.config());
+        let client = client(&server.config());
         let store = DynamoDbStore::kcl(&server.config(), "app");
         store.prepare().await.expect("a table");
         put_lease(&client, 4).await;
@@ -94,7 +94,7 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
 #[tokio::test]
 async fn rows_of_the_other_mode_are_refused() {
     let server = Server::embedded().await;
-    let client = Client::new(&server.config());
+    let client = client(&server.config());
     let single = DynamoDbStore::kcl(&server.config(), "app");
     single.prepare().await.expect("a table");
     put_lease(&client, 1).await;

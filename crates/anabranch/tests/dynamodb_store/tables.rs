@@ -1,6 +1,6 @@
 //! Tables: made as asked for, and left alone where they are somebody else's.
 
-use crate::server::Server;
+use crate::server::{Server, client};
 use anabranch::lease::dynamodb::Billing;
 use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError};
 use aws_sdk_dynamodb::Client;
@@ -29,7 +29,7 @@ async fn describe(client: &Client, table: &str) -> TableDescription {
 #[tokio::test]
 async fn tables_are_made_with_kcls_key_and_the_billing_asked_for() {
     let server = Server::embedded().await;
-    let (config, client) = (server.config(), Client::new(&server.config()));
+    let (config, client) = (server.config(), client(&server.config()));
     let provisioned = Billing::Provisioned { read_units: 7, write_units: 9 };
     DynamoDbStore::kcl(&config, "on-demand").prepare().await.expect("a table");
     let store = DynamoDbStore::kcl(&config, "provisioned").with_billing(provisioned);
@@ -50,7 +50,7 @@ async fn tables_are_made_with_kcls_key_and_the_billing_asked_for() {
 #[tokio::test]
 async fn a_table_of_another_kind_is_refused_in_plain_words() {
     let server = Server::embedded().await;
-    let (config, client) = (server.config(), Client::new(&server.config()));
+    let (config, client) = (server.config(), client(&server.config()));
     make(&client, "kcl", &[("leaseKey", KeyType::Hash)]).await;
     make(&client, "other", &[("shard_id", KeyType::Hash)]).await;
     make(&client, "ours", &[("pk", KeyType::Hash), ("sk", KeyType::Range)]).await;
@@ -71,7 +71,7 @@ async fn rows_of_a_newer_version_are_refused() {
     let server = Server::embedded().await;
     let store = DynamoDbStore::native(&server.config(), "leases");
     store.prepare().await.expect("a table");
-    let put = Client::new(&server.config()).put_item().table_name("leases");
+    let put = client(&server.config()).put_item().table_name("leases");
     let put = put.item("pk", AttributeValue::S("app".into()));
     let put = put.item("sk", AttributeValue::S("format".into()));
     put.item("format", AttributeValue::N("2".into())).send().await.expect("a row");

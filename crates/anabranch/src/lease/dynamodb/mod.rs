@@ -7,6 +7,11 @@
 //!
 //! No write is retried under the covers but one: a conflict with a transaction in progress, which
 //! the service refused for sure. A reply that was lost is `Unknown`, and the caller reads back.
+//!
+//! The credentials need, on the table: `DescribeTable`, `GetItem`, `Query`, `Scan`, `PutItem`,
+//! `UpdateItem` and `DeleteItem`; `CreateTable` where it has to be made, with `TagResource` for
+//! tags and `UpdateContinuousBackups` for backups. KCL's layout needs no `Query`, and looks at the
+//! table `NAME-CoordinatorState` beside it if it may.
 
 mod item;
 mod expression;
@@ -121,6 +126,21 @@ impl DynamoDbStore {
         self
     }
 
+    /// How long one call may take. It should leave room for several beats in a lease time.
+    /// Default: 3 seconds.
+    #[must_use]
+    pub fn with_call_timeout(mut self, timeout: Duration) -> Self {
+        let table = match &mut self.rows {
+            Rows::Native(rows) => &mut rows.table,
+            Rows::Kcl(rows) => &mut rows.table,
+        };
+        for client in [&mut table.reads, &mut table.writes] {
+            let config = client.config().to_builder().timeout_config(call_timeout(timeout));
+            *client = aws_sdk_dynamodb::Client::from_conf(config.build());
+        }
+        self
+    }
+
     /// How the table is paid for, if the store has to make it. Default: on demand.
     #[must_use]
     pub fn with_billing(mut self, billing: Billing) -> Self {
@@ -231,8 +251,8 @@ impl LeaseStore for DynamoDbStore {
 }
 
 fn open(config: &SdkConfig, name: String) -> Table {
-    let timeout = TimeoutConfig::builder().operation_attempt_timeout(CALL_TIMEOUT).build();
-    let mut builder = aws_sdk_dynamodb::config::Builder::from(config).timeout_config(timeout);
+    let mut builder = aws_sdk_dynamodb::config::Builder::from(config);
+    builder = builder.timeout_config(call_timeout(CALL_TIMEOUT));
     if config.http_client().is_none() {
         use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
         let tls =
@@ -252,4 +272,8 @@ fn open(config: &SdkConfig, name: String) -> Table {
         meter: meter::Meter::default(),
         has_region: config.region().is_some(),
     }
+}
+
+fn call_timeout(timeout: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(timeout).build()
 }

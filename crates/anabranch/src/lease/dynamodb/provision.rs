@@ -104,7 +104,8 @@ impl Table {
 
     /// Makes the table. `false` if another worker was faster.
     async fn create(&self, schema: KeySchema, new: &NewTable) -> Result<bool, StoreError> {
-        let mut create = self.writes.create_table().table_name(&self.name);
+        // Asked twice, the second one finds that there is a table.
+        let mut create = self.reads.create_table().table_name(&self.name);
         for (name, role) in schema.attributes() {
             let attribute = AttributeDefinition::builder().attribute_name(*name);
             let attribute = attribute.attribute_type(ScalarAttributeType::S);
