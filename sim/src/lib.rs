@@ -1,1 +1,20 @@
 //! Whole fleets in virtual time, with faults, and the checkers that judge them.
+//!
+//! ```text
+//! seed ─► world ─► hosts ── network (faults) ──► lease store, stream
+//!                    └──────► history ──► checkers ──► report
+//! ```
+//!
+//! One seed decides everything, so a history can be had again, byte for byte.
+
+pub mod clock;
+pub mod history;
+pub mod faults;
+pub mod host;
+pub mod world;
+pub mod workload;
+pub mod flaw;
+pub mod reader;
+pub mod checkers;
+pub mod scenarios;
+pub mod seeds;

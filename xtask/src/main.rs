@@ -1,4 +1,4 @@
-//! What a contributor runs: `cargo xtask test`, `tidy`, `interop`, `bench`.
+//! What a contributor runs: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`.
 
 mod shell;
 mod tally;
@@ -6,6 +6,7 @@ mod parts;
 mod server;
 mod tidy;
 mod interop;
+mod sim;
 mod bench;
 mod test;
 
@@ -17,6 +18,7 @@ cargo xtask <command>
   test                 everything: tidy, build, all tests, real clients
   tidy                 format, lints, file map, size caps, purity of the model, banned calls
   map                  write the file map of ARCHITECTURE.md from the sources
+  sim [--seeds N]      whole fleets in virtual time, with faults; --seed S replays one, --help says more
   interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java)
   bench local          server CPU per record beside a peer, memory per record, time to ready
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["tidy"] => tidy::run().close(),
         ["map"] => tidy::write_map().close(),
+        ["sim", args @ ..] => sim::run(args),
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
         ["help" | "--help" | "-h"] => {

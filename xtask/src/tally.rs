@@ -1,6 +1,6 @@
 //! What passed, what failed and what was skipped, and the closing line that counts them.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// Counts of checks, and the text for each one that did not pass.
 #[derive(Default)]
@@ -33,6 +33,23 @@ impl Tally {
     pub(crate) fn skip(&mut self, name: &str, way_out: &str) {
         println!("skipped {name}: {way_out}");
         self.skipped.push(format!("{name}: {way_out}"));
+    }
+
+    /// Runs a `cargo test` command, shows what it prints and counts its results.
+    pub(crate) fn tests(&mut self, name: &str, command: &mut Command) {
+        let before = self.failures();
+        match command.output() {
+            Err(error) => self.fail(name, &error.to_string()),
+            Ok(out) => {
+                let text = String::from_utf8_lossy(&out.stdout);
+                print!("{text}");
+                self.cargo_test(&text);
+                // A test program that died without a result line must not go uncounted.
+                if !out.status.success() && self.failures() == before {
+                    self.fail(name, &format!("ended with {}", out.status));
+                }
+            }
+        }
     }
 
     /// Counts the results of a `cargo test` run from its "test result:" lines.

@@ -1,14 +1,15 @@
 //! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
 
 use crate::tally::Tally;
-use crate::{interop, parts, shell, tidy};
+use crate::{interop, parts, shell, sim, tidy};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Minutes that a part may take on 2 cores, cold. Printed beside what it took; no test asserts it.
 const BUILD_AND_LINT_MINUTES: f64 = 12.0;
 const TESTS_MINUTES: f64 = 6.0;
+const SIMULATOR_MINUTES: f64 = 6.0;
 const REAL_PARTS_MINUTES: f64 = 10.0;
 
 /// Runs everything.
@@ -20,6 +21,7 @@ pub(crate) fn run() -> ExitCode {
         tally.merge(tidy::run());
     });
     timed(&mut times, "tests", TESTS_MINUTES, || cargo_tests(&mut tally));
+    timed(&mut times, "simulator", SIMULATOR_MINUTES, || sim::tests(&mut tally));
     timed(&mut times, "real parts", REAL_PARTS_MINUTES, || tally.merge(interop::run(&[])));
 
     println!();
@@ -54,10 +56,11 @@ fn build() -> Result<(), String> {
     ]))
 }
 
-/// Unit, property, simulation and end-to-end tests, and the examples in the docs.
+/// Unit, property and end-to-end tests, and the examples in the docs. The simulator has its own turn.
 fn cargo_tests(tally: &mut Tally) {
-    let mut command =
-        shell::cargo(&["test", "--release", "--workspace", "--locked", "--no-fail-fast"]);
+    let args = ["test", "--release", "--workspace", "--exclude", "anabranch-sim", "--locked"];
+    let mut command = shell::cargo(&args);
+    command.arg("--no-fail-fast").stderr(Stdio::inherit());
     lend(
         &mut command,
         "ANABRANCH_DYNAMODB_LOCAL",
@@ -66,20 +69,8 @@ fn cargo_tests(tally: &mut Tally) {
         tally,
     );
     lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
-    println!("$ cargo test --release --workspace --locked --no-fail-fast");
-    let before = tally.failures();
-    match command.stderr(std::process::Stdio::inherit()).output() {
-        Err(error) => tally.fail("cargo test", &error.to_string()),
-        Ok(out) => {
-            let text = String::from_utf8_lossy(&out.stdout);
-            print!("{text}");
-            tally.cargo_test(&text);
-            // A test program that died without a result line must not go uncounted.
-            if !out.status.success() && tally.failures() == before {
-                tally.fail("cargo test", &format!("ended with {}", out.status));
-            }
-        }
-    }
+    println!("$ cargo {} --no-fail-fast", args.join(" "));
+    tally.tests("cargo test", &mut command);
 }
 
 /// Tells the tests where a third-party part is. Those that need it say so when it is not there.

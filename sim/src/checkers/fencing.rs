@@ -1,0 +1,89 @@
+//! Fencing: checkpoints come from who holds the lease, never go back, and stay once acknowledged.
+
+use super::violation::Violation;
+use crate::history::{Line, What};
+use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Outcome, Stored, WorkerId, Write};
+use anabranch_model::position::Position;
+use std::collections::BTreeMap;
+
+/// The promise.
+pub const PROMISE: &str = "checkpoints are fenced, go forward, and stay";
+
+/// What a checker knows about a lease from the writes that were applied.
+#[derive(Default)]
+struct Known {
+    /// Who took it or was passed it last, and under which term.
+    holder: Option<(WorkerId, u64)>,
+    /// The last checkpoint that was stored.
+    stored: Option<Checkpoint>,
+}
+
+/// Whether every stored checkpoint came from the holder, went forward, and stayed.
+pub fn check(lines: &[Line]) -> Option<Violation> {
+    let mut known: BTreeMap<LeaseKey, Known> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (key, broken) = match &line.what {
+            What::Landed {
+                write: Write::Lease { key, change, .. },
+                outcome: Outcome::Done(after),
+            } => (key, landed(known.entry(key.clone()).or_default(), change, after)),
+            What::Checkpointed { hold, at } => {
+                let known = known.entry(hold.key.clone()).or_default();
+                (&hold.key, acknowledged(known, *at))
+            }
+            _ => continue,
+        };
+        if let Some(words) = broken {
+            let lease = Some(key.clone());
+            return Some(Violation { promise: PROMISE, words, line: at, lease });
+        }
+    }
+    None
+}
+
+fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<String> {
+    match change {
+        LeaseChange::Take { taker: holder, .. } | LeaseChange::Pass { to: holder, .. } => {
+            let Stored::Lease(row) = after else { return None };
+            known.holder = Some((holder.clone(), row.term));
+            None
+        }
+        LeaseChange::Release { .. } => {
+            known.holder = None;
+            None
+        }
+        LeaseChange::Delete { .. } => {
+            *known = Known::default();
+            None
+        }
+        LeaseChange::Checkpoint { owner, term, to, .. } => stored(known, owner, *term, to),
+        LeaseChange::End { owner, term, .. } => {
+            stored(known, owner, *term, &Checkpoint::at(Position::ShardEnd))
+        }
+        _ => None,
+    }
+}
+
+fn stored(known: &mut Known, owner: &WorkerId, term: u64, to: &Checkpoint) -> Option<String> {
+    let by = (owner.clone(), term);
+    if known.holder.as_ref() != Some(&by) {
+        return Some(match &known.holder {
+            Some((now, at)) => format!(
+                "{to} of {owner} under term {term} was stored; the lease was {now}'s, term {at}"
+            ),
+            None => format!("{to} of {owner} was stored; the lease was nobody's"),
+        });
+    }
+    let before = known.stored.replace(to.clone());
+    let back = before.filter(|before| !before.may_become(to) || before.is_shard_end());
+    back.filter(|before| before != to).map(|before| format!("{before} went back to {to}"))
+}
+
+fn acknowledged(known: &Known, at: Position) -> Option<String> {
+    let stored = known.stored.as_ref().map(Checkpoint::lowest);
+    if stored.is_some_and(|stored| stored >= at) {
+        return None;
+    }
+    let stored = stored.map_or("nothing".to_owned(), |stored| stored.to_string());
+    Some(format!("{at} was acknowledged, and {stored} is stored"))
+}

@@ -1,0 +1,18 @@
+//! The promises, each judged from the history alone.
+
+pub mod violation;
+pub mod ownership;
+pub mod fencing;
+pub mod resumption;
+pub mod liveness;
+
+pub use liveness::Quiet;
+pub use violation::Violation;
+
+use crate::history::Line;
+
+/// The first promise that the history breaks, of those that hold at every moment.
+pub fn always(lines: &[Line]) -> Option<Violation> {
+    let checks = [ownership::check(lines), fencing::check(lines), resumption::check(lines)];
+    checks.into_iter().flatten().min_by_key(|violation| violation.line)
+}

@@ -1,0 +1,53 @@
+//! Resumption: a new owner goes on where the row stood when it took it, and nothing is skipped.
+
+use super::violation::Violation;
+use crate::history::{Line, What, brief};
+use anabranch_model::lease::{Hold, LeaseKey, Outcome, Stored};
+use anabranch_model::position::Position;
+use std::collections::BTreeMap;
+
+/// The promise.
+pub const PROMISE: &str = "a shard is read on from its checkpoint, without a gap";
+
+/// Whether every reader began where the row stood when it changed hands, and skipped nothing.
+pub fn check(lines: &[Line]) -> Option<Violation> {
+    let mut rows: BTreeMap<(LeaseKey, u64), Position> = BTreeMap::new();
+    let mut delivered: BTreeMap<LeaseKey, u64> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (hold, broken) = match &line.what {
+            What::Landed { outcome: Outcome::Done(Stored::Lease(row)), .. } => {
+                let stood = row.checkpoint.lowest();
+                rows.entry((row.key.clone(), row.term)).or_insert(stood);
+                continue;
+            }
+            What::Began { hold, from } => (hold, began(&rows, hold, *from)),
+            What::Delivered { hold, number } => {
+                let highest = delivered.entry(hold.key.clone()).or_default();
+                let gap = *number > *highest + 1;
+                let words = format!("record {number} was delivered right after {highest}");
+                *highest = (*highest).max(*number);
+                (hold, gap.then_some(words))
+            }
+            _ => continue,
+        };
+        if let Some(words) = broken {
+            let lease = Some(hold.key.clone());
+            return Some(Violation { promise: PROMISE, words, line: at, lease });
+        }
+    }
+    None
+}
+
+fn began(
+    rows: &BTreeMap<(LeaseKey, u64), Position>,
+    hold: &Hold,
+    from: Position,
+) -> Option<String> {
+    match rows.get(&(hold.key.clone(), hold.term)) {
+        Some(stood) if from >= *stood => None,
+        Some(stood) => {
+            Some(format!("{} began behind {from}; the row stood at {stood}", brief(hold)))
+        }
+        None => Some(format!("{} began, and no write made that term", brief(hold))),
+    }
+}

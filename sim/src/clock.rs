@@ -1,0 +1,20 @@
+//! The world's own time, which no host sees.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Milliseconds since the world began. Clones share one clock.
+#[derive(Clone, Debug, Default)]
+pub struct WorldClock(Arc<AtomicU64>);
+
+impl WorldClock {
+    /// Now.
+    pub fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Moves the clock on. Only the world does.
+    pub(crate) fn advance(&self, by_ms: u64) {
+        self.0.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,122 @@
+//! What befalls hosts and whole services while faults last.
+
+use super::kind::Fault;
+use super::network::{Cut, Network, Service};
+use crate::history::HostId;
+use fastrand::Rng;
+use std::ops::RangeInclusive;
+
+/// How often things befall the fleet, each as the mean time between two, and how long they last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chaos {
+    /// A host dies.
+    pub crash_every_ms: Option<u64>,
+    /// A host stands still.
+    pub freeze_every_ms: Option<u64>,
+    /// A host is asked to stop.
+    pub stop_every_ms: Option<u64>,
+    /// A host is cut off.
+    pub cut_every_ms: Option<u64>,
+    /// The store answers nobody.
+    pub outage_every_ms: Option<u64>,
+    /// How long half of the crashes, freezes, cuts and outages last.
+    pub lasts_ms: RangeInclusive<u64>,
+    /// How long the other half lasts.
+    pub or_lasts_ms: RangeInclusive<u64>,
+}
+
+/// One thing that befalls the fleet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Blow {
+    /// The host dies, and comes back after a while.
+    Crash(HostId, u64),
+    /// The host stands still for a while.
+    Freeze(HostId, u64),
+    /// The host stands still for a while, from the moment on at which it waits for a look at the
+    /// store: what it sees when it goes on is old.
+    FreezeLooking(HostId, u64),
+    /// The host is asked to stop, and comes back a while after it did.
+    Stop(HostId, u64),
+}
+
+impl Chaos {
+    /// Nothing happens.
+    pub fn none() -> Self {
+        Self {
+            crash_every_ms: None,
+            freeze_every_ms: None,
+            stop_every_ms: None,
+            cut_every_ms: None,
+            outage_every_ms: None,
+            lasts_ms: 1..=1,
+            or_lasts_ms: 1..=1,
+        }
+    }
+
+    /// Some things happen and others don't, about every few lease times. Half of them last from a
+    /// moment to three lease times. The other half end shortly before the lease time does, or just
+    /// after: that is where an owner and its watcher can come to differ.
+    pub fn foul(rng: &mut Rng, lease_time_ms: u64) -> Self {
+        let mut often = || rng.bool().then(|| lease_time_ms * rng.u64(1..10));
+        Self {
+            crash_every_ms: often(),
+            freeze_every_ms: often(),
+            stop_every_ms: often(),
+            cut_every_ms: often(),
+            outage_every_ms: often().map(|every| every * 3),
+            lasts_ms: lease_time_ms / 20..=lease_time_ms * 3,
+            or_lasts_ms: lease_time_ms * 7 / 10..=lease_time_ms * 105 / 100,
+        }
+    }
+
+    fn lasts(&self, rng: &mut Rng) -> u64 {
+        let range = if rng.bool() { &self.lasts_ms } else { &self.or_lasts_ms };
+        rng.u64(range.clone())
+    }
+
+    /// What befalls hosts within the next `step_ms`. Cuts and outages go to the network at once.
+    pub(crate) fn strike(
+        &self,
+        rng: &mut Rng,
+        step_ms: u64,
+        hosts: usize,
+        network: &Network,
+        note: impl Fn(String),
+    ) -> Vec<Blow> {
+        let mut blows = Vec::new();
+        let hits = |rng: &mut Rng, every: Option<u64>| {
+            every.is_some_and(|every| rng.u64(0..every.max(1)) < step_ms)
+        };
+        let host = |rng: &mut Rng| HostId(rng.usize(0..hosts));
+        let lasts = |rng: &mut Rng| self.lasts(rng);
+        if hits(rng, self.crash_every_ms) {
+            network.count(Fault::Crash);
+            blows.push(Blow::Crash(host(rng), lasts(rng)));
+        }
+        if hits(rng, self.freeze_every_ms) {
+            network.count(Fault::Freeze);
+            let host = host(rng);
+            blows.push(if rng.bool() {
+                Blow::Freeze(host, lasts(rng))
+            } else {
+                Blow::FreezeLooking(host, rng.u64(self.or_lasts_ms.clone()))
+            });
+        }
+        if hits(rng, self.stop_every_ms) {
+            network.count(Fault::Stop);
+            blows.push(Blow::Stop(host(rng), lasts(rng)));
+        }
+        if hits(rng, self.cut_every_ms) {
+            let cut = if rng.bool() { Cut::Requests } else { Cut::Replies };
+            let (host, for_ms) = (host(rng), lasts(rng));
+            note(format!("cuts {host} off for {for_ms} ms ({cut:?})"));
+            network.cut(host, cut, for_ms);
+        }
+        if hits(rng, self.outage_every_ms) {
+            let for_ms = lasts(rng);
+            note(format!("store outage for {for_ms} ms"));
+            network.outage(Service::Store, for_ms);
+        }
+        blows
+    }
+}

@@ -1,0 +1,86 @@
+//! The kinds of faults, and how often each was injected.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One kind of fault.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fault {
+    /// A call failed at once; nothing was done.
+    Error,
+    /// A call was throttled; nothing was done.
+    Throttle,
+    /// A call took far longer than usual, and was answered.
+    Slow,
+    /// A request never arrived.
+    RequestLost,
+    /// A request was carried out, and its reply never arrived.
+    ReplyLost,
+    /// A request was carried out after its caller had given up.
+    Late,
+    /// A list showed its rows at two different moments.
+    TornList,
+    /// A call met an outage of the whole service.
+    Outage,
+    /// A call met a cut between its host and the services.
+    Cut,
+    /// A host died.
+    Crash,
+    /// A host stood still, and came back.
+    Freeze,
+    /// A host was asked to stop.
+    Stop,
+    /// A shard was split.
+    Split,
+    /// Two shards were merged.
+    Merge,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "errors",
+            Self::Throttle => "throttles",
+            Self::Slow => "slow calls",
+            Self::RequestLost => "lost requests",
+            Self::ReplyLost => "lost replies",
+            Self::Late => "applied late",
+            Self::TornList => "torn lists",
+            Self::Outage => "met an outage",
+            Self::Cut => "met a cut",
+            Self::Crash => "crashes",
+            Self::Freeze => "freezes",
+            Self::Stop => "stops",
+            Self::Split => "splits",
+            Self::Merge => "merges",
+        })
+    }
+}
+
+/// How often each kind of fault was injected.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FaultCounts(BTreeMap<Fault, u64>);
+
+impl FaultCounts {
+    /// Counts one.
+    pub fn add(&mut self, fault: Fault) {
+        *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// How often this one was injected.
+    pub fn of(&self, fault: Fault) -> u64 {
+        self.0.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// Adds all of another count.
+    pub fn merge(&mut self, other: &Self) {
+        for (fault, count) in &other.0 {
+            *self.0.entry(*fault).or_default() += count;
+        }
+    }
+
+    /// Each kind that was injected, with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Fault, u64)> {
+        self.0.iter().map(|(fault, count)| (*fault, *count))
+    }
+}

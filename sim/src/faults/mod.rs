@@ -1,0 +1,15 @@
+//! What goes wrong: between a host and a service, and with hosts themselves.
+
+pub mod kind;
+pub mod weather;
+pub mod network;
+pub mod store;
+pub mod stream;
+pub mod chaos;
+
+pub use chaos::Chaos;
+pub use kind::{Fault, FaultCounts};
+pub use network::{Carried, Link, Network, Service};
+pub use store::FaultyStore;
+pub use stream::FaultyStream;
+pub use weather::Weather;

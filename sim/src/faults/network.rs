@@ -1,0 +1,337 @@
+//! The network between hosts and services: it carries calls, in the world's time.
+//!
+//! ```text
+//! host ── Link::carry ──► request in flight ──► service ──► reply in flight ──► host
+//!                              │                              │
+//!                 lost, or after the caller gave up          lost
+//! ```
+//!
+//! What is in flight belongs to the world, not to the host that sent it: a write lands when its
+//! time comes, even if its sender crashed or stands still by then.
+
+use super::kind::{Fault, FaultCounts};
+use super::weather::Weather;
+use crate::clock::WorldClock;
+use crate::history::HostId;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What hosts call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Service {
+    /// Where leases are kept.
+    Store,
+    /// Where the records are.
+    Stream,
+}
+
+/// What a host that is cut off still does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// Nothing goes through.
+    Requests,
+    /// Its requests arrive; no reply does.
+    Replies,
+}
+
+/// The network. Clones share one.
+#[derive(Clone)]
+pub struct Network {
+    /// The world's time.
+    clock: WorldClock,
+    /// All that is in flight, and what bends it.
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    /// Decides the fate of each call.
+    rng: Rng,
+    /// Numbers the packets, so that two of one moment arrive in the order of their sending.
+    sent: u64,
+    /// What is in flight, by arrival.
+    flying: BTreeMap<(u64, u64), Packet>,
+    /// How bad the calls to each service are.
+    weather: BTreeMap<Service, Weather>,
+    /// Until when a service answers nobody.
+    outages: BTreeMap<Service, u64>,
+    /// Which hosts are cut off, how, and until when.
+    cuts: BTreeMap<HostId, (Cut, u64)>,
+    /// The looks at the store that each host waits for.
+    looks: BTreeMap<HostId, usize>,
+    /// What went wrong so far.
+    counts: FaultCounts,
+}
+
+type Packet = Box<dyn FnOnce() + Send>;
+
+/// What becomes of one call.
+#[derive(Clone, Copy)]
+enum Fate {
+    Answered { there_ms: u64, back_ms: u64 },
+    Failed { after_ms: u64 },
+    Throttled { after_ms: u64 },
+    RequestLost,
+    ReplyLost { there_ms: u64 },
+}
+
+/// How a call ended for its caller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Carried<T> {
+    /// With a reply.
+    Answered(T),
+    /// It failed, and nothing was done.
+    Failed,
+    /// It was throttled, and nothing was done.
+    Throttled,
+    /// The caller gave up. It may have been carried out, or may still be.
+    Silent,
+}
+
+impl Network {
+    /// A network on which every call is answered.
+    pub fn new(seed: u64, clock: WorldClock) -> Self {
+        let state = State {
+            rng: Rng::with_seed(seed),
+            sent: 0,
+            flying: BTreeMap::new(),
+            weather: BTreeMap::new(),
+            outages: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            counts: FaultCounts::default(),
+        };
+        Self { clock, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// How a host reaches a service. It gives a call up after `patience_ms` of its own time.
+    pub fn link(&self, host: HostId, service: Service, patience_ms: u64) -> Link {
+        Link { network: self.clone(), host, service, patience_ms }
+    }
+
+    /// From now on calls to `service` fare like this.
+    pub fn set_weather(&self, service: Service, weather: Weather) {
+        self.state().weather.insert(service, weather);
+    }
+
+    /// The service answers nobody for a while.
+    pub fn outage(&self, service: Service, for_ms: u64) {
+        let until = self.clock.now_ms() + for_ms;
+        self.state().outages.insert(service, until);
+    }
+
+    /// The host is cut off for a while.
+    pub fn cut(&self, host: HostId, cut: Cut, for_ms: u64) {
+        let until = self.clock.now_ms() + for_ms;
+        self.state().cuts.insert(host, (cut, until));
+    }
+
+    /// The sky clears: outages and cuts are over, and every call is answered. What is in flight
+    /// stays in flight.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        state.weather.clear();
+        state.outages.clear();
+        state.cuts.clear();
+    }
+
+    /// Counts a fault that was injected elsewhere.
+    pub fn count(&self, fault: Fault) {
+        self.state().counts.add(fault);
+    }
+
+    /// What went wrong so far.
+    pub fn counts(&self) -> FaultCounts {
+        self.state().counts.clone()
+    }
+
+    /// Whether a host waits for a look at the store.
+    pub(crate) fn looks(&self, host: HostId) -> bool {
+        self.state().looks.get(&host).is_some_and(|calls| *calls > 0)
+    }
+
+    /// Lets everything arrive whose time has come, in order.
+    pub(crate) fn deliver(&self) {
+        let now = self.clock.now_ms();
+        loop {
+            let due = {
+                let mut state = self.state();
+                match state.flying.first_entry() {
+                    Some(first) if first.key().0 <= now => first.remove(),
+                    _ => return,
+                }
+            };
+            due();
+        }
+    }
+
+    fn send(&self, after_ms: u64, packet: Packet) {
+        let at_ms = self.clock.now_ms() + after_ms;
+        let mut state = self.state();
+        state.sent += 1;
+        let number = state.sent;
+        state.flying.insert((at_ms, number), packet);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A world whose checker panicked is over; its network is only read.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn fate(&mut self, link: &Link, now_ms: u64) -> Fate {
+        if self.outages.get(&link.service).is_some_and(|until| now_ms < *until) {
+            self.counts.add(Fault::Outage);
+            return if self.rng.bool() { Fate::Failed { after_ms: 5 } } else { Fate::RequestLost };
+        }
+        let weather = self.weather.get(&link.service).cloned().unwrap_or_else(Weather::fair);
+        let there_ms = self.rng.u64(1..=weather.latency_ms);
+        let back_ms = self.rng.u64(1..=weather.latency_ms);
+        match self.cuts.get(&link.host) {
+            Some((Cut::Requests, until)) if now_ms < *until => {
+                self.counts.add(Fault::Cut);
+                return Fate::RequestLost;
+            }
+            Some((Cut::Replies, until)) if now_ms < *until => {
+                self.counts.add(Fault::Cut);
+                return Fate::ReplyLost { there_ms };
+            }
+            _ => {}
+        }
+        let patience = link.patience_ms;
+        if self.strikes(weather.error, Fault::Error) {
+            Fate::Failed { after_ms: there_ms }
+        } else if self.strikes(weather.throttle, Fault::Throttle) {
+            Fate::Throttled { after_ms: there_ms }
+        } else if self.strikes(weather.request_lost, Fault::RequestLost) {
+            Fate::RequestLost
+        } else if self.strikes(weather.reply_lost, Fault::ReplyLost) {
+            Fate::ReplyLost { there_ms }
+        } else if self.strikes(weather.late, Fault::Late) {
+            // Late by a moment, or by several lease times.
+            let most = if self.rng.bool() { 2 } else { 12 };
+            Fate::ReplyLost { there_ms: patience + self.rng.u64(1..=patience * most) }
+        } else if self.strikes(weather.slow, Fault::Slow) {
+            let slow = self.rng.u64(1..=patience);
+            if self.rng.bool() {
+                Fate::Answered { there_ms: slow, back_ms }
+            } else {
+                Fate::Answered { there_ms, back_ms: slow }
+            }
+        } else {
+            Fate::Answered { there_ms, back_ms }
+        }
+    }
+
+    fn strikes(&mut self, permille: u32, fault: Fault) -> bool {
+        let strikes = permille > 0 && self.rng.u32(0..1_000) < permille;
+        if strikes {
+            self.counts.add(fault);
+        }
+        strikes
+    }
+}
+
+/// How one host reaches one service.
+#[derive(Clone)]
+pub struct Link {
+    /// What carries the calls.
+    network: Network,
+    /// Who calls.
+    host: HostId,
+    /// What is called.
+    service: Service,
+    /// When the caller gives up, in its own time.
+    patience_ms: u64,
+}
+
+impl Link {
+    /// Which host calls.
+    pub fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// Notes that a look at the store goes out. It lasts until the guard is dropped.
+    pub fn begin_look(&self) -> Looking<'_> {
+        *self.network.state().looks.entry(self.host).or_default() += 1;
+        Looking(self)
+    }
+
+    /// Whether a list is to be torn now.
+    pub fn tears(&self) -> bool {
+        let mut state = self.network.state();
+        let torn = state.weather.get(&self.service).map_or(0, |weather| weather.torn);
+        state.strikes(torn, Fault::TornList)
+    }
+
+    /// Carries one call: `serve` runs when the request arrives, if it does.
+    pub async fn carry<T: Send + 'static>(
+        &self,
+        serve: impl FnOnce() -> T + Send + 'static,
+    ) -> Carried<T> {
+        self.carry_in_two(serve, |reply| reply).await
+    }
+
+    /// Carries one call that the service needs two moments for: `begin` runs when the request
+    /// arrives, and `end` when the reply does.
+    pub async fn carry_in_two<B: Send + 'static, T: Send + 'static>(
+        &self,
+        begin: impl FnOnce() -> B + Send + 'static,
+        end: impl FnOnce(B) -> T + Send + 'static,
+    ) -> Carried<T> {
+        let fate = self.network.state().fate(self, self.network.clock.now_ms());
+        match fate {
+            Fate::Failed { after_ms } => {
+                tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                Carried::Failed
+            }
+            Fate::Throttled { after_ms } => {
+                tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                Carried::Throttled
+            }
+            Fate::RequestLost => self.silence().await,
+            Fate::ReplyLost { there_ms } => {
+                self.network.send(there_ms, Box::new(|| drop(begin())));
+                self.silence().await
+            }
+            Fate::Answered { there_ms, back_ms } => {
+                let (answer, reply) = oneshot::channel();
+                let network = self.network.clone();
+                let arrive = move || {
+                    let half = begin();
+                    // The caller may be gone by then: a reply to nobody.
+                    let back = move || drop(answer.send(end(half)));
+                    network.send(back_ms, Box::new(back));
+                };
+                self.network.send(there_ms, Box::new(arrive));
+                match tokio::time::timeout(self.patience(), reply).await {
+                    Ok(Ok(reply)) => Carried::Answered(reply),
+                    Ok(Err(_)) | Err(_) => Carried::Silent,
+                }
+            }
+        }
+    }
+
+    async fn silence<T>(&self) -> Carried<T> {
+        tokio::time::sleep(self.patience()).await;
+        Carried::Silent
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience_ms)
+    }
+}
+
+/// A look that its host waits for. It ends with the wait, also when the host dies.
+pub struct Looking<'a>(&'a Link);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        if let Some(looks) = self.0.network.state().looks.get_mut(&self.0.host) {
+            *looks -= 1;
+        }
+    }
+}

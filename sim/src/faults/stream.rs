@@ -1,0 +1,150 @@
+//! A stream behind the network: calls fail, are lost, or are carried out late.
+
+use super::network::{Carried, Link};
+use super::store::at_once;
+use anabranch::stream::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::Arc;
+
+/// A stream as one host reaches it.
+pub struct FaultyStream<A> {
+    /// The stream itself. It answers at once; all waiting is the network's.
+    inner: Arc<A>,
+    /// The way to it.
+    link: Link,
+}
+
+impl<A> Clone for FaultyStream<A> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), link: self.link.clone() }
+    }
+}
+
+impl<A: StreamApi> FaultyStream<A> {
+    /// The stream, reached over `link`.
+    pub fn new(inner: Arc<A>, link: Link) -> Self {
+        Self { inner, link }
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        target: &str,
+        ask: impl FnOnce(&A) -> Result<T, StreamError> + Send + 'static,
+    ) -> Result<T, StreamError> {
+        let inner = Arc::clone(&self.inner);
+        let fault = match self.link.carry(move || ask(&inner)).await {
+            Carried::Answered(reply) => return reply,
+            Carried::Failed => Fault::NotSent,
+            Carried::Throttled => Fault::Throttled,
+            Carried::Silent => Fault::ReplyLost,
+        };
+        let detail = "the simulator's weather".to_owned();
+        Err(StreamError { fault, operation, target: target.to_owned(), detail, source: None })
+    }
+}
+
+impl<A: StreamApi> StreamApi for FaultyStream<A> {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        let name = stream.clone();
+        let ask = move |api: &A| at_once(api.describe(&name));
+        self.call("DescribeStreamSummary", stream.as_str(), ask).await
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        let name = stream.clone();
+        let ask = move |api: &A| at_once(api.list_shards(&name, filter));
+        self.call("ListShards", stream.as_str(), ask).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        let (name, shard) = (stream.clone(), shard.clone());
+        let ask = move |api: &A| at_once(api.iterator(&name, &shard, at));
+        self.call("GetShardIterator", stream.as_str(), ask).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        let (name, iterator) = (stream.clone(), iterator.clone());
+        let ask = move |api: &A| at_once(api.records(&name, &iterator, limit));
+        self.call("GetRecords", stream.as_str(), ask).await
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let (stream, name) = (stream.clone(), name.to_owned());
+        let target = name.clone();
+        let ask = move |api: &A| at_once(api.register_consumer(&stream, &name));
+        self.call("RegisterStreamConsumer", &target, ask).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let (stream, name) = (stream.clone(), name.to_owned());
+        let target = name.clone();
+        let ask = move |api: &A| at_once(api.describe_consumer(&stream, &name));
+        self.call("DescribeStreamConsumer", &target, ask).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        let gone = consumer.clone();
+        let ask = move |api: &A| at_once(api.deregister_consumer(&gone));
+        self.call("DeregisterStreamConsumer", &consumer.name, ask).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        let (asked, shard) = (consumer.clone(), shard.clone());
+        let ask = move |api: &A| at_once(api.subscribe(&asked, &shard, at));
+        self.call("SubscribeToShard", &consumer.name, ask).await
+    }
+
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        let (name, entries) = (stream.clone(), entries.to_vec());
+        let ask = move |api: &A| at_once(api.put_records(&name, &entries));
+        self.call("PutRecords", stream.as_str(), ask).await
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        let (name, entry) = (stream.clone(), entry.clone());
+        let ask = move |api: &A| at_once(api.put_record(&name, &entry, after));
+        self.call("PutRecord", stream.as_str(), ask).await
+    }
+}

@@ -1,0 +1,57 @@
+//! How bad the calls to one service are, while it can be reached at all.
+
+use fastrand::Rng;
+
+/// How often, in a thousand calls, each thing goes wrong, and how long calls take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Weather {
+    /// The usual time of one way, at most.
+    pub latency_ms: u64,
+    /// Calls of which one way takes up to the caller's whole patience.
+    pub slow: u32,
+    /// Calls that fail at once.
+    pub error: u32,
+    /// Calls that are throttled.
+    pub throttle: u32,
+    /// Requests that never arrive.
+    pub request_lost: u32,
+    /// Replies that never arrive.
+    pub reply_lost: u32,
+    /// Requests that arrive after their caller gave up.
+    pub late: u32,
+    /// Lists of which one half is read later than the other.
+    pub torn: u32,
+}
+
+impl Weather {
+    /// Every call is answered, after a moment.
+    pub fn fair() -> Self {
+        Self {
+            latency_ms: 10,
+            slow: 0,
+            error: 0,
+            throttle: 0,
+            request_lost: 0,
+            reply_lost: 0,
+            late: 0,
+            torn: 0,
+        }
+    }
+
+    /// Some things go wrong and others don't, so that each seed is another kind of bad day: with
+    /// everything at once, one fault hides what another would show.
+    pub fn foul(rng: &mut Rng) -> Self {
+        let far = rng.u32(0..3) == 0;
+        let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
+        Self {
+            slow: often(60),
+            error: often(60),
+            throttle: often(60),
+            request_lost: often(40),
+            reply_lost: often(80),
+            late: often(80),
+            torn: often(300),
+            latency_ms: if far { rng.u64(60..400) } else { rng.u64(2..60) },
+        }
+    }
+}

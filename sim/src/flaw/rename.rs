@@ -1,0 +1,130 @@
+//! One name for every join: what a worker sends goes out under its old id, and what comes back is
+//! shown under the id that it believes to have.
+
+use anabranch_model::lease::{
+    HandOver, Lease, LeaseChange, Outcome, Stored, Worker, WorkerChange, WorkerId, Write,
+};
+use std::collections::BTreeSet;
+
+/// The old id of a host, and what its worker believes.
+#[derive(Clone, Debug)]
+pub(super) struct OldId {
+    /// The id that the store sees.
+    old: WorkerId,
+    /// The ids under which this life has joined.
+    believed: BTreeSet<WorkerId>,
+    /// The last of them.
+    now: Option<WorkerId>,
+    /// Where the counter of the row stood at the last join, which the worker believes to be 0.
+    offset: u64,
+}
+
+impl OldId {
+    pub(super) fn new(name: &str) -> Self {
+        let old = WorkerId::of_join(name, 0);
+        Self { old, believed: BTreeSet::new(), now: None, offset: 0 }
+    }
+
+    /// The id that the store sees.
+    pub(super) fn old(&self) -> &WorkerId {
+        &self.old
+    }
+
+    /// Whether this is an id of this life.
+    pub(super) fn is_mine(&self, id: &WorkerId) -> bool {
+        self.believed.contains(id)
+    }
+
+    /// The worker joins under `id`, while the counter of its row stands at `offset`.
+    pub(super) fn join(&mut self, id: &WorkerId, offset: u64) {
+        self.believed.insert(id.clone());
+        self.now = Some(id.clone());
+        self.offset = offset;
+    }
+
+    /// A write as the store gets it.
+    pub(super) fn outgoing(&self, write: &Write) -> Write {
+        let mut write = write.clone();
+        match &mut write {
+            Write::Lease { change, .. } => match change {
+                LeaseChange::Take { taker: id, .. }
+                | LeaseChange::Name { taker: id, .. }
+                | LeaseChange::Withdraw { taker: id, .. }
+                | LeaseChange::Release { owner: id, .. }
+                | LeaseChange::Renew { owner: id, .. }
+                | LeaseChange::Refuse { owner: id, .. }
+                | LeaseChange::Unrefuse { owner: id, .. }
+                | LeaseChange::Pass { owner: id, .. }
+                | LeaseChange::Checkpoint { owner: id, .. }
+                | LeaseChange::End { owner: id, .. } => self.out(id),
+                _ => {}
+            },
+            Write::Worker { id, change, .. } if self.is_mine(id) => {
+                self.out(id);
+                match change {
+                    WorkerChange::Beat { counter }
+                    | WorkerChange::Retire { counter }
+                    | WorkerChange::Fence { counter }
+                    | WorkerChange::Leave { counter } => *counter += self.offset,
+                    WorkerChange::Join { .. } | WorkerChange::Delete => {}
+                }
+            }
+            Write::Worker { .. } | Write::Stream { .. } => {}
+        }
+        write
+    }
+
+    /// An outcome as the worker gets it.
+    pub(super) fn incoming(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
+            Outcome::Refused { why, now } => {
+                Outcome::Refused { why, now: now.map(|now| self.stored(now)) }
+            }
+            Outcome::Unknown => Outcome::Unknown,
+        }
+    }
+
+    /// A row as the worker gets it.
+    pub(super) fn stored(&self, stored: Stored) -> Stored {
+        match stored {
+            Stored::Lease(row) => Stored::Lease(Box::new(self.lease(*row))),
+            Stored::Worker(row) => Stored::Worker(self.worker(row)),
+            other => other,
+        }
+    }
+
+    /// A lease as the worker gets it.
+    pub(super) fn lease(&self, mut row: Lease) -> Lease {
+        if let Some(owner) = &mut row.owner {
+            self.back(owner);
+        }
+        if let HandOver::Named { taker } = &mut row.hand_over {
+            self.back(taker);
+        }
+        row
+    }
+
+    /// A worker's row as the worker gets it.
+    pub(super) fn worker(&self, mut row: Worker) -> Worker {
+        if row.id == self.old {
+            row.counter = row.counter.saturating_sub(self.offset);
+        }
+        self.back(&mut row.id);
+        row
+    }
+
+    fn out(&self, id: &mut WorkerId) {
+        if self.is_mine(id) {
+            *id = self.old.clone();
+        }
+    }
+
+    fn back(&self, id: &mut WorkerId) {
+        if let Some(now) = &self.now
+            && *id == self.old
+        {
+            *id = now.clone();
+        }
+    }
+}

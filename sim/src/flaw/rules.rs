@@ -1,0 +1,123 @@
+//! A memory store, one rule of which may be broken.
+
+use super::Flaw;
+use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored,
+    Worker, WorkerId, Write,
+};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A memory store, one rule of which may be broken.
+#[derive(Debug)]
+pub struct Lax {
+    /// The rows.
+    inner: MemoryStore,
+    /// What is broken.
+    flaw: Flaw,
+    /// Checkpoints that were stored whatever they replaced. They stand before those of the rows.
+    checkpoints: Mutex<BTreeMap<LeaseKey, Checkpoint>>,
+}
+
+impl Lax {
+    /// The store, with one flaw or none.
+    pub fn new(inner: MemoryStore, flaw: Flaw) -> Self {
+        Self { inner, flaw, checkpoints: Mutex::default() }
+    }
+
+    /// All leases of a stream as they stand.
+    pub fn leases(&self, stream: &StreamName) -> Vec<Lease> {
+        self.inner.snapshot().leases(stream).map(|lease| self.shown(lease.clone())).collect()
+    }
+
+    fn apply(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let mut write = write.clone();
+        if let Write::Lease { key, change, .. } = &mut write
+            && let Some(row) = self.inner.snapshot().lease(key)
+        {
+            match (self.flaw, change) {
+                (Flaw::SkipsTheCounter, LeaseChange::Take { term, .. }) => *term = row.term,
+                (
+                    Flaw::CheckpointSkipsWhatItReplaces,
+                    LeaseChange::Checkpoint { owner, term, to, .. },
+                ) => return Ok(self.store_any(row, owner, *term, to)),
+                (Flaw::CheckpointSkipsWhatItReplaces, LeaseChange::End { replaces, .. }) => {
+                    *replaces = row.checkpoint.clone();
+                    self.checkpoints().remove(key);
+                }
+                _ => {}
+            }
+        }
+        let outcome = crate::faults::store::at_once(self.inner.write(&write))?;
+        Ok(match outcome {
+            Outcome::Done(Stored::Lease(row)) => {
+                Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))
+            }
+            Outcome::Refused { why, now: Some(Stored::Lease(row)) } => {
+                let now = Some(Stored::Lease(Box::new(self.shown(*row))));
+                Outcome::Refused { why, now }
+            }
+            other => other,
+        })
+    }
+
+    /// Stores a checkpoint of the owner, whatever it replaces.
+    fn store_any(&self, row: &Lease, owner: &WorkerId, term: u64, to: &Checkpoint) -> Outcome {
+        if row.owner.as_ref() != Some(owner) || row.term != term {
+            let now = Some(Stored::Lease(Box::new(self.shown(row.clone()))));
+            return Outcome::Refused { why: Refusal::TermMoved, now };
+        }
+        self.checkpoints().insert(row.key.clone(), to.clone());
+        Outcome::Done(Stored::Lease(Box::new(self.shown(row.clone()))))
+    }
+
+    fn shown(&self, mut row: Lease) -> Lease {
+        if let Some(checkpoint) = self.checkpoints().get(&row.key)
+            && !row.is_ended()
+        {
+            row.checkpoint = checkpoint.clone();
+        }
+        row
+    }
+
+    fn checkpoints(&self) -> MutexGuard<'_, BTreeMap<LeaseKey, Checkpoint>> {
+        // Each change is one assignment, so a panic leaves no half of one.
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseStore for Lax {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.inner.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.inner.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.inner.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        Ok(self.leases(stream))
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.inner.worker(id).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        self.apply(write)
+    }
+}

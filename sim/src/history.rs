@@ -1,0 +1,160 @@
+//! What happened in a world, in order: what checkers judge, and what a failing seed prints.
+
+use crate::clock::WorldClock;
+use anabranch::event::Event;
+use anabranch_model::lease::{Hold, Outcome, Write};
+use anabranch_model::position::Position;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which host, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub usize);
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "h{}", self.0)
+    }
+}
+
+impl fmt::Debug for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Line {
+    /// When, in the world's time.
+    pub at_ms: u64,
+    /// Where; the world itself without a host.
+    pub host: Option<HostId>,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug)]
+pub enum What {
+    /// The world did something, in words.
+    World(String),
+    /// The library told of something.
+    Told(Event),
+    /// A write of this host reached the store.
+    Landed {
+        /// As it was sent.
+        write: Write,
+        /// As it ended there.
+        outcome: Outcome,
+    },
+    /// A reader began with a shard.
+    Began {
+        /// Under which hold.
+        hold: Hold,
+        /// Behind which position.
+        from: Position,
+    },
+    /// A reader handed a record to its handler.
+    Delivered {
+        /// Under which hold.
+        hold: Hold,
+        /// The number of the record in its shard.
+        number: u64,
+    },
+    /// The library told a reader that its checkpoint is stored.
+    Checkpointed {
+        /// Under which hold.
+        hold: Hold,
+        /// The checkpoint.
+        at: Position,
+    },
+    /// A reader let go of a shard.
+    LetGo {
+        /// Under which hold.
+        hold: Hold,
+        /// In which way, in words.
+        how: String,
+    },
+}
+
+/// A hold in a few words.
+pub fn brief(hold: &Hold) -> String {
+    format!("{} term {} of {}", hold.key.shard, hold.term, hold.owner)
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9.3} ", Seconds(self.at_ms))?;
+        match self.host {
+            Some(host) => write!(f, "{host:<5} "),
+            None => write!(f, "world "),
+        }?;
+        match &self.what {
+            What::World(words) => f.write_str(words),
+            What::Told(event) => write!(f, "{event:?}"),
+            What::Landed { write, outcome } => write!(f, "{write:?} → {}", ended(outcome)),
+            What::Began { hold, from } => write!(f, "begins {} behind {from}", brief(hold)),
+            What::Delivered { hold, number } => write!(f, "delivers {number} of {}", brief(hold)),
+            What::Checkpointed { hold, at } => write!(f, "has {at} stored for {}", brief(hold)),
+            What::LetGo { hold, how } => write!(f, "lets go of {}: {how}", brief(hold)),
+        }
+    }
+}
+
+fn ended(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done(_) => "done".to_owned(),
+        Outcome::Refused { why, .. } => format!("refused: {why}"),
+        Outcome::Unknown => "unknown".to_owned(),
+    }
+}
+
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}.{:03}", self.0 / 1_000, self.0 % 1_000))
+    }
+}
+
+/// The history of one world. Clones share it.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The world's time.
+    clock: WorldClock,
+    /// All lines so far.
+    lines: Arc<Mutex<Vec<Line>>>,
+}
+
+impl History {
+    /// An empty history.
+    pub fn new(clock: WorldClock) -> Self {
+        Self { clock, lines: Arc::default() }
+    }
+
+    /// Notes what happened on a host, or with what a host had sent.
+    pub fn note(&self, host: HostId, what: What) {
+        self.push(Some(host), what);
+    }
+
+    /// Notes what the world did.
+    pub fn note_world(&self, words: impl Into<String>) {
+        self.push(None, What::World(words.into()));
+    }
+
+    fn push(&self, host: Option<HostId>, what: What) {
+        let line = Line { at_ms: self.clock.now_ms(), host, what };
+        self.lines().push(line);
+    }
+
+    /// All lines, taken out.
+    pub fn take(&self) -> Vec<Line> {
+        std::mem::take(&mut *self.lines())
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<Line>> {
+        // Lines are pushed whole, so a panic elsewhere leaves no half of one.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

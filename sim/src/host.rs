@@ -1,0 +1,166 @@
+//! One host: a paused runtime that runs as far as the world lets it.
+//!
+//! | state | crash | freeze | stop | time comes |
+//! |---|---|---|---|---|
+//! | up | down | frozen | up, told to stop | runs on; down when its life ends by itself |
+//! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps |
+//! | down | down | down | down | up, with a new life |
+
+use crate::history::{History, HostId};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a life on a host is given.
+#[derive(Debug)]
+pub struct Berth {
+    /// Which host.
+    pub host: HostId,
+    /// The how manieth life on it, from 1.
+    pub life: u64,
+    /// Where this life's chance begins.
+    pub seed: u64,
+    /// Turns true when the host is asked to stop.
+    pub stop: watch::Receiver<bool>,
+}
+
+/// A life: everything that runs on a host from its start to its end.
+pub type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What makes lives.
+pub type Boot = Box<dyn Fn(Berth) -> Life>;
+
+/// One host.
+pub(crate) struct Host {
+    id: HostId,
+    /// How its clock goes wrong, in thousandths: 20 means that it shows 1020 ms for a second.
+    skew: i64,
+    /// The part of a millisecond that its clock has not shown yet, in thousandths.
+    owed: i64,
+    /// How many lives it has had.
+    lives: u64,
+    state: State,
+}
+
+enum State {
+    Down { until_ms: u64 },
+    Up(Running),
+    Frozen { running: Running, since_ms: u64, until_ms: u64 },
+}
+
+struct Running {
+    runtime: Runtime,
+    life: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+    /// How long the host stays down once this life has ended.
+    rest_ms: u64,
+}
+
+/// How long a host stays down whose life ended without being asked to.
+const RESTART_MS: u64 = 500;
+
+impl Host {
+    /// A host that boots at the first chance.
+    pub(crate) fn new(id: HostId, skew: i64) -> Self {
+        Self { id, skew, owed: 0, lives: 0, state: State::Down { until_ms: 0 } }
+    }
+
+    /// The host dies with all that it knows, and stays down until then.
+    pub(crate) fn crash(&mut self, until_ms: u64) {
+        self.state = State::Down { until_ms };
+    }
+
+    /// The host stands still until then.
+    pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64) {
+        let state = std::mem::replace(&mut self.state, State::Down { until_ms: 0 });
+        self.state = match state {
+            State::Up(running) => State::Frozen { running, since_ms: now_ms, until_ms },
+            other => other,
+        };
+    }
+
+    /// The host is asked to stop, and comes back `rest_ms` after it did.
+    pub(crate) fn stop(&mut self, rest_ms: u64) {
+        if let State::Up(running) | State::Frozen { running, .. } = &mut self.state {
+            running.rest_ms = rest_ms;
+            running.stop.send_replace(true);
+        }
+    }
+
+    /// Whatever ails it is over: a frozen host goes on and one that is down boots, at once.
+    pub(crate) fn recover(&mut self, now_ms: u64) {
+        match &mut self.state {
+            State::Down { until_ms } | State::Frozen { until_ms, .. } => *until_ms = now_ms,
+            State::Up(_) => {}
+        }
+    }
+
+    /// Whether something runs on it.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Lets the host run for a while, by the world's clock.
+    pub(crate) fn tick(
+        &mut self,
+        now_ms: u64,
+        step_ms: u64,
+        seed: u64,
+        boot: &Boot,
+        history: &History,
+    ) -> Result<(), String> {
+        let state = std::mem::replace(&mut self.state, State::Down { until_ms: u64::MAX });
+        self.state = match state {
+            State::Down { until_ms } if now_ms < until_ms => State::Down { until_ms },
+            State::Down { .. } => {
+                self.lives += 1;
+                history.note_world(format!("{} boots, life {}", self.id, self.lives));
+                State::Up(self.boot(seed, boot)?)
+            }
+            State::Frozen { running, since_ms, until_ms } if now_ms < until_ms => {
+                State::Frozen { running, since_ms, until_ms }
+            }
+            State::Frozen { running, since_ms, .. } => {
+                history.note_world(format!("{} goes on, {} ms later", self.id, now_ms - since_ms));
+                let jump = self.on_its_clock(now_ms - since_ms);
+                running.runtime.block_on(async { tokio::time::advance(jump).await });
+                State::Up(running)
+            }
+            State::Up(running) => State::Up(running),
+        };
+        let step = self.on_its_clock(step_ms);
+        let State::Up(running) = &mut self.state else { return Ok(()) };
+        // Paused time runs ahead to the next timer whenever nothing else is left to do, and no
+        // further than this sleep.
+        running.runtime.block_on(async { tokio::time::sleep(step).await });
+        if running.life.is_finished() {
+            let end = running.runtime.block_on(&mut running.life);
+            let rest_ms = running.rest_ms;
+            history.note_world(format!("the life on {} ends", self.id));
+            self.state = State::Down { until_ms: now_ms + rest_ms };
+            end.map_err(|panic| format!("the life on {} panicked: {panic}", self.id))?;
+        }
+        Ok(())
+    }
+
+    fn boot(&self, seed: u64, boot: &Boot) -> Result<Running, String> {
+        let (stop, stopped) = watch::channel(false);
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build();
+        let runtime = runtime.map_err(|error| format!("no runtime for {}: {error}", self.id))?;
+        let berth = Berth { host: self.id, life: self.lives, seed, stop: stopped };
+        let life = runtime.spawn(boot(berth));
+        Ok(Running { runtime, life, stop, rest_ms: RESTART_MS })
+    }
+
+    /// What the host's clock shows for a stretch of the world's time, in whole milliseconds.
+    fn on_its_clock(&mut self, world_ms: u64) -> Duration {
+        let world_ms = i64::try_from(world_ms).unwrap_or(i64::MAX / 2_000);
+        let shown = world_ms * (1_000 + self.skew) + self.owed;
+        self.owed = shown % 1_000;
+        Duration::from_millis(u64::try_from(shown / 1_000).unwrap_or(0))
+    }
+}

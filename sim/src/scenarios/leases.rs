@@ -1,0 +1,245 @@
+//! Leases: real coordinators over a memory store behind the network, with pretend readers.
+
+use super::report::Report;
+use crate::checkers::{self, Quiet, Violation, liveness};
+use crate::faults::network::Service;
+use crate::faults::{Chaos, Fault, FaultyStore, FaultyStream, Weather};
+use crate::flaw::{Flaw, Habits, Lax, Rash};
+use crate::history::{HostId, Line, What};
+use crate::host::{Berth, Boot, Life};
+use crate::reader::{Desk, read};
+use crate::workload::{Reshard, STREAM, Workload};
+use crate::world::{Ground, World};
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::Events;
+use anabranch::lease::{Coordinator, MemoryStore, Settings};
+use anabranch::stream::LocalKinesis;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, Outcome, Write};
+use anabranch_model::position::StartPosition;
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// The lease time of every fleet.
+const LEASE_TIME_MS: u64 = 4_000;
+
+/// When a call to a service is given up.
+const PATIENCE_MS: u64 = 1_000;
+
+/// How long faults last.
+const FAULTS_MS: u64 = 60_000;
+
+/// After this time nothing from the time of faults is in flight any more.
+const SETTLE_MS: u64 = PATIENCE_MS * 14;
+
+/// The stretch in which every shard has to be delivered, before each deadline of the quiet phase.
+const STRETCH_MS: u64 = 1_500;
+
+/// When load is level at the latest, after the last fault.
+const LEVEL_MS: u64 = LEASE_TIME_MS * 6;
+
+/// How long a stop may take.
+const GRACE_MS: u64 = 3_000;
+
+type Store = Rash<FaultyStore<Lax>>;
+type Api = FaultyStream<LocalKinesis>;
+
+/// Runs one seed: a time of faults, then a quiet one. With a flaw, only the time of faults.
+pub fn run(seed: u64, flaw: Flaw) -> Report {
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let ground = Ground::new(seed);
+    let workload = Workload::new(rng.u32(1..=6));
+    let rows = Arc::new(Lax::new(MemoryStore::new(Layout::Native), flaw));
+    let boot = boot(&ground, &workload, &rows, flaw);
+    let mut world = World::new(seed, ground.clone(), rng.usize(2..=5), boot);
+    ground.network.set_weather(Service::Store, Weather::foul(&mut rng));
+    ground.network.set_weather(Service::Stream, Weather::foul(&mut rng));
+    world.set_chaos(Chaos::foul(&mut rng, LEASE_TIME_MS));
+    let reshard_every_ms = rng.bool().then(|| rng.u64(5_000..30_000));
+
+    let mut stage = Stage { ground, workload, rows, world, reshard_every_ms };
+    let mishap = stage.faults().err();
+    let quiet = if flaw == Flaw::None && mishap.is_none() { stage.quiet() } else { Ok(Vec::new()) };
+    stage.judge(seed, mishap, quiet)
+}
+
+struct Stage {
+    ground: Ground,
+    workload: Workload,
+    rows: Arc<Lax>,
+    world: World,
+    /// How often the stream is resharded while faults last.
+    reshard_every_ms: Option<u64>,
+}
+
+impl Stage {
+    fn faults(&mut self) -> Result<(), String> {
+        let (workload, ground) = (self.workload.clone(), self.ground.clone());
+        let every = self.reshard_every_ms;
+        self.world.run(FAULTS_MS, |world, step_ms| {
+            workload.advance(step_ms);
+            let due = every.is_some_and(|every| world.rng().u64(0..every) < step_ms);
+            if let Some(change) = due.then(|| workload.reshard(world.rng())).flatten() {
+                let fault = match change {
+                    Reshard::Split(_) => Fault::Split,
+                    Reshard::Merge(..) => Fault::Merge,
+                };
+                ground.network.count(fault);
+                ground.history.note_world(format!("{change:?}"));
+            }
+        })
+    }
+
+    /// What ought to be true at two moments after the faults: soon everything is delivered, and
+    /// later load is level.
+    fn quiet(&mut self) -> Result<Vec<Quiet>, String> {
+        self.world.calm(None);
+        self.run(SETTLE_MS)?;
+        let dead = self.world.rng().bool().then_some(HostId(0));
+        self.world.calm(dead);
+        self.run(LEASE_TIME_MS * 2 - STRETCH_MS)?;
+        let owned = self.stretch(false)?;
+        self.run(LEVEL_MS)?;
+        let level = self.stretch(true)?;
+        Ok(vec![owned, level])
+    }
+
+    fn run(&mut self, for_ms: u64) -> Result<(), String> {
+        let workload = self.workload.clone();
+        self.world.run(for_ms, |_, step_ms| workload.advance(step_ms))
+    }
+
+    fn stretch(&mut self, level: bool) -> Result<Quiet, String> {
+        let from_ms = self.world.now_ms();
+        let before = ready(&self.leases());
+        self.run(STRETCH_MS)?;
+        let after = ready(&self.leases());
+        let ready = before.intersection(&after).cloned().collect();
+        let hosts = self.world.up().collect();
+        Ok(Quiet { from_ms, until_ms: self.world.now_ms(), ready, hosts, level })
+    }
+
+    fn leases(&self) -> Vec<Lease> {
+        self.rows.leases(&StreamName::from(STREAM))
+    }
+
+    fn judge(self, seed: u64, mishap: Option<String>, quiet: Result<Vec<Quiet>, String>) -> Report {
+        let lines = self.ground.history.take();
+        let (quiet, later) = match quiet {
+            Ok(quiet) => (quiet, None),
+            Err(mishap) => (Vec::new(), Some(mishap)),
+        };
+        let panicked = mishap.or(later).map(|words| Violation {
+            promise: "nothing panics",
+            words,
+            line: lines.len().saturating_sub(1),
+            lease: None,
+        });
+        let violation = panicked
+            .or_else(|| checkers::always(&lines))
+            .or_else(|| quiet.iter().find_map(|quiet| liveness::check(&lines, quiet)));
+        let deliveries = count(&lines, |what| matches!(what, What::Delivered { .. }));
+        Report {
+            seed,
+            violation,
+            virtual_ms: self.world.now_ms(),
+            faults: self.ground.network.counts(),
+            moves: count(&lines, is_move),
+            deliveries,
+            lines,
+        }
+    }
+}
+
+fn count(lines: &[Line], is: impl Fn(&What) -> bool) -> u64 {
+    lines.iter().filter(|line| is(&line.what)).count() as u64
+}
+
+fn is_move(what: &What) -> bool {
+    let What::Landed { write: Write::Lease { change, .. }, outcome: Outcome::Done(_) } = what
+    else {
+        return false;
+    };
+    matches!(change, LeaseChange::Take { .. } | LeaseChange::Pass { .. })
+}
+
+/// The leases that can be delivered: unfinished, with every parent that has a row at its end.
+fn ready(leases: &[Lease]) -> BTreeSet<LeaseKey> {
+    let ended: BTreeMap<_, _> =
+        leases.iter().map(|lease| (&lease.key.shard, lease.is_ended())).collect();
+    let is_ready = |lease: &&Lease| {
+        let parents_done = lease.parents.iter().all(|id| ended.get(id).copied().unwrap_or(true));
+        !lease.is_ended() && parents_done
+    };
+    leases.iter().filter(is_ready).map(|lease| lease.key.clone()).collect()
+}
+
+fn boot(ground: &Ground, workload: &Workload, rows: &Arc<Lax>, flaw: Flaw) -> Boot {
+    let (ground, workload, rows) = (ground.clone(), workload.clone(), Arc::clone(rows));
+    Box::new(move |berth: Berth| -> Life {
+        Box::pin(live(berth, ground.clone(), workload.clone(), Arc::clone(&rows), flaw))
+    })
+}
+
+/// One life of a worker: a real coordinator, and a reader for each grip.
+async fn live(mut berth: Berth, ground: Ground, workload: Workload, rows: Arc<Lax>, flaw: Flaw) {
+    let (host, network) = (berth.host, &ground.network);
+    let (clock, chance) = (Clock::of_runtime(), Chance::seeded(berth.seed));
+    let habits = Habits::new(flaw, LEASE_TIME_MS);
+    let link = network.link(host, Service::Store, PATIENCE_MS);
+    let faulty = FaultyStore::new(rows, link, ground.history.clone());
+    let store = Rash::new(faulty, Arc::clone(&habits), clock.clone(), &host.to_string());
+    let store: Arc<Store> = Arc::new(store);
+    let link = network.link(host, Service::Stream, PATIENCE_MS);
+    let api: Arc<Api> = Arc::new(FaultyStream::new(Arc::new(workload.api().clone()), link));
+    let history = ground.history.clone();
+    let told = history.clone();
+    let events = Events::to(move |event| told.note(host, What::Told(event.clone())));
+    let start = Coordinator::start(
+        Arc::clone(&store),
+        api,
+        settings(host),
+        clock.clone(),
+        chance.clone(),
+        events,
+    );
+    let (coordinator, mut grips) = tokio::select! {
+        biased;
+        _ = berth.stop.wait_for(|stop| *stop) => return,
+        started = start => match started {
+            Ok(started) => started,
+            Err(error) => return history.note_world(format!("{host} can't start: {error}")),
+        },
+    };
+    let desk = Arc::new(Desk { host, history, workload, clock, chance, store, habits });
+    let mut readers = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = berth.stop.wait_for(|stop| *stop) => break,
+            grip = grips.recv() => match grip {
+                Some(grip) => {
+                    readers.spawn(read(Arc::clone(&desk), grip));
+                }
+                None => return,
+            },
+            Some(read) = readers.join_next() => read.expect("a reader panicked"),
+        }
+    }
+    let stopped = coordinator.stop(GRACE_MS).await;
+    desk.history.note_world(format!("{host} stops: {stopped:?}"));
+}
+
+fn settings(host: HostId) -> Settings {
+    let mut settings = Settings::new(host.to_string())
+        .with_stream(STREAM, StartPosition::TrimHorizon)
+        .with_lease_time_ms(LEASE_TIME_MS);
+    settings.full_list_ms = LEASE_TIME_MS * 2;
+    settings.drain_ms = LEASE_TIME_MS / 2;
+    settings.failure_pause_ms = LEASE_TIME_MS / 4;
+    settings.audit_ms = LEASE_TIME_MS;
+    settings.call_ms = PATIENCE_MS;
+    settings
+}

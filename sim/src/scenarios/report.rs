@@ -1,0 +1,45 @@
+//! What one seed came to.
+
+use crate::checkers::Violation;
+use crate::faults::FaultCounts;
+use crate::history::Line;
+use std::fmt::Write as _;
+
+/// What one seed came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which seed.
+    pub seed: u64,
+    /// What happened.
+    pub lines: Vec<Line>,
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// How long the world ran, in its own time.
+    pub virtual_ms: u64,
+    /// What went wrong on purpose.
+    pub faults: FaultCounts,
+    /// How often a lease changed hands.
+    pub moves: u64,
+    /// How many records were delivered.
+    pub deliveries: u64,
+}
+
+impl Report {
+    /// The broken promise with the lines that matter, and the one command that replays it.
+    pub fn story(&self) -> Option<String> {
+        let violation = self.violation.as_ref()?;
+        let seed = self.seed;
+        let story = violation.report(&self.lines);
+        Some(format!("seed {seed}: {story}  replay: cargo xtask sim --seed {seed}"))
+    }
+
+    /// The whole history as text.
+    pub fn history(&self) -> String {
+        let mut text = String::new();
+        for line in &self.lines {
+            // Writing to a string can't fail.
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+}

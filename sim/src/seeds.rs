@@ -1,0 +1,85 @@
+//! Many seeds on all cores, and what they came to.
+
+use crate::faults::FaultCounts;
+use crate::scenarios::Report;
+use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What many seeds came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// How many were run.
+    pub seeds: u64,
+    /// How long their worlds ran, in their own time.
+    pub virtual_ms: u64,
+    /// What went wrong on purpose.
+    pub faults: FaultCounts,
+    /// How often leases changed hands.
+    pub moves: u64,
+    /// How many records were delivered.
+    pub deliveries: u64,
+    /// The story of each seed that broke a promise, by seed.
+    pub broken: Vec<(u64, String)>,
+}
+
+impl Summary {
+    fn add(&mut self, report: &Report) {
+        self.seeds += 1;
+        self.virtual_ms += report.virtual_ms;
+        self.faults.merge(&report.faults);
+        self.moves += report.moves;
+        self.deliveries += report.deliveries;
+        if let Some(story) = report.story() {
+            self.broken.push((report.seed, story));
+            self.broken.sort_unstable();
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = self.virtual_ms / 3_600_000;
+        let minutes = self.virtual_ms / 60_000 % 60;
+        writeln!(f, "{} seeds, {hours} h {minutes} min of virtual time", self.seeds)?;
+        writeln!(f, "{} moves of leases, {} deliveries", self.moves, self.deliveries)?;
+        for (fault, count) in self.faults.iter() {
+            writeln!(f, "{count:>9} {fault}")?;
+        }
+        write!(f, "{} broken", self.broken.len())
+    }
+}
+
+/// Runs each seed once, on all cores. `each` hears of every report as it comes; whether it says
+/// `false` decides whether further seeds are begun.
+pub fn run(
+    seeds: Range<u64>,
+    run: impl Fn(u64) -> Report + Sync,
+    each: impl Fn(&Summary, &Report) -> bool + Sync,
+) -> Summary {
+    let next = AtomicU64::new(seeds.start);
+    let summary = Mutex::new(Summary::default());
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let report = run(seed);
+                    let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+                    summary.add(&report);
+                    if !each(&summary, &report) {
+                        next.store(seeds.end, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    summary.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

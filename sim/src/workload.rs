@@ -1,0 +1,158 @@
+//! A stream that is resharded at random, and the pretend records that readers count off its shards.
+//!
+//! A record is a number: the first of a shard is 1. An open shard has as many as are read of it; a
+//! shard that was closed ends with the number drawn then.
+
+use crate::faults::store::at_once;
+use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{ShardFilter, StreamApi};
+use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
+use anabranch_local::{Clock, Engine, Options};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lineage::Shard;
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use fastrand::Rng;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The name of the stream.
+pub const STREAM: &str = "river";
+
+/// When the stream's clock begins, in milliseconds since 1970. The world begins then.
+const EPOCH_MS: u64 = 1_700_000_000_000;
+
+/// The records that a shard may still have when it is closed, at most.
+const TAIL_MAX: u64 = 30;
+
+/// A stream that is resharded, and its pretend records. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The stream itself.
+    api: LocalKinesis,
+    /// What is known of each shard's records.
+    shards: Arc<Mutex<BTreeMap<ShardId, Records>>>,
+}
+
+/// The records of one shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Records {
+    /// The highest that was delivered.
+    delivered: u64,
+    /// The last one, once the shard is closed.
+    last: Option<u64>,
+}
+
+/// One change of the stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reshard {
+    /// This shard was split.
+    Split(ShardId),
+    /// These two were merged.
+    Merge(ShardId, ShardId),
+}
+
+impl Workload {
+    /// A stream of that many shards.
+    pub fn new(shards: u32) -> Self {
+        let engine = Arc::new(Engine::new(Options::instant(), Clock::manual(EPOCH_MS)));
+        let request = create_stream::Request {
+            stream_name: Some(STREAM.to_owned()),
+            shard_count: Some(shards.into()),
+            ..Default::default()
+        };
+        let created = engine.create_stream(&request);
+        debug_assert_eq!(created, Ok(()), "the engine is empty, and the request is right");
+        Self { api: LocalKinesis::new(engine), shards: Arc::default() }
+    }
+
+    /// The stream.
+    pub fn api(&self) -> &LocalKinesis {
+        &self.api
+    }
+
+    /// The service's time goes on.
+    pub fn advance(&self, by_ms: u64) {
+        self.api.engine().clock().advance(by_ms);
+    }
+
+    /// The number of a shard's last record, once it is closed.
+    pub fn last_record(&self, shard: &ShardId) -> Option<u64> {
+        self.shards().get(shard).and_then(|records| records.last)
+    }
+
+    /// Notes that a record was delivered.
+    pub fn delivered(&self, shard: &ShardId, number: u64) {
+        let mut shards = self.shards();
+        let records = shards.entry(shard.clone()).or_default();
+        records.delivered = records.delivered.max(number);
+    }
+
+    /// Splits a random shard, or merges two that lie side by side.
+    pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
+        let open: Vec<Shard> = self.listed().into_iter().filter(Shard::is_open).collect();
+        let shard = rng.choice(&open)?;
+        let after = open.iter().find(|other| shard.range.is_followed_by(&other.range));
+        let change = match after {
+            Some(neighbour) if rng.bool() => self.merge(shard, neighbour)?,
+            _ => self.split(shard)?,
+        };
+        let closed = match &change {
+            Reshard::Split(shard) => vec![shard],
+            Reshard::Merge(one, other) => vec![one, other],
+        };
+        let mut shards = self.shards();
+        for shard in closed {
+            let records = shards.entry(shard.clone()).or_default();
+            records.last = Some(records.delivered + rng.u64(0..=TAIL_MAX));
+        }
+        Some(change)
+    }
+
+    fn split(&self, shard: &Shard) -> Option<Reshard> {
+        let (start, end) = (shard.range.start().0, shard.range.end().0);
+        let request = split_shard::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_split: Some(shard.id.to_string()),
+            new_starting_hash_key: Some((start + (end - start) / 2 + 1).to_string()),
+        };
+        self.api.engine().split_shard(&request).ok()?;
+        Some(Reshard::Split(shard.id.clone()))
+    }
+
+    fn merge(&self, shard: &Shard, neighbour: &Shard) -> Option<Reshard> {
+        let request = merge_shards::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_merge: Some(shard.id.to_string()),
+            adjacent_shard_to_merge: Some(neighbour.id.to_string()),
+        };
+        self.api.engine().merge_shards(&request).ok()?;
+        Some(Reshard::Merge(shard.id.clone(), neighbour.id.clone()))
+    }
+
+    fn listed(&self) -> Vec<Shard> {
+        let list = at_once(self.api.list_shards(&StreamName::from(STREAM), ShardFilter::All));
+        list.map(|list| list.shards).unwrap_or_default()
+    }
+
+    fn shards(&self) -> MutexGuard<'_, BTreeMap<ShardId, Records>> {
+        // Each change is one assignment, so a panic leaves no half of one.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The checkpoint behind a pretend record. Nothing was read before the first.
+pub fn position(number: u64) -> Position {
+    match SequenceNumber::from_limbs(0, 0, number) {
+        Some(sequence) if number > 0 => Position::At { sequence, sub: 0 },
+        _ => Position::TrimHorizon,
+    }
+}
+
+/// The pretend record that a checkpoint stands behind; 0 before the first.
+pub fn number(position: Position) -> u64 {
+    match position {
+        Position::At { sequence, .. } => sequence.limbs()[2],
+        _ => 0,
+    }
+}

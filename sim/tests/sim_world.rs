@@ -1,0 +1,226 @@
+//! The world itself: one seed, one history; and each fault does to a host and its writes what it
+//! says.
+
+use anabranch::lease::{LeaseStore, MemoryStore};
+use anabranch_model::lease::{Layout, Nonce, Outcome, WorkerChange, WorkerId, Write};
+use anabranch_sim::faults::network::{Cut, Service};
+use anabranch_sim::faults::{Chaos, Fault, FaultyStore, Weather};
+use anabranch_sim::history::{HostId, Line};
+use anabranch_sim::host::{Berth, Life};
+use anabranch_sim::world::{Ground, World};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PATIENCE_MS: u64 = 1_000;
+
+/// A world in which each host joins and beats, and notes what it sees.
+struct Stage {
+    ground: Ground,
+    table: MemoryStore,
+    world: World,
+    /// What the lives noted: their own time, and what the store said.
+    notes: Notes,
+}
+
+type Notes = Arc<Mutex<Vec<(u128, String)>>>;
+
+impl Stage {
+    fn new(seed: u64, hosts: usize) -> Self {
+        let ground = Ground::new(seed);
+        let table = MemoryStore::new(Layout::Native);
+        let notes = Notes::default();
+        let (base, rows, shared) = (ground.clone(), Arc::new(table.clone()), Arc::clone(&notes));
+        let boot = Box::new(move |berth: Berth| -> Life {
+            let link = base.network.link(berth.host, Service::Store, PATIENCE_MS);
+            let store = FaultyStore::new(Arc::clone(&rows), link, base.history.clone());
+            Box::pin(beats(berth, store, Arc::clone(&shared)))
+        });
+        let world = World::new(seed, ground.clone(), hosts, boot);
+        Self { ground, table, world, notes }
+    }
+
+    fn run(&mut self, for_ms: u64) {
+        self.world.run(for_ms, |_, _| ()).expect("no life panics");
+    }
+
+    fn counter(&self) -> u64 {
+        self.table.snapshot().workers().map(|worker| worker.counter).max().unwrap_or(0)
+    }
+
+    fn noted(&self, words: &str) -> usize {
+        let notes = self.notes.lock().expect("nobody panics with it");
+        notes.iter().filter(|(_, noted)| noted == words).count()
+    }
+}
+
+/// Joins, then beats every 200 ms of its own time until it is told to stop.
+async fn beats(mut berth: Berth, store: FaultyStore<MemoryStore>, notes: Notes) {
+    let start = tokio::time::Instant::now();
+    let id = WorkerId::of_join(&berth.host.to_string(), berth.seed);
+    let note = |words: &str| {
+        let line = (start.elapsed().as_millis(), words.to_owned());
+        notes.lock().expect("nobody panics with it").push(line);
+    };
+    let join = WorkerChange::Join { host: String::new(), started_ms: 0 };
+    let mut write = Write::worker(&id, join, Nonce(1));
+    let mut counter = 0;
+    while !*berth.stop.borrow_and_update() {
+        match store.write(&write).await {
+            Ok(Outcome::Unknown) => note("unknown"),
+            Ok(Outcome::Refused { .. }) => note("refused"),
+            Ok(Outcome::Done(_)) => note("done"),
+            Err(error) => {
+                let throttled = error.to_string().contains("throttling");
+                note(if throttled { "throttled" } else { "failed" });
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if let Ok(Some(row)) = store.worker(&id).await {
+            counter = row.counter;
+            let nonce = Nonce(counter + 2);
+            write = Write::worker(&id, WorkerChange::Beat { counter }, nonce);
+        }
+    }
+    let leave = Write::worker(&id, WorkerChange::Leave { counter }, Nonce(0));
+    let _ = store.write(&leave).await;
+}
+
+/// The whole history of a bad minute, as text.
+fn bad_minute(seed: u64) -> String {
+    let mut stage = Stage::new(seed, 4);
+    let weather = Weather::foul(stage.world.rng());
+    stage.ground.network.set_weather(Service::Store, weather);
+    let chaos = Chaos::foul(stage.world.rng(), 2_000);
+    stage.world.set_chaos(chaos);
+    stage.run(60_000);
+    let lines = stage.ground.history.take();
+    lines.iter().map(Line::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_byte_for_byte() {
+    for seed in 0..20 {
+        let once = bad_minute(seed);
+        assert!(once.lines().count() > 100, "seed {seed}: {once}");
+        assert_eq!(once, bad_minute(seed), "seed {seed}");
+    }
+    assert_ne!(bad_minute(1), bad_minute(2));
+}
+
+#[test]
+fn a_fair_world_answers_every_call() {
+    let mut stage = Stage::new(1, 1);
+    stage.run(10_000);
+    assert!(stage.counter() > 30);
+    assert_eq!(stage.noted("done"), stage.notes.lock().expect("free").len());
+}
+
+#[test]
+fn what_is_in_flight_lands_after_its_sender_has_died() {
+    let mut stage = Stage::new(3, 1);
+    let late = Weather { late: 1_000, ..Weather::fair() };
+    stage.ground.network.set_weather(Service::Store, late);
+    stage.run(500);
+    assert_eq!(stage.table.snapshot().workers().count(), 0, "the join is on its way");
+    stage.world.calm(Some(HostId(0)));
+    stage.run(PATIENCE_MS * 20);
+    assert_eq!(stage.table.snapshot().workers().count(), 1, "the join has landed");
+}
+
+#[test]
+fn a_lost_reply_is_unknown_and_was_applied() {
+    let mut stage = Stage::new(4, 1);
+    let lossy = Weather { reply_lost: 1_000, ..Weather::fair() };
+    stage.ground.network.set_weather(Service::Store, lossy);
+    stage.run(PATIENCE_MS + 200);
+    assert_eq!((stage.table.snapshot().workers().count(), stage.noted("unknown")), (1, 1));
+}
+
+#[test]
+fn a_lost_request_is_unknown_and_never_applied() {
+    let mut stage = Stage::new(4, 1);
+    let lossy = Weather { request_lost: 1_000, ..Weather::fair() };
+    stage.ground.network.set_weather(Service::Store, lossy);
+    stage.run(PATIENCE_MS * 30);
+    assert_eq!(stage.table.snapshot().workers().count(), 0);
+    assert!(stage.noted("unknown") > 10);
+}
+
+#[test]
+fn errors_throttles_and_outages_do_nothing_to_the_rows() {
+    let error = Weather { error: 1_000, ..Weather::fair() };
+    let throttle = Weather { throttle: 1_000, ..Weather::fair() };
+    for (weather, words, fault) in
+        [(error, "failed", Fault::Error), (throttle, "throttled", Fault::Throttle)]
+    {
+        let mut stage = Stage::new(5, 1);
+        stage.ground.network.set_weather(Service::Store, weather);
+        stage.run(5_000);
+        assert_eq!(stage.table.snapshot().workers().count(), 0);
+        assert!(stage.noted(words) > 10, "{words}");
+        assert!(stage.ground.network.counts().of(fault) > 20);
+    }
+    let mut stage = Stage::new(6, 1);
+    stage.ground.network.outage(Service::Store, 5_000);
+    stage.run(5_000);
+    assert_eq!((stage.counter(), stage.noted("done")), (0, 0));
+    stage.run(8_000);
+    assert!(stage.counter() > 10, "the outage is over");
+}
+
+#[test]
+fn a_host_that_is_cut_off_hears_nothing_and_is_heard_or_not() {
+    for (cut, rows) in [(Cut::Requests, 0), (Cut::Replies, 1)] {
+        let mut stage = Stage::new(7, 2);
+        stage.ground.network.cut(HostId(0), cut, 10_000);
+        stage.run(9_000);
+        let table = stage.table.snapshot();
+        let cut_off = table.workers().filter(|worker| worker.id.as_str().starts_with("h0"));
+        assert_eq!(cut_off.count(), rows, "{cut:?}");
+        assert!(stage.counter() > 20, "the other one beats");
+    }
+}
+
+#[test]
+fn a_frozen_host_does_nothing_and_finds_its_clock_moved() {
+    let mut stage = Stage::new(8, 1);
+    let chaos = Chaos {
+        freeze_every_ms: Some(1),
+        lasts_ms: 60_000..=60_000,
+        or_lasts_ms: 60_000..=60_000,
+        ..Chaos::none()
+    };
+    stage.run(2_000);
+    stage.world.set_chaos(chaos);
+    stage.run(50);
+    stage.world.set_chaos(Chaos::none());
+    let before = stage.counter();
+    stage.run(50_000);
+    assert!(stage.counter() <= before + 1, "at most what was in flight landed");
+    stage.run(12_000);
+    assert!(stage.counter() > before + 3);
+    let notes = stage.notes.lock().expect("nobody panics with it");
+    let jump = notes.windows(2).map(|pair| pair[1].0 - pair[0].0).max().expect("there are notes");
+    assert!(jump >= 55_000, "its own clock showed {jump} ms at once");
+}
+
+#[test]
+fn a_host_that_is_asked_to_stop_ends_its_life_itself_and_comes_back() {
+    let mut stage = Stage::new(9, 1);
+    let chaos = Chaos {
+        stop_every_ms: Some(1),
+        lasts_ms: 1_000..=1_000,
+        or_lasts_ms: 1_000..=1_000,
+        ..Chaos::none()
+    };
+    stage.run(2_000);
+    stage.world.set_chaos(chaos);
+    stage.run(20);
+    stage.world.set_chaos(Chaos::none());
+    stage.run(1_000);
+    assert_eq!(stage.world.up().count(), 0);
+    assert!(stage.table.snapshot().workers().all(|worker| !worker.is_alive()), "it has left");
+    stage.run(5_000);
+    assert_eq!(stage.world.up().count(), 1);
+    assert_eq!(stage.table.snapshot().workers().count(), 2, "the second life has a row of its own");
+}

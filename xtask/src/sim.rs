@@ -1,0 +1,38 @@
+//! `cargo xtask sim`: builds the simulator and hands it the arguments.
+
+use crate::shell;
+use crate::tally::Tally;
+use std::process::{ExitCode, Stdio};
+
+/// The test programs of the simulator. They have a budget of their own.
+const TESTS: [&str; 4] = ["sim_world", "sim_checkers", "sim_leases", "sim_flaws"];
+
+/// Runs the simulator with these arguments.
+pub(crate) fn run(args: &[&str]) -> ExitCode {
+    // With the whole workspace's features, so that nothing is built twice.
+    let build = ["build", "--release", "--workspace", "--bin", "anabranch-sim", "--locked"];
+    if let Err(why) = shell::show(&mut shell::cargo(&build)) {
+        eprintln!("error: {why}");
+        return ExitCode::FAILURE;
+    }
+    let program = shell::root().join("target/release/anabranch-sim");
+    match shell::program(program, args).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: the simulator did not start: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the simulator's tests: some hundred seeds, and every flaw.
+pub(crate) fn tests(tally: &mut Tally) {
+    let mut command = shell::cargo(&["test", "--release", "--workspace", "--locked"]);
+    for test in TESTS {
+        command.args(["--test", test]);
+    }
+    command.arg("--no-fail-fast").stderr(Stdio::inherit());
+    println!("$ cargo test --release --workspace --test {}", TESTS.join(" --test "));
+    tally.tests("the simulator's tests", &mut command);
+}
