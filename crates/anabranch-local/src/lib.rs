@@ -14,6 +14,7 @@ mod encryption;
 mod stream;
 mod shard;
 mod shard_log;
+mod segment;
 mod buffer;
 mod record_batch;
 mod reshard;

@@ -1,26 +1,25 @@
-//! Records copied out of a shard: one buffer, and where each record lies in it.
+//! Records that were read from a shard. They are shared with the shard where that is possible.
 
-use crate::buffer;
+use crate::segment::{Segment, Slot};
 use anabranch_model::record::{Key, Record};
 use anabranch_model::sequence::SequenceNumber;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// Records of one shard in order, in one buffer.
+/// Records of one shard in order.
 #[derive(Debug, Clone, Default)]
 pub struct RecordBatch {
-    /// Keys and payloads, one after another.
-    pub(crate) bytes: Vec<u8>,
-    /// Where each record lies.
-    pub(crate) entries: Vec<BatchEntry>,
+    /// The records, as runs of consecutive counters.
+    runs: Vec<Run>,
+    /// How many records there are.
+    records: usize,
+    /// Bytes of all keys and payloads.
+    bytes: usize,
     /// The counter at which the next read goes on.
     pub(crate) next_counter: u64,
     /// The shard's part of every sequence number: the high and the low limb.
     pub(crate) stamp: Stamp,
-}
-
-impl Drop for RecordBatch {
-    fn drop(&mut self) {
-        buffer::give_back(std::mem::take(&mut self.bytes));
-    }
 }
 
 /// What every sequence number of a shard shares.
@@ -40,13 +39,28 @@ impl Stamp {
     }
 }
 
+/// Records of one segment, one behind another.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    /// Holds the records.
+    segment: Arc<Segment>,
+    /// Which of the segment's records.
+    slots: Range<usize>,
+}
+
+/// A record as it is stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchEntry {
+pub(crate) struct Stored<'a> {
+    /// What makes the sequence number, with the shard's stamp.
     pub(crate) counter: u64,
+    /// When the record arrived, in milliseconds since 1970.
     pub(crate) arrival_ms: u64,
-    pub(crate) offset: usize,
-    pub(crate) key_len: usize,
-    pub(crate) data_len: usize,
+    /// The partition key in UTF-8.
+    pub(crate) key: &'a [u8],
+    /// Whether the key has characters that JSON escapes.
+    pub(crate) key_escapes: bool,
+    /// The payload.
+    pub(crate) data: &'a [u8],
 }
 
 /// One record of a batch.
@@ -63,49 +77,88 @@ pub struct BatchRecord<'a> {
 }
 
 impl RecordBatch {
+    /// Adds records behind those that are there.
+    pub(crate) fn push(&mut self, segment: Arc<Segment>, slots: Range<usize>) {
+        if !slots.is_empty() {
+            self.records += slots.len();
+            self.bytes += segment.slots()[slots.clone()].iter().map(Slot::size).sum::<usize>();
+            self.runs.push(Run { segment, slots });
+        }
+    }
+
     /// How many records the batch holds.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.records
     }
 
     /// Whether the batch holds no record.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.records == 0
     }
 
     /// Bytes of all keys and payloads.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes
     }
 
-    /// The records in order, as slices of the batch's one buffer.
+    /// When the last record arrived.
+    pub(crate) fn last_arrival_ms(&self) -> Option<u64> {
+        let Run { segment, slots } = self.runs.last()?;
+        segment.slots()[slots.clone()].last().map(|slot| segment.arrival_ms(slot))
+    }
+
+    /// The records in order, as slices of the shard's own memory.
     #[expect(clippy::missing_panics_doc, reason = "keys were stored from text")]
-    pub fn into_records(mut self) -> Vec<Record> {
-        let bytes = buffer::share(std::mem::take(&mut self.bytes));
-        let record = |entry: &BatchEntry| {
-            let data = entry.offset + entry.key_len;
-            let key = bytes.slice(entry.offset..data);
-            Record {
-                sequence: self.stamp.number(entry.counter),
-                partition_key: Key::from_utf8(key).expect("a key is stored from text only"),
-                data: bytes.slice(data..data + entry.data_len),
-                arrival_ms: entry.arrival_ms,
-            }
-        };
-        self.entries.iter().map(record).collect()
+    pub fn into_records(self) -> Vec<Record> {
+        let mut records = Vec::with_capacity(self.records);
+        for run in &self.runs {
+            let bytes = Bytes::from_owner(Held(Arc::clone(&run.segment)));
+            records.extend(run.stored().map(|record| Record {
+                sequence: self.stamp.number(record.counter),
+                partition_key: Key::from_utf8(bytes.slice_ref(record.key))
+                    .expect("a key is stored from text only"),
+                data: bytes.slice_ref(record.data),
+                arrival_ms: record.arrival_ms,
+            }));
+        }
+        records
     }
 
     /// The records in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = BatchRecord<'_>> {
-        self.entries.iter().map(|entry| {
-            let (key, rest) = self.bytes[entry.offset..].split_at(entry.key_len);
-            BatchRecord {
-                sequence: self.stamp.number(entry.counter),
-                arrival_ms: entry.arrival_ms,
-                // Keys were stored from text, so this is never the empty default.
-                partition_key: std::str::from_utf8(key).unwrap_or_default(),
-                data: &rest[..entry.data_len],
-            }
+    pub fn iter(&self) -> impl Iterator<Item = BatchRecord<'_>> {
+        self.runs.iter().flat_map(Run::stored).map(|record| BatchRecord {
+            sequence: self.stamp.number(record.counter),
+            arrival_ms: record.arrival_ms,
+            // Keys were stored from text, so this is never the empty default.
+            partition_key: std::str::from_utf8(record.key).unwrap_or_default(),
+            data: record.data,
         })
+    }
+
+    /// The records in order, as runs.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+}
+
+impl Run {
+    /// The records in order, as they are stored: nothing is checked, nothing is made.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = Stored<'_>> {
+        let Self { segment, slots } = self;
+        let counters = segment.first_counter() + slots.start as u64..;
+        segment.slots()[slots.clone()].iter().zip(counters).map(|(slot, counter)| {
+            let (key, data) = segment.key_and_data(slot);
+            let (arrival_ms, key_escapes) = (segment.arrival_ms(slot), slot.key_escapes());
+            Stored { counter, arrival_ms, key, key_escapes, data }
+        })
+    }
+}
+
+/// A segment that lives as long as somebody holds a part of its bytes.
+struct Held(Arc<Segment>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
     }
 }

@@ -3,13 +3,11 @@
 //! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
 //! it but the counter is the shard's, and the counter follows from the record's place.
 
-use crate::buffer;
-use crate::record_batch::{BatchEntry, RecordBatch};
+use crate::record_batch::RecordBatch;
+use crate::segment::{SEGMENT_BYTES, Segment, Slot};
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::sync::Arc;
 
-/// Bytes at which a segment is sealed and the next one begins.
-const SEGMENT_BYTES: usize = 256 * 1024;
 /// Bytes that the first segment of a shard begins with; a stream of many quiet shards stays small.
 const FIRST_BYTES: usize = 1024;
 
@@ -27,71 +25,6 @@ pub struct NewRecord<'a> {
     pub data: &'a [u8],
 }
 
-/// Where one record lies in its segment.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    /// Where the partition key begins in the segment's bytes; the data follows it.
-    offset: u32,
-    /// Bytes of data.
-    data_len: u32,
-    /// Milliseconds from the segment's first arrival to this one's.
-    arrival_delta: u32,
-    /// Bytes of partition key.
-    key_len: u16,
-}
-
-/// A run of records with consecutive counters.
-#[derive(Debug)]
-struct Segment {
-    /// The counter of the first record.
-    first_counter: u64,
-    /// When the first record arrived.
-    first_arrival_ms: u64,
-    /// Keys and payloads, one after another.
-    bytes: Vec<u8>,
-    /// One slot for each record.
-    slots: Vec<Slot>,
-}
-
-impl Segment {
-    fn end_counter(&self) -> u64 {
-        self.first_counter + self.slots.len() as u64
-    }
-
-    fn arrival_ms(&self, slot: &Slot) -> u64 {
-        self.first_arrival_ms + u64::from(slot.arrival_delta)
-    }
-
-    fn last_arrival_ms(&self) -> u64 {
-        self.slots.last().map_or(self.first_arrival_ms, |slot| self.arrival_ms(slot))
-    }
-
-    /// The slot of `record`, if the segment can hold it.
-    fn slot_for(&self, record: &NewRecord<'_>, arrival_ms: u64) -> Option<Slot> {
-        let size = record.partition_key.len() + record.data.len();
-        if !self.slots.is_empty() && self.bytes.len() + size > SEGMENT_BYTES {
-            return None;
-        }
-        Some(Slot {
-            offset: u32::try_from(self.bytes.len()).ok()?,
-            data_len: u32::try_from(record.data.len()).ok()?,
-            arrival_delta: u32::try_from(arrival_ms - self.first_arrival_ms).ok()?,
-            key_len: u16::try_from(record.partition_key.len()).ok()?,
-        })
-    }
-
-    fn push(&mut self, record: &NewRecord<'_>, slot: Slot) {
-        self.bytes.extend_from_slice(record.partition_key.as_bytes());
-        self.bytes.extend_from_slice(record.data);
-        self.slots.push(slot);
-    }
-
-    fn seal(&mut self) {
-        self.bytes.shrink_to_fit();
-        self.slots.shrink_to_fit();
-    }
-}
-
 /// How much a read may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Take {
@@ -103,7 +36,7 @@ pub(crate) struct Take {
 #[derive(Debug)]
 pub(crate) struct ShardLog {
     /// Sealed segments, and at the back the one that grows.
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Arc<Segment>>,
     /// The counter of the next record.
     next_counter: u64,
     /// When the last record arrived; a later record never arrives earlier.
@@ -141,7 +74,9 @@ impl ShardLog {
             let back = self.segments.back().expect("a segment was just begun");
             back.slot_for(record, arrival_ms).expect("an empty segment takes any valid record")
         });
-        self.segments.back_mut().expect("the slot lies in it").push(record, slot);
+        let back = self.segments.back_mut().expect("the slot lies in it");
+        // Nobody else holds the segment that grows, so this never copies it.
+        Arc::make_mut(back).push(record, slot);
         self.next_counter = counter + 1;
         self.last_arrival_ms = arrival_ms;
         counter
@@ -152,16 +87,13 @@ impl ShardLog {
         let (room, slots) = match self.segments.back_mut() {
             None => (FIRST_BYTES, 0),
             Some(back) => {
-                back.seal();
-                (SEGMENT_BYTES, back.slots.len())
+                Arc::make_mut(back).seal();
+                (SEGMENT_BYTES, back.slots().len())
             }
         };
-        self.segments.push_back(Segment {
-            first_counter: self.next_counter,
-            first_arrival_ms,
-            bytes: Vec::with_capacity(room.max(first_size)),
-            slots: Vec::with_capacity(slots),
-        });
+        let bytes = room.max(first_size);
+        let segment = Segment::begin(self.next_counter, first_arrival_ms, bytes, slots);
+        self.segments.push_back(Arc::new(segment));
     }
 
     /// Leaves a gap before the next record, so that a number that a reader may have seen before a
@@ -174,8 +106,8 @@ impl ShardLog {
     pub(crate) fn counter_at_time(&self, ms: u64) -> u64 {
         let at = self.segments.partition_point(|segment| segment.last_arrival_ms() < ms);
         let Some(segment) = self.segments.get(at) else { return self.next_counter };
-        let slot = segment.slots.partition_point(|slot| segment.arrival_ms(slot) < ms);
-        segment.first_counter + slot as u64
+        let slot = segment.slots().partition_point(|slot| segment.arrival_ms(slot) < ms);
+        segment.first_counter() + slot as u64
     }
 
     /// Drops the segments that hold only records that arrived before `horizon_ms`.
@@ -185,42 +117,42 @@ impl ShardLog {
         }
     }
 
-    /// Copies records out, from `counter` on, without those that arrived before `horizon_ms`.
+    /// The records from `counter` on, without those that arrived before `horizon_ms`. Sealed
+    /// segments are shared; of the one that grows the records are copied.
     pub(crate) fn read(&self, counter: u64, horizon_ms: u64, take: Take) -> RecordBatch {
         let counter = counter.max(self.counter_at_time(horizon_ms));
         let first = self.segments.partition_point(|segment| segment.end_counter() <= counter);
-        let mut runs = Vec::new();
+        let mut batch = RecordBatch::default();
         let mut left = take;
-        let mut next = counter;
-        let mut all_read = true;
-        for segment in self.segments.range(first.min(self.segments.len())..) {
-            let from = next.saturating_sub(segment.first_counter);
-            let from = usize::try_from(from).unwrap_or(usize::MAX).min(segment.slots.len());
-            let begun = left.records < take.records;
-            let until = from + fitting(&segment.slots[from..], &mut left, begun);
-            runs.push((segment, from..until));
-            next = segment.first_counter + until as u64;
-            if until < segment.slots.len() {
-                all_read = false;
+        // Behind the last record there may be a gap, and a reader must get over it to the end.
+        batch.next_counter = self.next_counter.max(counter);
+        for (at, segment) in self.segments.iter().enumerate().skip(first) {
+            let slots = segment.slots();
+            let from = counter.saturating_sub(segment.first_counter());
+            let from = usize::try_from(from).unwrap_or(usize::MAX).min(slots.len());
+            let until = from + fitting(&slots[from..], &mut left, !batch.is_empty());
+            if at + 1 < self.segments.len() {
+                batch.push(Arc::clone(segment), from..until);
+            } else {
+                batch.push(Arc::new(segment.part(from..until)), 0..until - from);
+            }
+            if until < slots.len() {
+                batch.next_counter = segment.first_counter() + until as u64;
                 break;
             }
         }
-        let mut batch = copy_runs(&runs);
-        // Behind the last record there may be a gap, and a reader must get over it to the end.
-        batch.next_counter = if all_read { self.next_counter.max(counter) } else { next };
         batch
     }
 
     /// How many records are held, those past retention included until they are dropped.
     pub(crate) fn len(&self) -> usize {
-        self.segments.iter().map(|segment| segment.slots.len()).sum()
+        self.segments.iter().map(|segment| segment.slots().len()).sum()
     }
 
     /// Bytes of memory that the records take, index and unused room included.
     pub(crate) fn allocated_bytes(&self) -> usize {
-        let segments = self.segments.capacity() * size_of::<Segment>();
-        let held = |s: &Segment| s.bytes.capacity() + s.slots.capacity() * size_of::<Slot>();
-        segments + self.segments.iter().map(held).sum::<usize>()
+        let list = self.segments.capacity() * size_of::<Arc<Segment>>();
+        list + self.segments.iter().map(|segment| segment.allocated_bytes()).sum::<usize>()
     }
 }
 
@@ -229,7 +161,7 @@ impl ShardLog {
 fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
     let mut count = 0;
     for slot in slots {
-        let size = slot.data_len as usize + usize::from(slot.key_len);
+        let size = slot.size();
         if left.records == 0 || (left.bytes < size && (begun || count > 0)) {
             // Nothing behind a record that does not fit may overtake it.
             left.records = 0;
@@ -240,36 +172,6 @@ fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
         count += 1;
     }
     count
-}
-
-/// The bytes of a run of slots, which lie one behind another.
-fn span(slots: &[Slot]) -> Range<usize> {
-    let (Some(first), Some(last)) = (slots.first(), slots.last()) else { return 0..0 };
-    let end = last.offset as usize + usize::from(last.key_len) + last.data_len as usize;
-    first.offset as usize..end
-}
-
-/// Copies runs of slots out, each with one copy of its bytes.
-fn copy_runs(runs: &[(&Segment, Range<usize>)]) -> RecordBatch {
-    let bytes = runs.iter().map(|(segment, run)| span(&segment.slots[run.clone()]).len()).sum();
-    let mut batch = RecordBatch::default();
-    batch.bytes = buffer::take(bytes);
-    batch.entries.reserve_exact(runs.iter().map(|(_, run)| run.len()).sum());
-    for (segment, run) in runs {
-        let slots = &segment.slots[run.clone()];
-        let span = span(slots);
-        let (start, moved) = (span.start, batch.bytes.len());
-        batch.bytes.extend_from_slice(&segment.bytes[span]);
-        let counters = segment.first_counter + run.start as u64..;
-        batch.entries.extend(slots.iter().zip(counters).map(|(slot, counter)| BatchEntry {
-            counter,
-            arrival_ms: segment.arrival_ms(slot),
-            offset: slot.offset as usize - start + moved,
-            key_len: usize::from(slot.key_len),
-            data_len: slot.data_len as usize,
-        }));
-    }
-    batch
 }
 
 #[cfg(test)]
@@ -283,7 +185,7 @@ mod tests {
     }
 
     fn counters(batch: &RecordBatch) -> Vec<u64> {
-        batch.entries.iter().map(|entry| entry.counter).collect()
+        batch.iter().map(|record| record.sequence.limbs()[1]).collect()
     }
 
     #[test]
@@ -328,6 +230,33 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_stays_as_it_was_whatever_the_shard_does_next() {
+        let mut log = ShardLog::new(0);
+        for i in 0..60 {
+            append(&mut log, &format!("before-{i}"), 10_000, i);
+        }
+        // From a sealed segment, over its end, and within the one that grows.
+        for counter in [3, 30, 59] {
+            let batch = log.read(counter, 0, ALL);
+            let seen =
+                || batch.iter().map(|r| (r.sequence, r.partition_key.to_owned(), r.data.len()));
+            let before: Vec<_> = seen().collect();
+            assert_eq!(before.len() as u64, log.next_counter() - counter);
+            assert_eq!(before[0].1, format!("before-{}", counter - 1));
+            let mut later = 0;
+            for i in 0..60 {
+                later = append(&mut log, "after", 9_000, 60 + i);
+            }
+            assert_eq!(seen().collect::<Vec<_>>(), before);
+            assert_eq!(log.read(later, 0, ALL).iter().next().unwrap().partition_key, "after");
+        }
+        let batch = log.read(0, 0, ALL);
+        log.trim(u64::MAX);
+        assert!(log.read(0, u64::MAX, ALL).is_empty());
+        assert_eq!(batch.len() as u64, log.next_counter() - 1, "a reader keeps what it holds");
+    }
+
+    #[test]
     fn gaps_in_counters_are_read_over() {
         let mut log = ShardLog::new(0);
         append(&mut log, "a", 1, 5);
@@ -350,7 +279,7 @@ mod tests {
         append(&mut log, "a", 1, 50);
         append(&mut log, "b", 1, 200);
         append(&mut log, "c", 1, 150);
-        let arrivals: Vec<u64> = log.read(0, 0, ALL).entries.iter().map(|e| e.arrival_ms).collect();
+        let arrivals: Vec<u64> = log.read(0, 0, ALL).iter().map(|r| r.arrival_ms).collect();
         assert_eq!(arrivals, [100, 200, 200]);
         for (at, counter) in [(0, 1), (100, 1), (101, 2), (200, 2), (201, 4)] {
             assert_eq!(log.counter_at_time(at), counter, "{at}");

@@ -4,18 +4,21 @@
 use crate::parts::{self, Missing};
 use crate::server::{Server, free_port};
 use crate::shell::{cargo, output, program, root, show};
+use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 const PEER: (&str, &str) = ("ferrokinesis", "0.7.0");
 const RECORDS: &str = "200000";
 const STARTS: usize = 20;
+/// Rounds of both servers, one after the other, so that a busy moment of the machine meets both.
+const ROUNDS: usize = 5;
 
-/// What the load program measured of one server, CPU in nanoseconds per record.
-struct Measured {
-    put_ns: f64,
-    get_ns: f64,
-    memory_bytes: f64,
-}
+/// What the load program measures of a server.
+const FIGURES: [&str; 3] =
+    ["CPU per put record, ns", "CPU per got record, ns", "memory per stored record, bytes"];
+
+/// The figures of one server in one round.
+type Measured = [f64; FIGURES.len()];
 
 pub(crate) fn run() -> ExitCode {
     match bench() {
@@ -38,25 +41,51 @@ fn bench() -> Result<(), String> {
     }
     starts.sort_unstable();
 
-    let ours = measure(&Server::anabranch(&[])?)?;
-    let port = free_port()?;
-    let mut command = program(peer, &["--port", &port.to_string(), "--shard-limit", "500"]);
-    command.args(["--log-level", "error"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let theirs = measure(&Server::peer(&mut command, port)?)?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 1..=ROUNDS {
+        println!("round {round} of {ROUNDS}");
+        ours.push(measure(&Server::anabranch(&[])?)?);
+        theirs.push(measure(&start_peer(&peer)?)?);
+    }
 
     println!(
-        "\n{RECORDS} records of 100 bytes, 8 shards, PutRecords of 500, GetRecords of 10,000, JSON"
+        "\n{RECORDS} records of 100 bytes, 8 shards, PutRecords of 500, GetRecords of 10,000, JSON; \
+         medians of {ROUNDS} rounds"
     );
-    println!("{:<34}{:>14}{:>14}{:>9}", "server", "anabranch", PEER.0, "ratio");
-    row("CPU per put record, ns", ours.put_ns, theirs.put_ns);
-    row("CPU per got record, ns", ours.get_ns, theirs.get_ns);
-    row("memory per stored record, bytes", ours.memory_bytes, theirs.memory_bytes);
+    let (name, ratio, spread) = (PEER.0, "ratio", "least to most");
+    println!("{:<34}{:>11}{name:>14}{ratio:>8}{spread:>16}", "server", "anabranch");
+    for (figure, what) in FIGURES.iter().enumerate() {
+        let column = |rounds: &[Measured]| rounds.iter().map(|m| m[figure]).collect();
+        row(what, column(&ours), column(&theirs));
+    }
     println!("time to ready, median of {STARTS}: {:.1} ms", starts[STARTS / 2].as_secs_f64() * 1e3);
     Ok(())
 }
 
-fn row(what: &str, ours: f64, theirs: f64) {
-    println!("{what:<34}{ours:>14.0}{theirs:>14.0}{:>8.1}x", theirs / ours);
+fn start_peer(binary: &Path) -> Result<Server, String> {
+    let port = free_port()?;
+    let mut command = program(binary, &["--port", &port.to_string(), "--shard-limit", "500"]);
+    command.args(["--log-level", "error"]).stdout(Stdio::null()).stderr(Stdio::null());
+    Server::peer(&mut command, port)
+}
+
+/// One figure of all rounds. Ratios are those of single rounds, whose two sides ran side by side.
+fn row(what: &str, ours: Vec<f64>, theirs: Vec<f64>) {
+    let ratios = sorted(theirs.iter().zip(&ours).map(|(theirs, ours)| theirs / ours).collect());
+    let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+    let (ours, theirs, ratio) = (median(ours), median(theirs), median(ratios));
+    let spread = format!("{least:.1}x to {most:.1}x");
+    println!("{what:<34}{ours:>11.0}{theirs:>14.0}{ratio:>7.1}x{spread:>16}");
+}
+
+fn sorted(mut numbers: Vec<f64>) -> Vec<f64> {
+    numbers.sort_by(f64::total_cmp);
+    numbers
+}
+
+fn median(numbers: Vec<f64>) -> f64 {
+    let numbers = sorted(numbers);
+    numbers[numbers.len() / 2]
 }
 
 /// Runs the load program against a server. It prints `put_ns get_ns memory_bytes`.
@@ -66,10 +95,9 @@ fn measure(server: &Server) -> Result<Measured, String> {
     let text = output(server.configure(&mut program(load, &[&pid, RECORDS])))?;
     let last = text.lines().last().unwrap_or_default();
     let numbers: Vec<f64> = last.split(' ').filter_map(|n| n.parse().ok()).collect();
-    match numbers[..] {
-        [put_ns, get_ns, memory_bytes] => Ok(Measured { put_ns, get_ns, memory_bytes }),
-        _ => Err(format!("the load program printed {last:?}, not three numbers")),
-    }
+    numbers
+        .try_into()
+        .map_err(|_| format!("the load program printed {last:?}, not {} numbers", FIGURES.len()))
 }
 
 /// Cargo puts benches under `deps` with a hash in the name.

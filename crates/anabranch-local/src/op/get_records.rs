@@ -60,8 +60,8 @@ impl Topology {
         records.stamp = state.shard.stamp;
         let caught_up = records.next_counter >= inside.log.next_counter();
         drop(inside);
-        let behind_ms = match records.entries.last() {
-            Some(last) if !caught_up => now_ms.saturating_sub(last.arrival_ms),
+        let behind_ms = match records.last_arrival_ms() {
+            Some(last_ms) if !caught_up => now_ms.saturating_sub(last_ms),
             _ => 0,
         };
         let ended = caught_up && !state.is_open();

@@ -53,7 +53,9 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::op::{ChildShard, HashKeyRange};
-    use crate::record_batch::{BatchEntry, RecordBatch, Stamp};
+    use crate::record_batch::{RecordBatch, Stamp};
+    use crate::segment::Segment;
+    use crate::shard_log::NewRecord;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -61,15 +63,11 @@ mod tests {
         let mut batch = RecordBatch::default();
         batch.stamp = Stamp { high: 490_000_000_000_000_000, low: 3 };
         for (counter, (key, data, arrival_ms)) in records.iter().enumerate() {
-            batch.entries.push(BatchEntry {
-                counter: counter as u64,
-                arrival_ms: *arrival_ms,
-                offset: batch.bytes.len(),
-                key_len: key.len(),
-                data_len: data.len(),
-            });
-            batch.bytes.extend_from_slice(key.as_bytes());
-            batch.bytes.extend_from_slice(data);
+            let mut segment = Segment::begin(counter as u64, *arrival_ms, 0, 0);
+            let record = NewRecord { partition_key: key, data };
+            let slot = segment.slot_for(&record, *arrival_ms).unwrap();
+            segment.push(&record, slot);
+            batch.push(segment.into(), 0..1);
         }
         let child = ChildShard {
             shard_id: "shardId-000000000004".to_owned(),

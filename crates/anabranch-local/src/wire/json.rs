@@ -28,20 +28,39 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// The bytes that a JSON string can't hold as they are.
+const ESCAPED: [bool; 256] = {
+    let mut escaped = [false; 256];
+    let mut byte = 0;
+    while byte < b' ' as usize {
+        escaped[byte] = true;
+        byte += 1;
+    }
+    escaped[b'"' as usize] = true;
+    escaped[b'\\' as usize] = true;
+    escaped
+};
+
+/// Whether a text has characters that must be escaped. No branch for each byte: most have none.
+pub(crate) fn escapes(text: &[u8]) -> bool {
+    text.iter().fold(false, |any, byte| any | ESCAPED[usize::from(*byte)])
+}
+
 /// Writes a quoted string.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
-    if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
-        out.extend_from_slice(text.as_bytes());
+    if escapes(text.as_bytes()) {
+        escaped(out, text.as_bytes());
     } else {
-        escaped(out, text);
+        out.extend_from_slice(text.as_bytes());
     }
     out.push(b'"');
 }
 
-fn escaped(out: &mut Vec<u8>, text: &str) {
+/// Writes UTF-8 with its escapes, without quotes.
+pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    for byte in text.bytes() {
+    for &byte in text {
         match byte {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
             0..b' ' => {

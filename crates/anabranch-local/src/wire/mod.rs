@@ -14,7 +14,7 @@ pub(crate) mod cbor;
 pub(crate) mod json;
 pub(crate) mod put_record;
 pub(crate) mod put_records;
-pub(crate) mod sequence_text;
+pub(crate) mod record_head;
 pub(crate) mod records;
 pub(crate) mod get_records;
 pub(crate) mod subscription;

@@ -114,7 +114,7 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
     write::text(&mut out, "ShardId");
     let mut id = Vec::with_capacity(20);
     json::shard_id(&mut id, reply.shard);
-    write::ascii(&mut out, &id);
+    write::utf8(&mut out, &id);
     if reply.encryption == Encryption::Kms {
         write::text(&mut out, "EncryptionType");
         write::text(&mut out, "KMS");

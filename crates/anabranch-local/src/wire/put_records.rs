@@ -165,11 +165,11 @@ pub(crate) fn to_cbor(reply: &Reply) -> Vec<u8> {
                 write::text(&mut out, "SequenceNumber");
                 digits.clear();
                 sequence.write_digits(&mut digits);
-                write::ascii(&mut out, &digits);
+                write::utf8(&mut out, &digits);
                 write::text(&mut out, "ShardId");
                 digits.clear();
                 json::shard_id(&mut digits, *shard);
-                write::ascii(&mut out, &digits);
+                write::utf8(&mut out, &digits);
             }
             EntryOutcome::Failed { code, message } => {
                 write::text(&mut out, "ErrorCode");

@@ -36,12 +36,11 @@ pub(crate) fn array(out: &mut Vec<u8>, count: usize) {
 
 /// A text string.
 pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
-    head(out, major::TEXT, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
+    utf8(out, text.as_bytes());
 }
 
-/// A text string of ASCII digits and letters, given as bytes.
-pub(crate) fn ascii(out: &mut Vec<u8>, text: &[u8]) {
+/// A text string, given as the bytes of its UTF-8.
+pub(crate) fn utf8(out: &mut Vec<u8>, text: &[u8]) {
     head(out, major::TEXT, text.len() as u64);
     out.extend_from_slice(text);
 }

@@ -1,0 +1,146 @@
+//! A run of a shard's records in one buffer. Once it is full it never changes, and readers share it.
+
+use std::ops::Range;
+
+use crate::shard_log::NewRecord;
+
+/// Bytes at which a segment is sealed and the next one begins.
+pub(crate) const SEGMENT_BYTES: usize = 256 * 1024;
+
+/// Where one record lies in its segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    /// Where the partition key begins in the segment's bytes; the data follows it.
+    offset: u32,
+    /// Bytes of data.
+    data_len: u32,
+    /// Milliseconds from the segment's first arrival to this one's.
+    arrival_delta: u32,
+    /// Bytes of partition key.
+    key_len: u16,
+    /// Whether the key has characters that JSON escapes. Looked up once, read with every reply.
+    key_escapes: bool,
+}
+
+impl Slot {
+    /// Bytes of key and data.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.data_len as usize + usize::from(self.key_len)
+    }
+
+    /// Whether the key has characters that JSON escapes.
+    pub(crate) fn key_escapes(&self) -> bool {
+        self.key_escapes
+    }
+}
+
+/// A run of records with consecutive counters.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    /// The counter of the first record.
+    first_counter: u64,
+    /// When the first record arrived.
+    first_arrival_ms: u64,
+    /// Keys and payloads, one after another.
+    bytes: Vec<u8>,
+    /// One slot for each record.
+    slots: Vec<Slot>,
+}
+
+impl Segment {
+    /// An empty segment with room for so many bytes and records.
+    pub(crate) fn begin(
+        first_counter: u64,
+        first_arrival_ms: u64,
+        bytes: usize,
+        slots: usize,
+    ) -> Self {
+        Self {
+            first_counter,
+            first_arrival_ms,
+            bytes: Vec::with_capacity(bytes),
+            slots: Vec::with_capacity(slots),
+        }
+    }
+
+    pub(crate) fn first_counter(&self) -> u64 {
+        self.first_counter
+    }
+
+    pub(crate) fn end_counter(&self) -> u64 {
+        self.first_counter + self.slots.len() as u64
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Keys and payloads, one after another.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn arrival_ms(&self, slot: &Slot) -> u64 {
+        self.first_arrival_ms + u64::from(slot.arrival_delta)
+    }
+
+    pub(crate) fn last_arrival_ms(&self) -> u64 {
+        self.slots.last().map_or(self.first_arrival_ms, |slot| self.arrival_ms(slot))
+    }
+
+    /// The key and the data of a record.
+    #[inline]
+    pub(crate) fn key_and_data(&self, slot: &Slot) -> (&[u8], &[u8]) {
+        let start = slot.offset as usize;
+        self.bytes[start..start + slot.size()].split_at(usize::from(slot.key_len))
+    }
+
+    /// The slot of `record`, if the segment can hold it.
+    pub(crate) fn slot_for(&self, record: &NewRecord<'_>, arrival_ms: u64) -> Option<Slot> {
+        let size = record.partition_key.len() + record.data.len();
+        if !self.slots.is_empty() && self.bytes.len() + size > SEGMENT_BYTES {
+            return None;
+        }
+        Some(Slot {
+            offset: u32::try_from(self.bytes.len()).ok()?,
+            data_len: u32::try_from(record.data.len()).ok()?,
+            arrival_delta: u32::try_from(arrival_ms - self.first_arrival_ms).ok()?,
+            key_len: u16::try_from(record.partition_key.len()).ok()?,
+            key_escapes: crate::wire::json::escapes(record.partition_key.as_bytes()),
+        })
+    }
+
+    pub(crate) fn push(&mut self, record: &NewRecord<'_>, slot: Slot) {
+        self.bytes.extend_from_slice(record.partition_key.as_bytes());
+        self.bytes.extend_from_slice(record.data);
+        self.slots.push(slot);
+    }
+
+    /// Gives back the room that no record will use.
+    pub(crate) fn seal(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.slots.shrink_to_fit();
+    }
+
+    /// Some of the records as a segment of their own, with one copy of their bytes.
+    pub(crate) fn part(&self, run: Range<usize>) -> Self {
+        let slots = &self.slots[run.clone()];
+        let start = slots.first().map_or(0, |first| first.offset);
+        let end = slots.last().map_or(0, |last| last.offset as usize + last.size());
+        let moved = |slot: &Slot| Slot { offset: slot.offset - start, ..*slot };
+        Self {
+            first_counter: self.first_counter + run.start as u64,
+            first_arrival_ms: self.first_arrival_ms,
+            bytes: self.bytes[start as usize..end].to_vec(),
+            slots: slots.iter().map(moved).collect(),
+        }
+    }
+
+    /// Bytes of memory that the segment takes, unused room included.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        let slots = self.slots.capacity() * size_of::<Slot>();
+        size_of::<Self>() + self.bytes.capacity() + slots
+    }
+}
