@@ -12,7 +12,22 @@ use std::process::Command;
 struct Client {
     name: &'static str,
     /// Gets what the client needs and gives the command that runs it.
-    prepare: fn() -> Result<Command, Missing>,
+    prepare: fn() -> Result<Command, Unready>,
+}
+
+/// Why a client can't run.
+#[derive(Debug)]
+enum Unready {
+    /// The machine lacks a part; here is the way to get it. The client is skipped.
+    Lacking(String),
+    /// All parts are there, and the client itself is broken. That is a failure.
+    Broken(String),
+}
+
+impl From<Missing> for Unready {
+    fn from(Missing(way_out): Missing) -> Self {
+        Self::Lacking(way_out)
+    }
 }
 
 const CLIENTS: [Client; 5] = [
@@ -32,11 +47,18 @@ pub(crate) fn run(names: &[&str]) -> Tally {
     }
     for client in CLIENTS.iter().filter(|c| names.is_empty() || names.contains(&c.name)) {
         match (client.prepare)() {
-            Err(Missing(way_out)) => tally.skip(client.name, &way_out),
             Ok(command) => run_client(client.name, command, &mut tally),
+            Err(unready) => tally_unready(client.name, &unready, &mut tally),
         }
     }
     tally
+}
+
+fn tally_unready(name: &str, unready: &Unready, tally: &mut Tally) {
+    match unready {
+        Unready::Lacking(way_out) => tally.skip(name, way_out),
+        Unready::Broken(why) => tally.fail(name, why),
+    }
 }
 
 fn run_client(name: &str, mut command: Command, tally: &mut Tally) {
@@ -67,45 +89,69 @@ fn run_client(name: &str, mut command: Command, tally: &mut Tally) {
     }
 }
 
-fn boto3() -> Result<Command, Missing> {
+fn boto3() -> Result<Command, Unready> {
     Ok(program(parts::python()?, &["interop/boto3/conformance.py"]))
 }
 
-fn cli() -> Result<Command, Missing> {
+fn cli() -> Result<Command, Unready> {
     let python = parts::python()?;
     let mut command = program("bash", &["interop/cli/round_trip.sh"]);
     command.env("AWS", python.with_file_name("aws"));
     Ok(command)
 }
 
-fn javascript() -> Result<Command, Missing> {
+fn javascript() -> Result<Command, Unready> {
     let (node, packages) = parts::node()?;
     // A module finds its packages beside itself, so the program runs from the cache folder.
     let source = root().join("interop/javascript/round_trip.mjs");
     let copy = packages.join("round_trip.mjs");
-    std::fs::copy(&source, &copy).map_err(|e| Missing(format!("{}: {e}", copy.display())))?;
+    std::fs::copy(&source, &copy)
+        .map_err(|e| Unready::Broken(format!("{}: {e}", copy.display())))?;
     let mut command = program(node, &["round_trip.mjs"]);
     command.current_dir(packages);
     Ok(command)
 }
 
-fn go() -> Result<Command, Missing> {
+fn go() -> Result<Command, Unready> {
     let go = parts::go()?;
     let binary = parts::cache().join("go-round-trip");
     let mut build = program(go, &["build", "-o"]);
     let build = build.arg(&binary).arg(".").current_dir(root().join("interop/go"));
-    output(build).map_err(|why| Missing(format!("the Go client did not build: {why}")))?;
+    compiled("Go", build)?;
     Ok(program(binary, &[]))
 }
 
-fn java() -> Result<Command, Missing> {
+fn java() -> Result<Command, Unready> {
     let maven = parts::maven()?;
     let target = parts::cache().join("java");
     let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
     let build = build
         .arg(format!("-DbuildDirectory={}", target.display()))
         .current_dir(root().join("interop/java"));
-    output(build).map_err(|why| Missing(format!("the Java client did not build: {why}")))?;
+    compiled("Java", build)?;
     let classpath = format!("{0}/classes:{0}/lib/*", target.display());
     Ok(program("java", &["-cp", &classpath, "RoundTrip"]))
+}
+
+/// Compiles a client. The compiler is there, so what does not compile is a broken client.
+fn compiled(language: &str, build: &mut Command) -> Result<(), Unready> {
+    let broken = |why| Unready::Broken(format!("the {language} client did not build: {why}"));
+    output(build).map(drop).map_err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_compile_counts_as_failed_and_one_without_its_parts_as_skipped() {
+        let broken = compiled("Go", &mut program("false", &[])).expect_err("it did not compile");
+        for (unready, failures, skips) in
+            [(broken, 1, 0), (Missing("needs `go`".to_owned()).into(), 0, 1)]
+        {
+            let mut tally = Tally::default();
+            tally_unready("go", &unready, &mut tally);
+            assert_eq!((tally.failures(), tally.skips()), (failures, skips), "{unready:?}");
+        }
+    }
 }

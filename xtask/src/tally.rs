@@ -73,6 +73,11 @@ impl Tally {
         self.failed.len()
     }
 
+    #[cfg(test)]
+    pub(crate) fn skips(&self) -> usize {
+        self.skipped.len()
+    }
+
     /// Prints the closing lines and gives the exit code. A skip counts as a failure in CI, where
     /// everything must be there.
     pub(crate) fn close(self) -> ExitCode {

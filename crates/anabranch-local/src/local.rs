@@ -1,7 +1,7 @@
 //! A local stream in one call: an engine and its server on a free port.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -118,6 +118,17 @@ impl Builder {
     }
 }
 
+/// The address by which this machine reaches one that listens there: nobody can connect to
+/// "every address".
+fn reachable(listening: SocketAddr) -> SocketAddr {
+    let ip = match listening.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listening.port())
+}
+
 impl Local {
     /// Starts with every default: a free port of 127.0.0.1, everything in memory.
     pub async fn start() -> Result<Self, StartError> {
@@ -140,9 +151,10 @@ impl Local {
         self.server.address()
     }
 
-    /// The URL that clients take as their endpoint, for Kinesis, DynamoDB and CloudWatch.
+    /// The URL that clients take as their endpoint, for Kinesis, DynamoDB and CloudWatch. One that
+    /// listens on every address is reached, from this machine, by the loopback address.
     pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address())
+        format!("http://{}", reachable(self.address()))
     }
 
     /// The engine, to look inside or to set faults.
@@ -171,5 +183,23 @@ impl Local {
             .http_client(aws_smithy_http_client::Builder::new().build_http())
             .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
             .build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_an_address_that_can_be_connected_to() {
+        for (listening, endpoint) in [
+            ("0.0.0.0:4567", "127.0.0.1:4567"),
+            ("[::]:4567", "[::1]:4567"),
+            ("192.0.2.7:80", "192.0.2.7:80"),
+            ("127.0.0.1:1", "127.0.0.1:1"),
+        ] {
+            let listening: SocketAddr = listening.parse().unwrap();
+            assert_eq!(reachable(listening).to_string(), endpoint);
+        }
     }
 }

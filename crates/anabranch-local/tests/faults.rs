@@ -93,6 +93,25 @@ async fn a_delay_holds_the_answer_back() {
 }
 
 #[tokio::test]
+async fn a_delay_finds_the_further_pages_of_a_list_by_their_token() {
+    let (world, mut wire, mut control) = start().await;
+    world.stream("t", 2).await;
+    let page = r#"{"StreamName":"t","MaxResults":1}"#;
+    let token = wire.kinesis("ListShards", page).await.json()["NextToken"].clone();
+    let further = json!({"NextToken": token}).to_string();
+    for (stream, struck) in [("s", 0), ("t", 1)] {
+        let delay = json!({"Delay": {"ms": 1}});
+        let rule = json!({"operation": "ListShards", "stream": stream, "effect": delay});
+        let id = control.fault(rule).await;
+        assert_eq!(wire.kinesis("ListShards", &further).await.status, 200);
+        let (_, rules) = control.call("GET", "faults", &json!({})).await;
+        assert_eq!(rules["faults"][0]["struck"], struck, "{rules}");
+        control.call("DELETE", &format!("faults/{id}"), &json!({})).await;
+    }
+    world.local.stop().await;
+}
+
+#[tokio::test]
 async fn a_stream_is_resharded_and_its_iterators_expire_on_request() {
     let (world, mut wire, mut control) = start().await;
     let at = r#"{"StreamName":"s","ShardId":"shardId-000000000000","ShardIteratorType":"LATEST"}"#;

@@ -2,8 +2,14 @@
 
 mod world;
 
+use anabranch_local::Engine;
+use anabranch_local::change::Change;
+use anabranch_local::journal::{Append, Journal};
 use aws_smithy_eventstream::frame::read_message_from;
 use serde_json::{Value, json};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
 use world::World;
 use world::wire::{Answer, Wire};
 
@@ -61,6 +67,42 @@ async fn the_first_frame_is_the_initial_response_and_the_last_names_the_children
     assert_eq!((kind.clone(), name.clone()), event("SubscribeToShardEvent"));
     assert_eq!(last["ChildShards"].as_array().map(Vec::len), Some(2));
     assert_eq!(last.get("ContinuationSequenceNumber"), None);
+    world.local.stop().await;
+}
+
+/// A journal on a disk that takes writes and can't sync them.
+struct NeverDurable;
+
+impl Journal for NeverDurable {
+    fn change(&self, _: &Change) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn append(&self, _: &Append<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
+        Box::pin(async { Err(io::Error::other("the disk is gone")) })
+    }
+
+    fn keep_house(&self, _: &Engine) {}
+}
+
+#[tokio::test]
+async fn a_subscriber_is_told_nothing_that_is_not_durable() {
+    let world = World::start().await;
+    world.stream("s", 1).await;
+    let arn = world.consumer("s", "reader").await;
+    world.put_numbered("s", 0..3).await;
+    let engine = world.local.engine();
+    engine.split_now("s", None).expect("a split");
+    engine.keep_in(Arc::new(NeverDurable));
+    let mut wire = Wire::connect(world.local.address()).await;
+    let frames = frames(&subscribe(&mut wire, &arn).await.body);
+    let (kind, name, _) = frames.last().expect("a frame");
+    assert_eq!((kind.as_str(), name.as_str()), ("exception", "InternalFailureException"));
+    assert!(frames.iter().all(|(_, _, payload)| payload.get("Records").is_none()), "{frames:?}");
     world.local.stop().await;
 }
 

@@ -146,7 +146,10 @@ fn engine_options(options: &Options) -> EngineOptions {
 
 /// Reads back what the folder holds, and says so on standard error when a crash left its mark.
 fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
-    let keeping = JournalOptions { fsync: options.fsync, ..JournalOptions::default() };
+    let trouble = |problem: &str| {
+        eprintln!("error: {problem}. Nothing is taken until the disk can be written again");
+    };
+    let keeping = JournalOptions { fsync: options.fsync, trouble, ..JournalOptions::default() };
     let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
         .map_err(Failure::usage)?;
     if let Some(cut) = &recovered.cut {
@@ -179,6 +182,18 @@ fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure>
     Ok(())
 }
 
+/// A note for one that listens on every address: the exports name the one for this machine.
+fn everywhere(listening: SocketAddr) -> String {
+    if !listening.ip().is_unspecified() {
+        return String::new();
+    }
+    let port = listening.port();
+    format!(
+        "# It listens on every address ({listening}): other machines and containers use this \
+         machine's name or address in place of the one above, with port {port}.\n"
+    )
+}
+
 /// The ready line and what to export, at once on standard output.
 ///
 /// A script may read the first line and close the pipe: that is its right, and no reason to stop.
@@ -192,6 +207,7 @@ fn print_ready(local: &Local, options: &Options) -> io::Result<()> {
          export AWS_ACCESS_KEY_ID=local\n\
          export AWS_SECRET_ACCESS_KEY=local\n"
     );
+    let text = text + &everywhere(local.address());
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -113,6 +113,12 @@ impl Engine {
         serde_json::from_str(&state).map_err(|_| ApiError::invalid("Invalid NextToken."))
     }
 
+    /// The name of the stream whose shards a token goes on with.
+    pub(crate) fn listed_stream(&self, token: &str) -> Option<String> {
+        let state = self.list_token(Operation::ListShards, token).ok()?;
+        serde_json::from_str::<Cursor>(&state).ok().map(|cursor| cursor.stream)
+    }
+
     fn shards_page(&self, mut cursor: Cursor, most: usize) -> Result<Reply, ApiError> {
         let stream = self.find_by_name(&cursor.stream)?;
         if stream.id != cursor.stream_id {

@@ -49,6 +49,7 @@ mod target;
 mod consumer_target;
 mod description;
 mod retention;
+mod encrypt;
 mod monitoring;
 mod tags;
 mod timestamp;

@@ -363,3 +363,34 @@ fn route(topology: &Topology, entries: &[Entry<'_>]) -> Result<Vec<(u32, usize)>
     routes.sort_unstable();
     Ok(routes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, Options};
+
+    #[test]
+    fn a_shard_that_nobody_reads_keeps_nothing_past_retention() {
+        let clock = Clock::manual(1_700_000_000_000);
+        let engine = Engine::new(Options::instant(), clock.clone());
+        let name = Some("s".to_owned());
+        let create = crate::op::create_stream::Request {
+            stream_name: name,
+            shard_count: Some(1),
+            ..Default::default()
+        };
+        engine.create_stream(&create).unwrap();
+        let entry = Entry {
+            partition_key: "k".into(),
+            explicit_hash_key: None,
+            data: Payload::Raw(b"data"),
+        };
+        for hours in [0, 23, 2, 100] {
+            clock.advance(hours * 3_600_000);
+            let records = vec![entry.clone()];
+            engine.put_records(&Request { stream: StreamRef::named("s"), records }).unwrap();
+        }
+        let stream = engine.find_by_name("s").unwrap();
+        assert_eq!(stream.read().shards[0].shard.lock().log.len(), 1);
+    }
+}

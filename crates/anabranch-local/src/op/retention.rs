@@ -1,11 +1,71 @@
-//! The bounds of retention.
+//! How long records are kept: the part that making it longer and shorter share.
 
+use crate::change::What;
 use crate::constraint::Constraints;
+use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::op::{Operation, StreamTarget};
 use anabranch_model::limits;
+use serde::Deserialize;
+
+/// A request.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(missing_docs, reason = "fields carry the API's own names")]
+pub struct Request {
+    #[serde(flatten)]
+    pub stream: StreamTarget,
+    pub retention_period_hours: Option<i64>,
+}
+
+/// Which way an operation may move the retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Longer,
+    Shorter,
+}
+
+impl Way {
+    /// The operation of this way.
+    fn operation(self) -> Operation {
+        match self {
+            Self::Longer => Operation::IncreaseStreamRetentionPeriod,
+            Self::Shorter => Operation::DecreaseStreamRetentionPeriod,
+        }
+    }
+
+    /// Refuses hours that are the other way of the current ones.
+    fn check(self, stream: &str, hours: u32, current: u32) -> Result<(), ApiError> {
+        let (wrong, other) = match self {
+            Self::Longer if hours < current => ("shorter", "DecreaseRetentionPeriod"),
+            Self::Shorter if hours > current => ("longer", "IncreaseRetentionPeriod"),
+            Self::Longer | Self::Shorter => return Ok(()),
+        };
+        Err(ApiError::invalid(format!(
+            "Requested retention period ({hours} hours) for stream {stream} can not be {wrong} \
+             than existing retention period ({current} hours). Use {other} API."
+        )))
+    }
+}
+
+impl Engine {
+    /// Changes how long the records of a stream are kept.
+    pub(crate) fn retain(&self, way: Way, request: &Request) -> Result<(), ApiError> {
+        let hours = check(request.retention_period_hours)?;
+        let target = request.stream.as_ref();
+        let name = self.resolve(&target)?;
+        self.run(way.operation(), Some(&name), || {
+            self.change_stream(&name, |scene| {
+                let current = scene.topology.retention_hours;
+                way.check(&name, hours, current)?;
+                Ok((hours != current).then_some(What::Retain { hours }))
+            })
+        })
+    }
+}
 
 /// The hours of a request, within the service's bounds.
-pub(crate) fn check(hours: Option<i64>) -> Result<u32, ApiError> {
+fn check(hours: Option<i64>) -> Result<u32, ApiError> {
     Constraints::new().present(hours.as_ref(), "retentionPeriodHours").check()?;
     let hours = hours.unwrap_or_default();
     let (least, most) = (limits::RETENTION_MIN_HOURS, limits::RETENTION_MAX_HOURS);

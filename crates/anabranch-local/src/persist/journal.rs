@@ -26,6 +26,8 @@ pub struct JournalOptions {
     pub fsync: Fsync,
     /// A file of this many bytes is full, and the next one is begun.
     pub file_bytes: u64,
+    /// Is told why the journal can't be written: once, and again when it could be in between.
+    pub trouble: fn(&str),
 }
 
 /// The size at which a file is full, unless told otherwise: 64 MiB.
@@ -33,7 +35,7 @@ pub const DEFAULT_FILE_BYTES: u64 = 64 << 20;
 
 impl Default for JournalOptions {
     fn default() -> Self {
-        Self { fsync: Fsync::Interval(1_000), file_bytes: DEFAULT_FILE_BYTES }
+        Self { fsync: Fsync::Interval(1_000), file_bytes: DEFAULT_FILE_BYTES, trouble: |_| () }
     }
 }
 

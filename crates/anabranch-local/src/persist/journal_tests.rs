@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 
 const OPTIONS: JournalOptions =
-    JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES };
+    JournalOptions { fsync: Fsync::Never, file_bytes: DEFAULT_FILE_BYTES, trouble: |_| () };
 const FIRST: First<'_> = First { salt: 99, snapshot: b"first" };
 
 /// What a journal gave back: its entries as text, and the tail that was cut.

@@ -77,6 +77,8 @@ impl Engine {
             usage: Mutex::new(usage),
             house: Mutex::new(()),
             house_at_ms: AtomicU64::new(0),
+            trouble: keeping.trouble,
+            troubled: AtomicBool::new(false),
         };
         crate::journal::Journal::keep_house(&store, &engine);
         engine.keep_in(Arc::new(store));
@@ -191,6 +193,10 @@ struct Store {
     house: Mutex<()>,
     /// When to look for needless files again.
     house_at_ms: AtomicU64,
+    /// Is told why nothing can be written.
+    trouble: fn(&str),
+    /// It was told, and nothing was written since.
+    troubled: AtomicBool,
 }
 
 impl crate::journal::Journal for Store {
@@ -209,7 +215,8 @@ impl crate::journal::Journal for Store {
 
     fn durable(&self) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
         Box::pin(async {
-            self.journal.durable(self.journal.last()).await.map_err(io::Error::other)
+            let durable = self.journal.durable(self.journal.last()).await;
+            durable.map_err(|problem| self.tell(io::Error::other(problem)))
         })
     }
 
@@ -232,11 +239,23 @@ impl crate::journal::Journal for Store {
 
 impl Store {
     fn write(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<Place> {
-        let place = self.journal.append(fill).map_err(io::Error::other)?;
+        let place = self.journal.append(fill);
+        let place = place.map_err(|problem| self.tell(io::Error::other(problem)))?;
+        if self.troubled.load(Ordering::Relaxed) {
+            self.troubled.store(false, Ordering::Relaxed);
+        }
         if place.full {
             self.full.store(true, Ordering::Relaxed);
         }
         Ok(place)
+    }
+
+    /// Tells of a problem, unless it was the same since the last write.
+    fn tell(&self, problem: io::Error) -> io::Error {
+        if !self.troubled.swap(true, Ordering::Relaxed) {
+            (self.trouble)(&problem.to_string());
+        }
+        problem
     }
 
     fn begin_file(&self, engine: &Engine, now_ms: u64) {

@@ -22,6 +22,7 @@ struct Fields {
     shard_to_split: Option<String>,
     shard_to_merge: Option<String>,
     shard_iterator: Option<String>,
+    next_token: Option<String>,
     #[serde(rename = "ConsumerARN")]
     consumer_arn: Option<String>,
     #[serde(rename = "ResourceARN")]
@@ -83,10 +84,14 @@ fn fields(encoding: Encoding, body: &[u8]) -> Fields {
     }
 }
 
-/// The delay of a request that names its shard or iterator, or none.
+/// The delay of a request that names its shard, its iterator, its list, or none.
 fn other(engine: &Engine, operation: Operation, fields: &Fields) -> u64 {
     let shards = [&fields.shard_id, &fields.shard_to_split, &fields.shard_to_merge];
     let shard = shards.into_iter().flatten().next();
     let iterator = fields.shard_iterator.as_deref();
-    engine.delay_ms(operation, &fields.stream(), shard.map(String::as_str), iterator)
+    // Further pages of a list of shards name their stream by the token alone.
+    let token = fields.next_token.as_deref().filter(|_| operation == Operation::ListShards);
+    let listed = token.and_then(|token| engine.listed_stream(token));
+    let stream = listed.as_deref().map_or_else(|| fields.stream(), StreamRef::named);
+    engine.delay_ms(operation, &stream, shard.map(String::as_str), iterator)
 }
