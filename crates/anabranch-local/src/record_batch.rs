@@ -113,12 +113,14 @@ impl RecordBatch {
         let mut records = Vec::with_capacity(self.records);
         for run in &self.runs {
             let bytes = Bytes::from_owner(Held(Arc::clone(&run.segment)));
-            records.extend(run.stored().map(|record| Record {
-                sequence: self.stamp.number(record.counter),
-                partition_key: Key::from_utf8(bytes.slice_ref(record.key))
-                    .expect("a key is stored from text only"),
-                data: bytes.slice_ref(record.data),
-                arrival_ms: record.arrival_ms,
+            records.extend(run.stored().map(|record| {
+                Record {
+                    sequence: self.stamp.number(record.counter),
+                    partition_key: Key::from_utf8(bytes.slice_ref(record.key))
+                        .expect("a key is stored from text only"),
+                    data: bytes.slice_ref(record.data),
+                    arrival_ms: record.arrival_ms,
+                }
             }));
         }
         records
