@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 pub(crate) struct Manners {
     /// How long a drain takes, in milliseconds.
     pub(crate) drain_ms: AtomicU64,
-    /// The shard whose handler can't be stopped.
+    /// The shard whose handler can't be stopped, or `all`.
     pub(crate) stuck: Mutex<Option<String>>,
     /// The shards that fail at once.
     pub(crate) failing: Mutex<Option<String>>,
@@ -24,7 +24,7 @@ pub(crate) struct Manners {
 
 impl Manners {
     fn names(of: &Mutex<Option<String>>, shard: &str) -> bool {
-        of.lock().unwrap().as_deref() == Some(shard)
+        of.lock().unwrap().as_deref().is_some_and(|name| name == shard || name == "all")
     }
 }
 

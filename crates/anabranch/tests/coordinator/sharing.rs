@@ -94,3 +94,25 @@ async fn delivery_pauses_before_the_lease_time_is_over_and_goes_on_after_a_beat(
         .await;
     assert_ne!(fleet.watch.last(&id(0)).unwrap().0, before, "it is another worker by now");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
+    let fleet = Fleet::native(1);
+    let a = fleet.worker("a").await;
+    fleet.until("a delivers", 2_000, || fleet.watch.last(&id(0)).is_some()).await;
+    a.store.set(Line::RepliesSlow);
+    fleet.pass(5 * LEASE_TIME_MS).await;
+    // The line dies when a beat has just been answered, two seconds after it was applied.
+    let counter = || fleet.table().workers().next().unwrap().counter;
+    let before = counter();
+    fleet.until("a beat is applied", LEASE_TIME_MS, || counter() > before).await;
+    let applied = fleet.clock.now_ms();
+    fleet.pass(2_100).await;
+    a.store.set(Line::Dead);
+    fleet.pass(3 * LEASE_TIME_MS).await;
+    assert_eq!(counter(), before + 1);
+    let (_, last) = fleet.watch.last(&id(0)).unwrap();
+    let late = last - applied;
+    assert!(late < LEASE_TIME_MS * 8 / 10, "delivered {late} ms after the beat was sent");
+    assert!(late > LEASE_TIME_MS / 2, "it had been answered: {late} ms");
+}

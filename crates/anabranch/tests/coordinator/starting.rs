@@ -4,7 +4,8 @@ use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::lease::{StartError, StreamSettings};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{LeaseChange, Write};
+use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
+use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -103,4 +104,27 @@ async fn streams_come_and_go_while_a_worker_runs() {
     assert_eq!(a.holds(), 3);
     a.coordinator.add_stream(again).await.unwrap();
     fleet.until("a holds both again", 2_000, || a.holds() == 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
+    let leader = |version: u32| Leader {
+        owner: "java".into(),
+        version: version.to_string(),
+        lock_ms: LEADER_LOCK_MS,
+    };
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let store = TroubledStore::new(fleet.store.clone());
+    store.survey.lock().unwrap().leader = Some(leader(0));
+    let (refused, ()) = tokio::join!(fleet.worker_on(store.clone(), Fleet::settings("a")), async {
+        fleet.pass(30_000).await;
+        store.survey.lock().unwrap().leader = Some(leader(1));
+    });
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("worker java holds the leader's lock"), "{error}");
+    assert!(fleet.rows().is_empty(), "nothing was touched");
+    let start = fleet.clock.now_ms();
+    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    assert!(fleet.clock.now_ms() - start >= LEADER_LOCK_MS);
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
 }

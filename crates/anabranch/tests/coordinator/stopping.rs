@@ -1,8 +1,9 @@
 //! How a worker stops, and how leases are handed over.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS};
+use crate::fleet::{Fleet, LEASE_TIME_MS, id};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::Stopped;
+use anabranch_model::lease::HandOver;
 use std::sync::atomic::Ordering;
 
 #[tokio::test(start_paused = true)]
@@ -67,19 +68,15 @@ async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
     let fleet = Fleet::native(2);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
-    // Whichever lease is asked for can't be stopped.
+    *a.manners.stuck.lock().unwrap() = Some("all".into());
     let b = fleet.worker("b").await;
-    fleet.until("1 each", 2_000, || (a.holds(), b.holds()) == (1, 1)).await;
-    let stuck = a.coordinator.leases()[0].shard.to_string();
-    *a.manners.stuck.lock().unwrap() = Some(stuck.clone());
-    // A third shard for b, so that it has to be a that gives when c comes; then a is the only one
-    // with a lease that can be asked for.
-    assert!(matches!(b.stop(1_000).await, Stopped::Left));
-    fleet.until("a holds all again", 3_000, || a.holds() == 2).await;
-    let c = fleet.worker("c").await;
-    fleet.until("1 each", 30_000, || (a.holds(), c.holds()) == (1, 1)).await;
-    assert_eq!(a.coordinator.leases()[0].shard.as_str(), stuck);
-    let d = fleet.worker("d").await;
-    fleet.pass(5_000).await;
-    assert_eq!(d.holds(), 0);
+    let refused = || fleet.rows().iter().filter(|row| row.hand_over == HandOver::Refused).count();
+    fleet.until("a refuses", 5_000, || refused() > 0).await;
+    fleet.pass(60_000).await;
+    assert_eq!((a.holds(), b.holds()), (2, 0), "nobody takes from a heart that beats");
+    let last = |shard| fleet.watch.last(&id(shard)).unwrap();
+    assert!(last(0).1 + 100 > fleet.clock.now_ms(), "the reading goes on");
+    *a.manners.stuck.lock().unwrap() = None;
+    fleet.until("1 each", 30_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    assert_eq!(refused(), 0);
 }

@@ -3,7 +3,7 @@
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Stored, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(crate) enum Line {
     Dead,
     /// Writes are applied, but the reply is lost.
     RepliesLost,
+    /// Writes are applied at once, and the reply takes two seconds.
+    RepliesSlow,
 }
 
 /// Which writes a test wants to strike.
@@ -29,12 +31,14 @@ pub(crate) struct TroubledStore {
     line: Arc<Mutex<Line>>,
     /// Writes that fail for good, as if their worker had died before them.
     fatal: Arc<Mutex<Option<Rule>>>,
+    /// What is to be seen on the table.
+    pub(crate) survey: Arc<Mutex<Survey>>,
 }
 
 impl TroubledStore {
     pub(crate) fn new(inner: MemoryStore) -> Self {
         let line = Arc::new(Mutex::new(Line::Good));
-        Self { inner, line, fatal: Arc::default() }
+        Self { inner, line, fatal: Arc::default(), survey: Arc::default() }
     }
 
     pub(crate) fn set(&self, line: Line) {
@@ -51,7 +55,7 @@ impl TroubledStore {
         // Even a good line takes a moment.
         tokio::time::sleep(Duration::from_millis(1)).await;
         match line {
-            Line::Good | Line::RepliesLost => Ok(line),
+            Line::Good | Line::RepliesLost | Line::RepliesSlow => Ok(line),
             Line::Throttled => {
                 Err(StoreError::Throttled { store: "memory".into(), detail: "slow down".into() })
             }
@@ -68,6 +72,11 @@ impl LeaseStore for TroubledStore {
     async fn prepare(&self) -> Result<(), StoreError> {
         self.through().await?;
         self.inner.prepare().await
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        self.through().await?;
+        Ok(self.survey.lock().unwrap().clone())
     }
 
     async fn application(&self) -> Result<Application, StoreError> {
@@ -104,6 +113,9 @@ impl LeaseStore for TroubledStore {
             });
         }
         let outcome = self.inner.write(write).await?;
+        if line == Line::RepliesSlow {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
         Ok(if line == Line::RepliesLost { Outcome::Unknown } else { outcome })
     }
 

@@ -11,6 +11,7 @@
 mod settings;
 mod tools;
 mod start;
+mod survey;
 mod open;
 mod first_sync;
 mod crew;
@@ -89,6 +90,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let streams = settings.streams.clone();
         let tools = Arc::new(Tools { store, api, settings, clock, chance, events });
         start::prepare(&tools).await?;
+        survey::survey(&tools).await?;
         let mut opened = Vec::new();
         for stream in streams {
             opened.push(open::open(&tools, stream).await?);

@@ -56,15 +56,18 @@ pub enum StartError {
         #[source]
         error: StreamError,
     },
+    /// Somebody else works on the lease table.
+    #[error("the lease table must not be touched: {hindrance}")]
+    TableInUse {
+        /// Who, and what to do.
+        hindrance: String,
+    },
     /// The lease store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// Makes the store's table or schema, and waits for a store that can't be reached.
-///
-/// Here is the place where a table that must not be touched is refused: the store's own `prepare`
-/// refuses a foreign schema; what other workers do on the table needs a survey of it.
 pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
     loop {
         let prepared = tokio::select! {
