@@ -46,7 +46,8 @@ async fn checkpoints_are_carried_through_every_trouble_within_the_lease_time() {
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
         let mut done = 0;
-        for line in [Line::Good, Line::Throttled, Line::RepliesLost, Line::Dead] {
+        for line in [Line::Good, Line::Throttled, Line::RequestsLost, Line::RepliesLost, Line::Dead]
+        {
             done += 1;
             a.store.set(line);
             let ((), made) = tokio::join!(

@@ -16,6 +16,8 @@ pub(crate) enum Line {
     Throttled,
     /// Every call is swallowed: no answer, nothing applied.
     Dead,
+    /// Writes are not applied, and nobody says so. Reads pass.
+    RequestsLost,
     /// Writes are applied, but the reply is lost.
     RepliesLost,
     /// Writes are applied at once, and the reply takes two seconds.
@@ -55,7 +57,7 @@ impl TroubledStore {
         // Even a good line takes a moment.
         tokio::time::sleep(Duration::from_millis(1)).await;
         match line {
-            Line::Good | Line::RepliesLost | Line::RepliesSlow => Ok(line),
+            Line::Good | Line::RequestsLost | Line::RepliesLost | Line::RepliesSlow => Ok(line),
             Line::Throttled => {
                 Err(StoreError::Throttled { store: "memory".into(), detail: "slow down".into() })
             }
@@ -111,6 +113,9 @@ impl LeaseStore for TroubledStore {
                 store: "memory".into(),
                 detail: "by the test".into(),
             });
+        }
+        if line == Line::RequestsLost {
+            return Ok(Outcome::Unknown);
         }
         let outcome = self.inner.write(write).await?;
         if line == Line::RepliesSlow {
