@@ -20,3 +20,4 @@ pub mod ack;
 pub mod pack;
 pub mod bucket;
 pub mod retry;
+pub mod produce;

@@ -75,9 +75,20 @@ impl ShardMap {
 
     /// The open shard that takes a key. `None` where the list had a gap.
     pub fn predict(&self, key: HashKey) -> Option<&ShardId> {
+        self.open.get(self.predict_place(key)?).map(|(_, id)| id)
+    }
+
+    /// The place among the open shards of the one that takes a key.
+    pub fn predict_place(&self, key: HashKey) -> Option<usize> {
         let at = self.endings.partition_point(|ending| *ending < key);
-        let (start, id) = self.open.get(at)?;
-        (*start <= key).then_some(id)
+        let (start, _) = self.open.get(at)?;
+        (*start <= key).then_some(at)
+    }
+
+    /// The open shard at a place, in the order of the hash keys.
+    pub fn open_shard(&self, place: usize) -> Option<(HashRange, &ShardId)> {
+        let (start, id) = self.open.get(place)?;
+        Some((HashRange::new(*start, *self.endings.get(place)?)?, id))
     }
 
     /// The range of a shard that is open or has not been closed for long.

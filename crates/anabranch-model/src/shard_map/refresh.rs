@@ -50,6 +50,7 @@ enum State {
 /// | updating | `finish` | ready |
 /// | updating | `fail` | invalid, due after a pause |
 /// | ready | `invalidate` with newer evidence | invalid, due at once |
+/// | ready | `demand` | invalid, due at once |
 /// | any | `discard` | invalid, due at once, without a map |
 ///
 /// The last map predicts on in every state until `discard`: it is wrong for the shards that
@@ -152,6 +153,13 @@ impl MapRefresh {
         }
         self.state = State::Invalid { due_ms: seen_ms };
         Invalidation::Due
+    }
+
+    /// Asks for a read that begins from now on: a reply can only be judged by a newer list.
+    pub fn demand(&mut self, now_ms: u64) {
+        if self.is_ready() {
+            self.state = State::Invalid { due_ms: now_ms };
+        }
     }
 
     /// Drops the map: the stream may be another one of the same name, with the same shard names.

@@ -1,0 +1,164 @@
+//! A container on its way: bytes that are built once, and the records that are in them.
+
+use super::Pending;
+use super::lane::{Lane, Place};
+use super::outcome::Attempt;
+use super::settings::Aggregation;
+use crate::aggregate::encode::{Builder, Closed, Container, Room, seal_many};
+use crate::hash::{HashKey, HashRange};
+use crate::ids::ShardId;
+use crate::sequence::SequenceNumber;
+
+/// A container whose bytes never change again.
+#[derive(Debug)]
+pub(super) struct Frozen<T> {
+    /// The records, in the order in which they stand in the container.
+    pub(super) records: Vec<Pending<T>>,
+    /// What is sent.
+    pub(super) sealed: Container,
+    /// From the lowest to the highest hash of its records.
+    pub(super) hull: HashRange,
+    /// The shard that the map predicted for all of its records.
+    pub(super) predicted: Option<ShardId>,
+    /// Which life of the map the prediction is from.
+    pub(super) era: u64,
+    /// What was tried.
+    pub(super) attempts: Vec<Attempt>,
+    /// Whether one of its attempts may have taken effect.
+    pub(super) maybe_landed: bool,
+    /// Whether it goes in a request of its own, because a request with others was refused whole.
+    pub(super) isolated: bool,
+    /// Whether it goes without the number of the one before it, which the service refused.
+    pub(super) unnumbered: bool,
+}
+
+impl<T> Frozen<T> {
+    /// Whether all records have one hash: then whichever shard takes it takes all of them.
+    pub(super) fn has_one_hash(&self) -> bool {
+        self.hull.start() == self.hull.end()
+    }
+
+    /// Whether the shard of this range takes every record.
+    pub(super) fn is_inside(&self, range: HashRange) -> bool {
+        range.contains(self.hull.start()) && range.contains(self.hull.end())
+    }
+}
+
+/// Where a container that left is, and whose it is.
+#[derive(Debug)]
+pub(super) struct Flight<T> {
+    /// The container.
+    pub(super) frozen: Frozen<T>,
+    /// The lane that it left from. `None` if that lane is no more: then it blocks the lanes over
+    /// its hashes.
+    pub(super) lane: Option<usize>,
+    /// Where it is.
+    pub(super) stage: Stage,
+}
+
+/// Where a container that left is.
+#[derive(Debug, Clone)]
+pub(super) enum Stage {
+    /// In a request.
+    Sent,
+    /// In a shard, and nobody knows yet whether all of its records belong there.
+    Unjudged {
+        /// The shard that answered.
+        shard: ShardId,
+        /// Its number there.
+        sequence: SequenceNumber,
+        /// Only a list read that began after this many others tells.
+        after_read: u64,
+    },
+}
+
+/// A container without its digest, and the records that are in it.
+pub(super) struct Cut<T> {
+    /// The records in it.
+    records: Vec<Pending<T>>,
+    /// What becomes the bytes: an aggregate, or nothing for a record alone.
+    closed: Option<Closed>,
+}
+
+/// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
+/// the lane's shard is not known. A record that is alone is not copied.
+pub(super) fn cut<T>(
+    lane: &mut Lane<T>,
+    builder: &mut Builder,
+    aggregation: Aggregation,
+    max_bytes: usize,
+) -> Option<Cut<T>> {
+    let first = lane.pop()?;
+    let one_hash = match (&lane.place, aggregation) {
+        (_, Aggregation::Off) => return Some(Cut { records: vec![first], closed: None }),
+        _ if first.alone => return Some(Cut { records: vec![first], closed: None }),
+        (Place::Shard(..), Aggregation::ByShard) => None,
+        _ => Some(first.put.hash),
+    };
+    let joins =
+        |next: &Pending<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
+    if !lane.queue.front().is_some_and(joins) || first.framed_bytes() > max_bytes {
+        return Some(Cut { records: vec![first], closed: None });
+    }
+    builder.clear();
+    let mut records = Vec::with_capacity(lane.queue.len().min(512) + 1);
+    let mut taken = builder.add_within(&first.entry(), max_bytes);
+    records.push(first);
+    while taken == Room::Taken {
+        let Some(next) = lane.queue.front().filter(|next| joins(next)) else { break };
+        taken = builder.add_within(&next.entry(), max_bytes);
+        if taken == Room::Taken {
+            records.extend(lane.pop());
+        }
+    }
+    let closed = if records.len() > 1 { builder.close() } else { None };
+    Some(Cut { records, closed })
+}
+
+/// Seals containers together, since several digests side by side cost less.
+pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Frozen<T>> {
+    let mut parts = Vec::with_capacity(cuts.len());
+    let mut closed = Vec::new();
+    for (cut, predicted) in cuts {
+        let framed = cut.closed.is_some();
+        closed.extend(cut.closed);
+        parts.push((cut.records, predicted, framed));
+    }
+    let mut sealed = seal_many(closed).into_iter();
+    let freeze = |(records, predicted, framed): (Vec<Pending<T>>, _, bool)| {
+        let aggregate = if framed { sealed.next() } else { None };
+        let sealed = aggregate.unwrap_or_else(|| alone(&records[0]));
+        Frozen {
+            sealed,
+            hull: hull(&records),
+            isolated: records[0].alone,
+            records,
+            predicted,
+            era,
+            attempts: Vec::new(),
+            maybe_landed: false,
+            unnumbered: false,
+        }
+    };
+    parts.into_iter().map(freeze).collect()
+}
+
+/// A record that goes as it is, under its own key.
+fn alone<T>(record: &Pending<T>) -> Container {
+    Container {
+        partition_key: record.put.key.clone(),
+        explicit_hash_key: record.put.explicit,
+        data: record.put.data.clone(),
+        records: 1,
+    }
+}
+
+fn hull<T>(records: &[Pending<T>]) -> HashRange {
+    let mut low = HashKey::MAX;
+    let mut high = HashKey::MIN;
+    for record in records {
+        low = low.min(record.put.hash);
+        high = high.max(record.put.hash);
+    }
+    HashRange::new(low, high).unwrap_or(HashRange::ALL)
+}

@@ -1,0 +1,110 @@
+//! Histories: thousands of runs of the machine against a service and a network that do their worst.
+//!
+//! A failing run prints its seed; the same seed gives the same run.
+
+mod service;
+mod oracle;
+mod world;
+
+use super::settings::Aggregation;
+use world::{Flaw, Weather, World};
+
+const CALM: Weather = Weather {
+    aggregation: Aggregation::ByShard,
+    entry_failures: 0,
+    request_failures: 0,
+    list_failures: 0,
+    refusals: 0,
+    deadline_ms: None,
+    reshards: false,
+    recreations: false,
+    numbered: false,
+    tight_rate: false,
+};
+
+const STORM: Weather =
+    Weather { entry_failures: 30, request_failures: 25, list_failures: 20, reshards: true, ..CALM };
+
+/// Runs seeds and panics with the first one that breaks a promise.
+fn check(name: &str, seeds: u64, weather: Weather) {
+    for seed in 0..seeds {
+        let (problems, ..) = World::new(seed, weather, Flaw::None).run();
+        assert!(problems.is_empty(), "{name}, seed {seed}: {problems:#?}");
+    }
+}
+
+/// How many of some runs with a flaw break a promise.
+fn caught(seeds: u64, weather: Weather, flaw: Flaw) -> usize {
+    (0..seeds).filter(|seed| !World::new(*seed, weather, flaw).run().0.is_empty()).count()
+}
+
+const MODES: [Aggregation; 3] = [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off];
+
+#[test]
+fn a_calm_stream_takes_everything_in_order() {
+    for aggregation in MODES {
+        check("calm", 20, Weather { aggregation, ..CALM });
+    }
+}
+
+#[test]
+fn order_and_outcomes_hold_through_failures_and_reshards() {
+    for aggregation in MODES {
+        check("storm", 60, Weather { aggregation, ..STORM });
+    }
+}
+
+#[test]
+fn order_and_outcomes_hold_when_the_stream_is_made_anew() {
+    let weather = Weather { recreations: true, ..STORM };
+    check("anew", 50, weather);
+    check("anew, no reshards", 30, Weather { reshards: false, ..weather });
+}
+
+#[test]
+fn holes_stop_their_keys_through_everything() {
+    for aggregation in MODES {
+        check("refusals", 40, Weather { aggregation, refusals: 15, ..STORM });
+        check("deadlines", 40, Weather { aggregation, deadline_ms: Some(600), ..STORM });
+    }
+}
+
+#[test]
+fn everything_flows_when_no_list_is_ever_given() {
+    for aggregation in MODES {
+        check("no list", 20, Weather { aggregation, list_failures: 100, ..STORM });
+    }
+}
+
+#[test]
+fn order_holds_with_numbers_and_at_a_tight_rate() {
+    check("numbered", 30, Weather { numbered: true, ..STORM });
+    for aggregation in MODES {
+        check("tight", 20, Weather { aggregation, tight_rate: true, ..STORM });
+    }
+}
+
+#[test]
+fn a_split_without_other_trouble_costs_one_stray_at_the_most_for_each_container() {
+    for seed in 0..20 {
+        let weather = Weather { reshards: true, ..CALM };
+        let (problems, strays, reads) = World::new(seed, weather, Flaw::None).run();
+        assert!(problems.is_empty(), "seed {seed}: {problems:#?}");
+        assert!(strays <= 60 && reads <= 80, "seed {seed}: {strays} strays, {reads} lists");
+    }
+}
+
+#[test]
+fn the_oracle_notices_each_flaw() {
+    let refusing = Weather { refusals: 15, ..STORM };
+    for (flaw, weather) in [
+        (Flaw::NoOrder, STORM),
+        (Flaw::GoOnBehindHoles, refusing),
+        (Flaw::BlindJudge, Weather { reshards: true, ..CALM }),
+        (Flaw::OldList, Weather { recreations: true, ..STORM }),
+        (Flaw::RetryAtTheBack, STORM),
+    ] {
+        let caught = caught(20, weather, flaw);
+        assert!(caught > 0, "{flaw:?} was not noticed in 20 runs");
+    }
+}

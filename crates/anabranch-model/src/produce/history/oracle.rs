@@ -1,0 +1,133 @@
+//! The oracle: what was put and settled, against what a reader by KCL's rules gets.
+
+use super::service::Service;
+use super::world::Name;
+use crate::aggregate::decode::{Decoded, decode};
+use crate::hash::HashRange;
+use crate::produce::outcome::{Fate, Why};
+use crate::record::UserRecord;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was promised and must hold at the end.
+#[derive(Default)]
+pub(super) struct Oracle {
+    /// Each record's outcome, and its place in its container.
+    pub(super) settled: BTreeMap<Name, (Fate, usize)>,
+    /// Outcomes beyond the first.
+    pub(super) settled_twice: Vec<Name>,
+    /// Keys that were resumed, which gives up their order against their holes.
+    pub(super) resumed: BTreeSet<u32>,
+}
+
+impl Oracle {
+    pub(super) fn settle(&mut self, name: Name, fate: &Fate, sub: usize) {
+        if self.settled.insert(name, (fate.clone(), sub)).is_some() {
+            self.settled_twice.push(name);
+        }
+    }
+
+    /// Whatever is broken, in words.
+    pub(super) fn problems(
+        &self,
+        service: &Service,
+        puts: &[Name],
+        stop_keys: bool,
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        problems.extend(self.settled_twice.iter().map(|name| format!("{name:?} settled twice")));
+        let unsettled = puts.iter().filter(|name| !self.settled.contains_key(name));
+        problems.extend(unsettled.map(|name| format!("{name:?} never settled")));
+        let delivered = delivered(service);
+        let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for (name, _) in &delivered {
+            if !seen.insert(*name) || self.resumed.contains(&name.0) {
+                continue;
+            }
+            let newest = newest.entry(name.0).or_insert(0);
+            if name.1 < *newest {
+                problems.push(format!("{name:?} first delivered after {newest}"));
+            }
+            *newest = name.1.max(*newest);
+        }
+        let places: BTreeSet<_> = delivered.iter().cloned().collect();
+        let stored = stored(service);
+        for (name, (fate, sub)) in &self.settled {
+            match fate {
+                Fate::Placed(receipt) => {
+                    let place = (receipt.shard.as_str().to_owned(), receipt.sequence, *sub as u64);
+                    if !places.contains(&(*name, place)) {
+                        problems.push(format!("{name:?} placed and not delivered there"));
+                    }
+                }
+                Fate::Rejected(why) if stored.contains(name) => {
+                    problems.push(format!("{name:?} rejected ({why:?}) and in the stream"));
+                }
+                Fate::Rejected(_) | Fate::Unknown => {}
+            }
+        }
+        if stop_keys {
+            problems.extend(self.sent_behind_holes(&stored));
+        }
+        problems
+    }
+
+    /// Records of a stopped key that were sent after all.
+    fn sent_behind_holes(&self, stored: &BTreeSet<Name>) -> Vec<String> {
+        let mut holes: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (name, (fate, _)) in &self.settled {
+            if self.resumed.contains(&name.0) {
+                continue;
+            }
+            match holes.get(&name.0) {
+                Some(hole) if matches!(fate, Fate::Placed(_)) => {
+                    problems.push(format!("{name:?} placed behind the hole {hole}"));
+                }
+                Some(hole) if stored.contains(name) && *fate != Fate::Unknown => {
+                    problems.push(format!("{name:?} sent behind the hole {hole}"));
+                }
+                None if !matches!(fate, Fate::Placed(_)) => {
+                    if *fate == Fate::Rejected(Why::KeyStopped) {
+                        problems.push(format!("{name:?} refused for a stopped key without a hole"));
+                    }
+                    holes.insert(name.0, name.1);
+                }
+                _ => {}
+            }
+        }
+        problems
+    }
+}
+
+type Place = (String, crate::sequence::SequenceNumber, u64);
+
+/// What a reader by KCL's rules gets, streams and shards in the order of their making.
+fn delivered(service: &Service) -> Vec<(Name, Place)> {
+    read(service, true)
+}
+
+/// Everything that is in the stream, also what KCL drops.
+fn stored(service: &Service) -> BTreeSet<Name> {
+    read(service, false).into_iter().map(|(name, _)| name).collect()
+}
+
+fn read(service: &Service, by_range: bool) -> Vec<(Name, Place)> {
+    let mut all = Vec::new();
+    for shard in service.streams.iter().flatten() {
+        for record in &shard.log {
+            let range = if by_range { shard.range } else { HashRange::ALL };
+            let users: Vec<UserRecord> = match decode(record, range) {
+                Decoded::Plain(_) => vec![record.clone().into()],
+                Decoded::Records(records) => records.collect(),
+                Decoded::OutOfRange { .. } => continue,
+                other => panic!("unreadable aggregate: {other:?}"),
+            };
+            all.extend(users.iter().map(|user| {
+                let name = Name::read(&user.data);
+                (name, (shard.id.as_str().to_owned(), user.sequence, user.sub))
+            }));
+        }
+    }
+    all
+}

@@ -1,0 +1,474 @@
+//! The machine, a tiny service, and a network between them that does its worst.
+
+use super::oracle::Oracle;
+use super::service::Service;
+use crate::aggregate::decode::{Decoded, decode};
+use crate::hash::{HashKey, HashRange};
+use crate::lineage::Shard;
+use crate::produce::settings::{Aggregation, Holes, Order, Settings};
+use crate::produce::{
+    Action, Entry, EntryReply, KeyId, Machine, Notice, Put, Read, Reply, Request,
+};
+use crate::record::{Key, Record};
+use crate::retry::{Backoff, Fault};
+use crate::sequence::SequenceNumber;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A record: the number of its key, and its place among the key's puts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name(pub(super) u32, pub(super) u32);
+
+impl Name {
+    fn data(self, pad: usize) -> Bytes {
+        format!("{}:{}:{}", self.0, self.1, "x".repeat(pad)).into()
+    }
+
+    pub(super) fn read(data: &[u8]) -> Self {
+        let text = std::str::from_utf8(data).expect("the harness writes text");
+        let mut parts = text.split(':').map(|part| part.parse().unwrap_or(0));
+        Self(parts.next().unwrap(), parts.next().unwrap())
+    }
+}
+
+/// What is wrong on purpose, to see that the oracle notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// Nothing.
+    None,
+    /// Several containers of a lane go in one request and side by side.
+    NoOrder,
+    /// Records go on behind a hole.
+    GoOnBehindHoles,
+    /// Each reply names the shard that was predicted, so that nothing is ever judged.
+    BlindJudge,
+    /// Containers are judged by a list of the stream that was there before.
+    OldList,
+    /// A container that failed is put again behind everything newer.
+    RetryAtTheBack,
+}
+
+/// What kind of trouble a run has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Weather {
+    pub(super) aggregation: Aggregation,
+    /// Entries that fail, in a hundred.
+    pub(super) entry_failures: u64,
+    /// Requests that go wrong, in a hundred.
+    pub(super) request_failures: u64,
+    /// Lists that fail, in a hundred. 100 is for ever.
+    pub(super) list_failures: u64,
+    /// Requests that are refused for good, in a thousand.
+    pub(super) refusals: u64,
+    pub(super) deadline_ms: Option<u64>,
+    pub(super) reshards: bool,
+    pub(super) recreations: bool,
+    pub(super) numbered: bool,
+    pub(super) tight_rate: bool,
+}
+
+enum Happening {
+    Arrive { id: u64, entries: Vec<Entry>, plan: Plan },
+    Answer { id: u64, reply: Reply },
+    ListArrives { read: Read },
+    ListAnswers { read: Read, list: Result<Vec<Shard>, Fault> },
+    Put,
+    Reshard,
+    Delete,
+    Create,
+    Resume,
+}
+
+/// What the network does to a request.
+enum Plan {
+    /// It arrives and is answered after so long.
+    Answered(u64),
+    /// It arrives, and nobody hears of it.
+    Silent,
+    /// The whole is refused.
+    Refused(Fault),
+    /// It is applied, and reported as an internal failure.
+    AppliedAndFailed,
+    /// It is applied, and a result is missing in the reply.
+    Miscounted,
+}
+
+/// One run.
+pub(super) struct World {
+    now_ms: u64,
+    dice: u64,
+    weather: Weather,
+    flaw: Flaw,
+    machine: Machine<Name>,
+    service: Service,
+    oracle: Oracle,
+    queue: BTreeMap<(u64, u64), Happening>,
+    next_event: u64,
+    puts: Vec<Name>,
+    next_of_key: BTreeMap<u32, u32>,
+    in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<Entry>)>,
+    old_list: Vec<Shard>,
+    problems: Vec<String>,
+    pub(super) strays: usize,
+    pub(super) reads: usize,
+}
+
+const FAULTS_UNTIL_MS: u64 = 12_000;
+const REPLY_TIMEOUT_MS: u64 = 300;
+const KEYS: u64 = 10;
+
+impl World {
+    pub(super) fn new(seed: u64, weather: Weather, flaw: Flaw) -> Self {
+        let settings = Settings {
+            aggregation: weather.aggregation,
+            order: if flaw == Flaw::NoOrder { Order::None } else { Order::Strict },
+            holes: if flaw == Flaw::GoOnBehindHoles { Holes::GoOn } else { Holes::StopKey },
+            numbered: weather.numbered,
+            container_min_bytes: 150,
+            container_max_bytes: 400,
+            linger_ms: 5,
+            deadline_ms: weather.deadline_ms,
+            judge_timeout_ms: 700,
+            map_idle_ms: 3_000,
+            max_requests: 4,
+            backoff: Backoff::new(10, 400),
+            shard_bytes_per_second: if weather.tight_rate { 4_000 } else { 1 << 20 },
+            ..Settings::default()
+        };
+        let mut world = Self {
+            now_ms: 0,
+            dice: seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9,
+            weather,
+            flaw,
+            machine: Machine::new(settings, seed, 0),
+            service: Service::new(2),
+            oracle: Oracle::default(),
+            queue: BTreeMap::new(),
+            next_event: 0,
+            puts: Vec::new(),
+            next_of_key: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            old_list: Vec::new(),
+            problems: Vec::new(),
+            strays: 0,
+            reads: 0,
+        };
+        world.old_list = world.service.list(true);
+        world.at(0, Happening::Put);
+        if weather.reshards {
+            world.at(800, Happening::Reshard);
+        }
+        if weather.recreations {
+            let when = 2_000 + world.roll(3_000);
+            world.at(when, Happening::Delete);
+        }
+        if weather.refusals > 0 || weather.deadline_ms.is_some() {
+            world.at(6_000, Happening::Resume);
+        }
+        world
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.dice;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.stormy() && self.roll(100) < percent
+    }
+
+    fn stormy(&self) -> bool {
+        self.now_ms < FAULTS_UNTIL_MS
+    }
+
+    fn at(&mut self, in_ms: u64, what: Happening) {
+        self.next_event += 1;
+        self.queue.insert((self.now_ms + in_ms, self.next_event), what);
+    }
+
+    /// Runs to the end and says what is broken.
+    pub(super) fn run(mut self) -> (Vec<String>, usize, usize) {
+        let patience_ms = FAULTS_UNTIL_MS + 240_000;
+        loop {
+            while let Some(action) = self.machine.poll(self.now_ms) {
+                self.act(action);
+            }
+            let wake = self.machine.wake_at();
+            if wake.is_some_and(|at| at <= self.now_ms) {
+                self.problems.push(format!("at {} the machine spins", self.now_ms));
+                break;
+            }
+            let event = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let Some(next) = [wake, event].into_iter().flatten().min() else { break };
+            if next > patience_ms {
+                break;
+            }
+            self.now_ms = next;
+            while let Some(entry) = self.queue.first_entry() {
+                if entry.key().0 > self.now_ms {
+                    break;
+                }
+                let happening = entry.remove();
+                self.happen(happening);
+            }
+        }
+        let stop_keys = true;
+        let mut problems = self.problems;
+        problems.extend(self.oracle.problems(&self.service, &self.puts, stop_keys));
+        (problems, self.strays, self.reads)
+    }
+
+    fn act(&mut self, action: Action<Name>) {
+        match action {
+            Action::Send(request) => self.send(request),
+            Action::Read(read) => {
+                self.reads += 1;
+                let delay = 1 + self.roll(60);
+                self.at(delay, Happening::ListArrives { read });
+            }
+            Action::Settle(settled) => {
+                for (sub, record) in settled.records.iter().enumerate() {
+                    self.oracle.settle(record.put.ticket, &settled.fate, sub);
+                }
+            }
+            Action::Notice(Notice::Stray { .. }) => self.strays += 1,
+            Action::Notice(_) => {}
+        }
+    }
+
+    fn send(&mut self, request: Request) {
+        let Request { id, entries, single, after, .. } = request;
+        let hashes: Vec<u128> = entries.iter().flat_map(distinct_hashes).collect();
+        let set: BTreeSet<u128> = hashes.iter().copied().collect();
+        let others = self.in_flight.values().any(|(keys, _)| !keys.is_disjoint(&set));
+        if self.flaw != Flaw::NoOrder && (set.len() < hashes.len() || others) {
+            self.problems.push(format!("at {} a key is on its way twice", self.now_ms));
+        }
+        if single != self.weather.numbered || (after.is_some() && !single) {
+            self.problems.push("the wrong call for the mode".to_owned());
+        }
+        self.in_flight.insert(id, (set, entries.clone()));
+        let there = 1 + self.roll(30);
+        let back = 1 + self.roll(30);
+        let refusals = self.weather.refusals;
+        if self.stormy() && self.roll(1_000) < refusals {
+            let entries = Vec::new();
+            return self.at(
+                there,
+                Happening::Arrive { id, entries, plan: Plan::Refused(Fault::AccessDenied) },
+            );
+        }
+        let failures = self.weather.request_failures;
+        if !self.chance(failures) {
+            return self.at(there, Happening::Arrive { id, entries, plan: Plan::Answered(back) });
+        }
+        let lost = |fault| Err((fault, Arc::from("lost")));
+        match self.roll(8) {
+            0 => self.at(there, Happening::Answer { id, reply: lost(Fault::NotSent) }),
+            1 => self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) }),
+            2 => {
+                self.at(there, Happening::Arrive { id, entries, plan: Plan::Silent });
+                self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) });
+            }
+            3 => {
+                let late = REPLY_TIMEOUT_MS + 1 + self.roll(1_500);
+                self.at(late, Happening::Arrive { id, entries, plan: Plan::Silent });
+                self.at(REPLY_TIMEOUT_MS, Happening::Answer { id, reply: lost(Fault::ReplyLost) });
+            }
+            4 => self.at(there, Happening::Arrive { id, entries, plan: Plan::AppliedAndFailed }),
+            5 => self.at(there, Happening::Arrive { id, entries, plan: Plan::Miscounted }),
+            6 => {
+                let plan = Plan::Refused(Fault::Throttled);
+                self.at(there, Happening::Arrive { id, entries: Vec::new(), plan });
+            }
+            _ => {
+                let plan = Plan::Refused(Fault::Internal);
+                self.at(there, Happening::Arrive { id, entries: Vec::new(), plan });
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrive { id, entries, plan } => self.arrive(id, &entries, &plan),
+            Happening::Answer { id, reply } => {
+                self.in_flight.remove(&id);
+                self.machine.reply(id, reply, self.now_ms);
+            }
+            Happening::ListArrives { read } => {
+                let percent = self.weather.list_failures;
+                let list = if percent == 100 || self.chance(percent) {
+                    Err(Fault::AccessDenied)
+                } else if !self.service.there {
+                    Err(Fault::Missing)
+                } else if self.flaw == Flaw::OldList {
+                    Ok(self.old_list.clone())
+                } else {
+                    Ok(self.service.list(read.full))
+                };
+                let delay = 1 + self.roll(60);
+                self.at(delay, Happening::ListAnswers { read, list });
+            }
+            Happening::ListAnswers { read, list } => self.machine.shards(read, list, self.now_ms),
+            Happening::Put => self.put(),
+            Happening::Reshard => self.reshard(),
+            Happening::Delete => {
+                self.service.there = false;
+                self.old_list = self.service.list(false);
+                self.at(5_000, Happening::Create);
+            }
+            Happening::Create => {
+                let shards = 1 + self.roll(4);
+                self.service.create(u32::try_from(shards).unwrap());
+            }
+            Happening::Resume => {
+                let stopped: Vec<KeyId> = self.machine.stopped_keys().cloned().collect();
+                for key in stopped {
+                    let number = key.key.as_str()[1..].parse().unwrap();
+                    self.oracle.resumed.insert(number);
+                    assert!(self.machine.resume(&key));
+                }
+            }
+        }
+    }
+
+    fn put(&mut self) {
+        for _ in 0..=self.roll(6) {
+            let key = u32::try_from(self.roll(KEYS)).unwrap();
+            let next = self.next_of_key.entry(key).or_insert(0);
+            *next += 1;
+            let name = Name(key, *next);
+            self.puts.push(name);
+            let text = format!("k{key}");
+            // Some keys have a place of their own, two of them the same one.
+            let explicit = (key % 4 == 3).then(|| HashKey(u128::MAX / 5 * u128::from(key % 3)));
+            let pad = usize::try_from(self.roll(60)).unwrap();
+            let put = Put {
+                hash: HashKey::effective(&text, explicit),
+                key: Key::from(text),
+                explicit,
+                data: name.data(pad),
+                ticket: name,
+            };
+            self.machine.put(put, self.now_ms);
+        }
+        if self.stormy() {
+            let pause = self.roll(60);
+            self.at(pause, Happening::Put);
+        } else {
+            self.machine.hurry(self.now_ms);
+        }
+    }
+
+    fn reshard(&mut self) {
+        if self.service.there {
+            if self.service.streams.len() == 1 {
+                self.old_list = self.service.list(true);
+            }
+            let choice = usize::try_from(self.roll(100)).unwrap();
+            if self.roll(2) == 0 && self.service.open_places().len() < 8 {
+                self.service.split(choice);
+            } else {
+                self.service.merge(choice);
+            }
+        }
+        if self.stormy() {
+            let pause = 100 + self.roll(1_500);
+            self.at(pause, Happening::Reshard);
+        }
+    }
+
+    fn arrive(&mut self, id: u64, entries: &[Entry], plan: &Plan) {
+        let back = match plan {
+            Plan::Answered(back) => *back,
+            _ => 1,
+        };
+        if let Plan::Refused(fault) = plan {
+            let reply = Err((*fault, Arc::from("refused")));
+            return self.at(back, Happening::Answer { id, reply });
+        }
+        if !self.service.there {
+            if !matches!(plan, Plan::Silent) {
+                let reply = Err((Fault::Missing, Arc::from("no such stream")));
+                self.at(back, Happening::Answer { id, reply });
+            }
+            return;
+        }
+        let percent = self.weather.entry_failures;
+        let mut results: Vec<EntryReply> = Vec::new();
+        for entry in entries {
+            if self.chance(percent) {
+                let fault = if self.roll(3) > 0 { Fault::Throttled } else { Fault::Internal };
+                if fault == Fault::Internal && self.roll(2) == 0 {
+                    self.service.store(entry);
+                }
+                results.push(EntryReply::Failed { fault, detail: "entry".into() });
+            } else {
+                let (shard, sequence) = self.service.store(entry);
+                results.push(EntryReply::Placed { shard, sequence });
+            }
+        }
+        match plan {
+            Plan::Silent => {}
+            Plan::AppliedAndFailed => {
+                let reply = Err((Fault::Internal, Arc::from("internal")));
+                self.at(back, Happening::Answer { id, reply });
+            }
+            Plan::Miscounted => {
+                results.pop();
+                self.at(back, Happening::Answer { id, reply: Ok(results) });
+            }
+            _ => {
+                self.bend(entries, &mut results);
+                self.at(back, Happening::Answer { id, reply: Ok(results) });
+            }
+        }
+    }
+
+    /// Bends a reply for the flaws that live in one.
+    fn bend(&mut self, entries: &[Entry], results: &mut [EntryReply]) {
+        for (entry, result) in entries.iter().zip(results) {
+            match (self.flaw, &mut *result) {
+                (Flaw::BlindJudge, EntryReply::Placed { shard, .. }) => {
+                    let hash = HashKey::effective(entry.key.as_str(), entry.hash);
+                    let known =
+                        self.old_list.iter().find(|old| old.is_open() && old.range.contains(hash));
+                    if let Some(old) = known {
+                        *shard = old.id.clone();
+                    }
+                }
+                (Flaw::RetryAtTheBack, EntryReply::Failed { fault, .. }) => {
+                    // Told to be placed, and put again later by hand.
+                    let (shard, sequence) = (self.old_list[0].id.clone(), SequenceNumber::ZERO);
+                    if *fault == Fault::Throttled {
+                        *result = EntryReply::Placed { shard, sequence };
+                        let again = entry.clone();
+                        self.next_event += 1;
+                        let at = (self.now_ms + 200, self.next_event);
+                        let (id, plan) = (u64::MAX, Plan::Silent);
+                        self.queue.insert(at, Happening::Arrive { id, entries: vec![again], plan });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The hashes of the records in an entry, each once.
+fn distinct_hashes(entry: &Entry) -> BTreeSet<u128> {
+    let record = Record {
+        sequence: SequenceNumber::ZERO,
+        partition_key: entry.key.clone(),
+        data: entry.data.clone(),
+        arrival_ms: 0,
+    };
+    match decode(&record, HashRange::ALL) {
+        Decoded::Records(records) => records.map(|record| record.hash_key().0).collect(),
+        _ => BTreeSet::from([HashKey::effective(entry.key.as_str(), entry.hash).0]),
+    }
+}

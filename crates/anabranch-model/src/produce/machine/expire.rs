@@ -1,0 +1,46 @@
+//! Deadlines: records that could not be placed in time.
+
+use super::Machine;
+use super::judge::loose;
+use crate::produce::outcome::Why;
+
+impl<T> Machine<T> {
+    /// When deadlines are to be looked at again.
+    pub(super) fn next_expiry_ms(&self) -> Option<u64> {
+        (self.settings.deadline_ms.is_some() && self.outstanding > 0).then_some(self.expiry_ms)
+    }
+
+    /// Gives up the records whose deadline has passed and that are not on their way. Those that
+    /// are wait for their reply.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        let Some(deadline_ms) = self.settings.deadline_ms else { return };
+        if now_ms < self.expiry_ms || self.outstanding == 0 {
+            return;
+        }
+        self.expiry_ms = now_ms.saturating_add((deadline_ms / 16).clamp(1, 1_000));
+        let expired = |put_ms: u64| put_ms.saturating_add(deadline_ms) <= now_ms;
+        let (mut over, mut stay) = (Vec::new(), Vec::new());
+        for lane in self.lanes.iter_mut().flatten() {
+            while lane.queue.front().is_some_and(|first| expired(first.put_ms)) {
+                over.extend(lane.pop());
+            }
+            // A container with a record that is over is taken apart, and the others go on.
+            for at in (0..lane.frozen.len()).rev() {
+                if lane.frozen[at].records.iter().any(|record| expired(record.put_ms))
+                    && let Some(frozen) = lane.frozen.remove(at)
+                {
+                    let (out, rest): (Vec<_>, Vec<_>) =
+                        loose(frozen).into_iter().partition(|record| expired(record.put_ms));
+                    over.extend(out);
+                    stay.extend(rest);
+                }
+            }
+        }
+        // First the holes, so that later records of the same keys are refused and not queued.
+        self.fail(over, &Why::Expired);
+        self.requeue(stay, now_ms);
+        for at in 0..self.lanes.len() {
+            self.remove_if_idle(at);
+        }
+    }
+}

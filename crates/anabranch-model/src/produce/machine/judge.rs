@@ -1,0 +1,261 @@
+//! What a reply means: placed, to be sent again, refused, or to be judged by a newer list.
+
+use super::call::{EntryReply, InFlight, Notice, Reply};
+use super::{Action, Machine};
+use crate::hash::HashRange;
+use crate::ids::ShardId;
+use crate::produce::container::{Flight, Frozen, Stage};
+use crate::produce::outcome::{Attempt, AttemptEnd, Fate, Receipt, Why};
+use crate::retry::Fault;
+use crate::sequence::SequenceNumber;
+use std::sync::Arc;
+
+/// How an entry failed.
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    pub(super) detail: Arc<str>,
+}
+
+impl<T> Machine<T> {
+    /// Takes the reply to a request. A reply to a request that is not on its way is dropped.
+    pub fn reply(&mut self, request: u64, reply: Reply, now_ms: u64) {
+        let Some(sent) = self.requests.remove(&request) else { return };
+        match reply {
+            Ok(entries) if entries.len() == sent.containers.len() => {
+                let took_ms = now_ms.saturating_sub(sent.sent_ms);
+                self.round_trip_ms = (self.round_trip_ms * 7 + took_ms).div_ceil(8).max(1);
+                for (container, entry) in sent.containers.iter().zip(entries) {
+                    match entry {
+                        EntryReply::Placed { shard, sequence } => {
+                            self.placed(*container, shard, sequence, sent.sent_ms, now_ms);
+                        }
+                        EntryReply::Failed { fault, detail } => {
+                            self.failed(*container, &sent, &Failure { fault, detail }, now_ms);
+                        }
+                    }
+                }
+            }
+            // Nobody can tell which result is whose, so each entry may have been placed.
+            Ok(entries) => {
+                let (got, want) = (entries.len(), sent.containers.len());
+                let detail = format!("the reply has {got} results for {want} entries").into();
+                self.all_failed(&sent, &Failure { fault: Fault::Internal, detail }, now_ms);
+            }
+            Err((fault, detail)) => self.all_failed(&sent, &Failure { fault, detail }, now_ms),
+        }
+    }
+
+    fn all_failed(&mut self, sent: &InFlight, failure: &Failure, now_ms: u64) {
+        // One bad entry has the whole request refused. Each is tried by itself before it is given
+        // up, so that it takes no other with it.
+        let whole = matches!(failure.fault, Fault::Invalid | Fault::TooLarge);
+        if whole && (sent.containers.len() > 1 || sent.numbered) {
+            for container in &sent.containers {
+                let Some(mut flight) = self.flights.remove(container) else { continue };
+                flight.frozen.isolated = true;
+                flight.frozen.unnumbered = true;
+                note(&mut flight.frozen, sent.sent_ms, now_ms, failure);
+                self.send_again(*container, flight, now_ms);
+            }
+            return;
+        }
+        for container in &sent.containers {
+            self.failed(*container, sent, failure, now_ms);
+        }
+    }
+
+    /// A container is in a shard. It counts as placed if all of its records belong there.
+    fn placed(
+        &mut self,
+        container: u64,
+        shard: ShardId,
+        sequence: SequenceNumber,
+        sent_ms: u64,
+        now_ms: u64,
+    ) {
+        let Some(mut flight) = self.flights.remove(&container) else { return };
+        let frozen = &mut flight.frozen;
+        let took_ms = now_ms.saturating_sub(sent_ms);
+        let end = AttemptEnd::Placed(shard.clone());
+        frozen.attempts.push(Attempt { sent_ms, took_ms, end });
+        if self.settings.numbered {
+            self.last_numbers.insert(shard.clone(), sequence);
+        }
+        let as_predicted = frozen.predicted.as_ref() == Some(&shard);
+        if as_predicted && frozen.era == self.router.era {
+            self.router.proved_ms = now_ms;
+        }
+        if frozen.has_one_hash() {
+            if !as_predicted && frozen.predicted.is_some() {
+                self.router.refresh.invalidate(sent_ms, frozen.predicted.as_ref());
+            }
+            self.accept(container, flight, shard, sequence, now_ms);
+        } else if as_predicted && frozen.era == self.router.era {
+            // A shard's range never changes, so there is nothing to look up.
+            self.accept(container, flight, shard, sequence, now_ms);
+        } else {
+            let after_read = self.reads_begun;
+            flight.stage = Stage::Unjudged { shard, sequence, after_read };
+            self.flights.insert(container, flight);
+            let until_ms = now_ms.saturating_add(self.settings.judge_timeout_ms);
+            self.unjudged.insert((until_ms, container));
+            self.router.refresh.demand(now_ms);
+        }
+    }
+
+    /// Settles a container that is where it belongs.
+    pub(super) fn accept(
+        &mut self,
+        container: u64,
+        flight: Flight<T>,
+        shard: ShardId,
+        sequence: SequenceNumber,
+        now_ms: u64,
+    ) {
+        let Flight { frozen, lane, .. } = flight;
+        let receipt = Receipt { shard, sequence, attempts: frozen.attempts };
+        self.settle(frozen.records, Fate::Placed(Arc::new(receipt)));
+        self.landed(container, lane, true, now_ms);
+    }
+
+    /// A container is no longer on its way: its lane, or those that it blocked, may go on.
+    pub(super) fn landed(
+        &mut self,
+        container: u64,
+        lane: Option<usize>,
+        success: bool,
+        now_ms: u64,
+    ) {
+        match lane {
+            Some(at) => {
+                let lane = self.lane_mut(at);
+                lane.flights -= 1;
+                if success {
+                    lane.failures = 0;
+                    lane.not_before_ms = 0;
+                }
+                self.touch(at, now_ms);
+                self.remove_if_idle(at);
+            }
+            None => {
+                if let Some(hull) = self.orphans.remove(&container) {
+                    self.unblock(hull, now_ms);
+                }
+            }
+        }
+    }
+
+    fn unblock(&mut self, hull: HashRange, now_ms: u64) {
+        for at in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[at].as_mut() else { continue };
+            if lane.blockers > 0 && lane.place.range().overlaps(&hull) {
+                lane.blockers -= 1;
+                self.touch(at, now_ms);
+            }
+        }
+    }
+
+    /// A container's entry failed.
+    fn failed(&mut self, container: u64, sent: &InFlight, failure: &Failure, now_ms: u64) {
+        let Some(mut flight) = self.flights.remove(&container) else { return };
+        let frozen = &mut flight.frozen;
+        note(frozen, sent.sent_ms, now_ms, failure);
+        let class = failure.fault.class();
+        frozen.maybe_landed |= class.maybe_applied;
+        if class.throttle {
+            self.slow_down(flight.frozen.predicted.clone(), now_ms);
+        }
+        if class.retryable {
+            let at_ms = self.back_off(&flight, now_ms);
+            self.actions.push_back(Action::Notice(Notice::Retry {
+                shard: flight.frozen.predicted.clone(),
+                fault: failure.fault,
+                detail: Arc::clone(&failure.detail),
+                records: flight.frozen.records.len(),
+                at_ms,
+            }));
+            self.send_again(container, flight, now_ms);
+        } else if matches!(failure.fault, Fault::Invalid | Fault::TooLarge)
+            && flight.frozen.records.len() > 1
+        {
+            // Its records may pass one by one: the stream may take smaller records by now.
+            flight.frozen.records.iter_mut().for_each(|record| record.alone = true);
+            self.take_apart(container, flight, now_ms);
+        } else {
+            let why = Why::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
+            let Flight { frozen, lane, .. } = flight;
+            self.give_up(frozen, &why);
+            self.landed(container, lane, false, now_ms);
+        }
+        if failure.fault == Fault::Missing {
+            self.drop_map(now_ms);
+        }
+    }
+
+    /// Lets a lane wait before the next attempt, longer after each failure. Says until when.
+    fn back_off(&mut self, flight: &Flight<T>, now_ms: u64) -> u64 {
+        let Some(at) = flight.lane else { return now_ms };
+        let entropy = self.entropy();
+        let backoff = self.settings.backoff;
+        let lane = self.lane_mut(at);
+        lane.failures = lane.failures.saturating_add(1);
+        lane.not_before_ms = now_ms.saturating_add(backoff.wait_ms(lane.failures, entropy));
+        lane.not_before_ms
+    }
+
+    fn slow_down(&mut self, shard: Option<ShardId>, now_ms: u64) {
+        let Some(shard) = shard else { return };
+        if let Some(limiter) = self.limiters.iter_mut().find(|limiter| limiter.shard == shard)
+            && limiter.rate.refused(now_ms)
+        {
+            let share = limiter.rate.share();
+            self.actions.push_back(Action::Notice(Notice::Slower { shard, share }));
+        }
+    }
+
+    /// The same bytes go first when their lane may send again; without a lane, its records go back
+    /// to where they stood.
+    fn send_again(&mut self, container: u64, flight: Flight<T>, now_ms: u64) {
+        match flight.lane {
+            _ if self.stopped.overflowed() => {
+                let Flight { frozen, lane, .. } = flight;
+                self.give_up(frozen, &Why::ProducerStopped);
+                self.landed(container, lane, false, now_ms);
+            }
+            Some(at) => {
+                self.lane_mut(at).frozen.push_front(flight.frozen);
+                self.landed(container, Some(at), false, now_ms);
+            }
+            None => self.take_apart(container, flight, now_ms),
+        }
+    }
+
+    /// Puts the records of a container back where they stood, under the current map.
+    pub(super) fn take_apart(&mut self, container: u64, flight: Flight<T>, now_ms: u64) {
+        let Flight { frozen, lane, .. } = flight;
+        self.requeue(loose(frozen), now_ms);
+        self.landed(container, lane, false, now_ms);
+    }
+}
+
+/// Adds a failed attempt.
+fn note<T>(frozen: &mut Frozen<T>, sent_ms: u64, now_ms: u64, failure: &Failure) {
+    let detail = Arc::clone(&failure.detail);
+    let end = AttemptEnd::Failed { fault: failure.fault, detail };
+    let took_ms = now_ms.saturating_sub(sent_ms);
+    frozen.attempts.push(Attempt { sent_ms, took_ms, end });
+}
+
+/// The records of a container, each with what was tried so far.
+pub(super) fn loose<T>(frozen: Frozen<T>) -> Vec<crate::produce::Pending<T>> {
+    let mut records = frozen.records;
+    let attempts: Arc<[Attempt]> = frozen.attempts.into();
+    for record in &mut records {
+        record.maybe_landed |= frozen.maybe_landed;
+        record.past = Some(match record.past.take() {
+            None => Arc::clone(&attempts),
+            Some(past) => past.iter().chain(attempts.iter()).cloned().collect(),
+        });
+    }
+    records
+}

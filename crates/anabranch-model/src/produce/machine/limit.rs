@@ -1,0 +1,152 @@
+//! The lanes that wait until their shard's rate admits them.
+
+use super::send::Timer;
+use super::{Lane, Machine};
+use crate::bucket::Admission;
+use crate::hash::HashKey;
+use crate::ids::ShardId;
+use crate::produce::lane::Place;
+use crate::produce::rate::ShardRate;
+use crate::produce::settings::Aggregation;
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// The rate of one shard, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    /// The shard.
+    pub(super) shard: ShardId,
+    /// The rate.
+    pub(super) rate: ShardRate,
+    /// Lanes that wait, the longest first.
+    waiting: VecDeque<usize>,
+    /// Containers that were admitted and have not left.
+    reserved_records: u64,
+    /// Their bytes.
+    reserved_bytes: u64,
+    /// Whether a timer is set for those that wait.
+    armed: bool,
+}
+
+impl Limiter {
+    /// Nobody waits and nothing is set aside.
+    pub(super) fn new(shard: ShardId, rate: ShardRate) -> Self {
+        let waiting = VecDeque::new();
+        Self { shard, rate, waiting, reserved_records: 0, reserved_bytes: 0, armed: false }
+    }
+
+    fn admission(&mut self, bytes: u64, now_ms: u64) -> Admission {
+        let records = self.reserved_records + 1;
+        self.rate.admission(now_ms, records, self.reserved_bytes + bytes)
+    }
+
+    fn reserve(&mut self, bytes: u64) {
+        self.reserved_records += 1;
+        self.reserved_bytes += bytes;
+    }
+}
+
+impl<T> Machine<T> {
+    /// Whether the rate of a lane's shard admits its next container. If not, the lane waits.
+    pub(super) fn admit(&mut self, at: usize, now_ms: u64) -> bool {
+        let Some(Some(lane)) = self.lanes.get(at) else { return false };
+        let Some(shard) = self.router.shard_at(hash_of(lane)) else { return true };
+        if lane.reserved.is_some() {
+            return true;
+        }
+        let bytes = self.next_bytes(at) as u64;
+        let Some(limiter) = self.limiters.get_mut(shard) else { return true };
+        // Those that wait already come first.
+        if limiter.waiting.is_empty() && limiter.admission(bytes, now_ms) == Admission::Passed {
+            limiter.reserve(bytes);
+            self.lane_mut(at).reserved = Some(bytes);
+            return true;
+        }
+        limiter.waiting.push_back(at);
+        self.arm_limiter(shard, now_ms);
+        false
+    }
+
+    /// Puts lanes that wait for a shard's rate in line again, as many as it now admits.
+    pub(super) fn release(&mut self, shard: usize, now_ms: u64) {
+        let Some(limiter) = self.limiters.get_mut(shard) else { return };
+        limiter.armed = false;
+        while let Some(&at) = self.limiters[shard].waiting.front() {
+            let bytes = self.next_bytes(at) as u64;
+            let limiter = &mut self.limiters[shard];
+            // A lane that is gone, or has what it needs, only has to leave the line.
+            if let Some(Some(lane)) = self.lanes.get_mut(at)
+                && lane.reserved.is_none()
+            {
+                if limiter.admission(bytes, now_ms) != Admission::Passed {
+                    break;
+                }
+                limiter.reserve(bytes);
+                lane.reserved = Some(bytes);
+            }
+            limiter.waiting.pop_front();
+            self.ready.push_back(at);
+        }
+        self.arm_limiter(shard, now_ms);
+    }
+
+    fn arm_limiter(&mut self, shard: usize, now_ms: u64) {
+        let Some(&at) = self.limiters[shard].waiting.front() else { return };
+        let bytes = self.next_bytes(at) as u64;
+        let limiter = &mut self.limiters[shard];
+        if limiter.armed {
+            return;
+        }
+        let wait_ms = match limiter.admission(bytes, now_ms) {
+            Admission::Wait { ms } => ms,
+            Admission::Passed | Admission::Never => 1,
+        };
+        limiter.armed = true;
+        self.timers.push(Reverse((now_ms.saturating_add(wait_ms), Timer::Rate(shard))));
+    }
+
+    /// Accounts for a container that leaves from a lane, in place of what was set aside for it.
+    pub(super) fn account(&mut self, at: usize, bytes: usize, now_ms: u64) {
+        let lane = self.lane_mut(at);
+        let (hash, reserved) = (hash_of(lane), lane.reserved.take());
+        let Some(shard) = self.router.shard_at(hash) else { return };
+        let Some(limiter) = self.limiters.get_mut(shard) else { return };
+        if let Some(reserved) = reserved {
+            limiter.reserved_records -= 1;
+            limiter.reserved_bytes -= reserved;
+        }
+        limiter.rate.charge(now_ms, bytes as u64);
+    }
+
+    /// Gives back what was set aside for a lane that has nothing to send after all.
+    pub(super) fn unreserve(&mut self, at: usize) {
+        let Some(Some(lane)) = self.lanes.get_mut(at) else { return };
+        let (hash, reserved) = (hash_of(lane), lane.reserved.take());
+        if let (Some(shard), Some(reserved)) = (self.router.shard_at(hash), reserved)
+            && let Some(limiter) = self.limiters.get_mut(shard)
+        {
+            limiter.reserved_records -= 1;
+            limiter.reserved_bytes -= reserved;
+        }
+    }
+
+    /// What the next container of a lane will take, about.
+    pub(super) fn next_bytes(&self, at: usize) -> usize {
+        let Some(Some(lane)) = self.lanes.get(at) else { return 0 };
+        match lane.frozen.front() {
+            Some(frozen) => frozen.sealed.bytes(),
+            None if self.settings.aggregation == Aggregation::Off => {
+                lane.queue.front().map_or(0, |first| first.put.key.len() + first.put.data.len())
+            }
+            None => lane.queue_bytes.min(self.container_target()),
+        }
+    }
+}
+
+/// A hash of the lane, to find the shard whose rate it uses.
+pub(super) fn hash_of<T>(lane: &Lane<T>) -> HashKey {
+    match &lane.place {
+        Place::Shard(_, range) => range.end(),
+        Place::Hash(hash) => *hash,
+    }
+}

@@ -1,0 +1,355 @@
+//! The machine: events go in, actions come out, and nothing else happens.
+//!
+//! | event | what it may cause |
+//! |---|---|
+//! | `put` | a record stands in its lane |
+//! | `reply` | records are settled, a container waits to be sent again, or to be judged |
+//! | `shards` | containers are judged, lanes are cut anew, a barrier begins |
+//! | time, by `poll` | requests leave, list reads begin, deadlines pass |
+
+mod call;
+mod limit;
+mod send;
+mod judge;
+mod reroute;
+mod settle;
+mod expire;
+
+pub use call::{Action, Entry, EntryReply, Notice, Read, Reply, Request, ShardsRead};
+
+use super::container::Flight;
+use super::lane::{Lane, Place};
+use super::outcome::{Fate, Settled, Why};
+use super::pending::{Pending, Put};
+use super::router::Router;
+use super::settings::{Order, Settings};
+use super::stopped::{KeyId, Stopped};
+use crate::aggregate::encode::Builder;
+use crate::hash::{HashKey, HashRange};
+use crate::sequence::SequenceNumber;
+use call::InFlight;
+use limit::Limiter;
+use send::Timer;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+
+/// Where lanes, records and containers stand. `T` is whom to tell a record's outcome.
+#[derive(Debug)]
+pub struct Machine<T> {
+    /// How the producer behaves.
+    settings: Settings,
+    /// The number of the next put.
+    next_number: u64,
+    /// Records up to this number wait for no others.
+    hurry_below: u64,
+    /// Records without an outcome.
+    outstanding: usize,
+    /// Which shard takes which hash.
+    router: Router,
+    /// The lanes. A place is used again when its lane is gone.
+    lanes: Vec<Option<Lane<T>>>,
+    /// Free places among the lanes.
+    free: Vec<usize>,
+    /// The lane of each open shard of the map, once it has one.
+    shard_lanes: Vec<Option<usize>>,
+    /// The lanes of single hashes.
+    hash_lanes: HashMap<u128, usize, Fold>,
+    /// Lanes that may send, in the order in which they became able to.
+    ready: VecDeque<usize>,
+    /// The rate of each open shard of the map, and the lanes that wait for it.
+    limiters: Vec<Limiter>,
+    /// When lanes and shards are to be looked at again.
+    timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    /// Requests on their way.
+    requests: BTreeMap<u64, InFlight>,
+    /// The number of the next request.
+    next_request: u64,
+    /// Containers on their way or unjudged.
+    flights: BTreeMap<u64, Flight<T>>,
+    /// The number of the next container.
+    next_container: u64,
+    /// Containers whose lane is gone, with their hashes: what barriers wait for.
+    orphans: BTreeMap<u64, HashRange>,
+    /// Containers in a shard that was not predicted, by when they are given up as strays.
+    unjudged: BTreeSet<(u64, u64)>,
+    /// How many list reads began.
+    reads_begun: u64,
+    /// Whether the next list has to be a full one, because a shard was missing in a filtered one.
+    full_read_wanted: bool,
+    /// Keys that stand stopped.
+    stopped: Stopped,
+    /// The last number that was given out in each shard, where requests carry one.
+    last_numbers: BTreeMap<crate::ids::ShardId, SequenceNumber>,
+    /// The usual time from a request to its reply.
+    round_trip_ms: u64,
+    /// When deadlines are looked at again.
+    expiry_ms: u64,
+    /// Builds aggregates, with memory that is used again.
+    builder: Builder,
+    /// The state of the jitter.
+    jitter: u64,
+    /// What is to be done, oldest first.
+    actions: VecDeque<Action<T>>,
+}
+
+/// Hashes of keys are spread already; folding their halves is enough.
+pub(super) type Fold = std::hash::BuildHasherDefault<FoldHasher>;
+
+/// Folds a hash key into a table's hash.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct FoldHasher(u64);
+
+impl std::hash::Hasher for FoldHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn write_u128(&mut self, value: u128) {
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+        let folded = (value >> 64) as u64 ^ value as u64;
+        self.0 = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl<T> Machine<T> {
+    /// A machine that knows nothing of the stream. `seed` chooses its jitter.
+    pub fn new(settings: Settings, seed: u64, now_ms: u64) -> Self {
+        Self {
+            settings,
+            next_number: 0,
+            hurry_below: 0,
+            outstanding: 0,
+            router: Router::new(settings.aggregation, now_ms),
+            lanes: Vec::new(),
+            free: Vec::new(),
+            shard_lanes: Vec::new(),
+            hash_lanes: HashMap::default(),
+            ready: VecDeque::new(),
+            limiters: Vec::new(),
+            timers: BinaryHeap::new(),
+            requests: BTreeMap::new(),
+            next_request: 0,
+            flights: BTreeMap::new(),
+            next_container: 0,
+            orphans: BTreeMap::new(),
+            unjudged: BTreeSet::new(),
+            reads_begun: 0,
+            full_read_wanted: false,
+            stopped: Stopped::new(settings.max_stopped_keys),
+            last_numbers: BTreeMap::new(),
+            round_trip_ms: 20,
+            expiry_ms: 0,
+            builder: Builder::new(),
+            jitter: seed,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes a record. Its outcome comes as [`Action::Settle`].
+    pub fn put(&mut self, put: Put<T>, now_ms: u64) {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.outstanding += 1;
+        let record =
+            Pending { number, put_ms: now_ms, put, maybe_landed: false, alone: false, past: None };
+        if let Some(why) = self.refusal(&record) {
+            self.settle(vec![record], Fate::Rejected(why));
+            return;
+        }
+        let at = self.lane_for(record.put.hash);
+        let target = self.container_target();
+        let lane = self.lane_mut(at);
+        let was_empty = lane.queue.is_empty();
+        let was_full = lane.queue_bytes >= target;
+        lane.push(record);
+        if was_empty || (!was_full && lane.queue_bytes >= target) {
+            self.touch(at, now_ms);
+        }
+    }
+
+    /// Why a record that is put now, or cut anew, is refused before it is sent.
+    fn refusal(&self, record: &Pending<T>) -> Option<Why> {
+        if self.stopped.overflowed() {
+            return Some(Why::ProducerStopped);
+        }
+        let refused =
+            !self.stopped.is_empty() && self.stopped.refuses(&record.key_id(), record.number);
+        refused.then_some(Why::KeyStopped)
+    }
+
+    /// What is to be done next. `None` until something comes in or [`Machine::wake_at`] is reached.
+    pub fn poll(&mut self, now_ms: u64) -> Option<Action<T>> {
+        if self.actions.is_empty() {
+            self.keep_map(now_ms);
+            self.expire(now_ms);
+            self.fire_timers(now_ms);
+            self.send(now_ms);
+        }
+        self.actions.pop_front()
+    }
+
+    /// When to poll again although nothing came in.
+    pub fn wake_at(&self) -> Option<u64> {
+        if !self.actions.is_empty() {
+            return Some(0);
+        }
+        let lanes = self.timers.peek().map(|Reverse((at, _))| *at);
+        let due = if self.wants_map() { self.router.refresh.due_ms() } else { None };
+        let unjudged = self.unjudged.first().map(|(at, _)| *at);
+        let expiry = self.next_expiry_ms();
+        let trust = self.router.trust_again_ms();
+        [lanes, due, unjudged, expiry, trust].into_iter().flatten().min()
+    }
+
+    /// Whether a map is of use: at the start, and while something waits. An idle producer lets a
+    /// failing list alone.
+    fn wants_map(&self) -> bool {
+        self.outstanding > 0 || self.reads_begun == 0
+    }
+
+    /// Records without an outcome.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Requests on their way.
+    pub fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The keys that stand stopped.
+    pub fn stopped_keys(&self) -> impl Iterator<Item = &KeyId> {
+        self.stopped.keys()
+    }
+
+    /// Whether so many keys stopped that the producer did.
+    pub fn has_stopped(&self) -> bool {
+        self.stopped.overflowed()
+    }
+
+    /// Whether there is a map, and no evidence against it.
+    pub fn map_is_ready(&self) -> bool {
+        self.router.refresh.is_ready()
+    }
+
+    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    ///
+    /// What is put from now on has no order against the records that stopped it.
+    pub fn resume(&mut self, key: &KeyId) -> bool {
+        self.stopped.resume(key)
+    }
+
+    /// Everything that was put so far waits for no other records.
+    pub fn hurry(&mut self, now_ms: u64) {
+        self.hurry_below = self.next_number;
+        for at in 0..self.lanes.len() {
+            self.touch(at, now_ms);
+        }
+    }
+
+    /// The bytes that a container grows to: what the shard takes during two round trips, so that
+    /// one container on its way keeps the shard busy.
+    fn container_target(&self) -> usize {
+        let flow = self.settings.shard_bytes_per_second.saturating_mul(self.round_trip_ms) / 500;
+        let flow = usize::try_from(flow).unwrap_or(usize::MAX);
+        flow.clamp(self.settings.container_min_bytes, self.container_max())
+    }
+
+    /// The most that a container may hold. An aggregate has a key of one byte, which counts.
+    fn container_max(&self) -> usize {
+        let stream = self.settings.record_max_bytes.saturating_sub(1);
+        self.settings.container_max_bytes.min(stream).max(self.settings.container_min_bytes)
+    }
+
+    /// How many containers of a lane may be on their way.
+    fn flights_per_lane(&self) -> usize {
+        match self.settings.order {
+            Order::Strict => 1,
+            Order::None => usize::MAX,
+        }
+    }
+
+    fn lane_mut(&mut self, at: usize) -> &mut Lane<T> {
+        self.lanes[at].as_mut().expect("a lane that is referred to has not been removed")
+    }
+
+    /// The lane of a hash, made if there is none.
+    fn lane_for(&mut self, hash: HashKey) -> usize {
+        if let Some(shard) = self.router.shard_lane(hash) {
+            if let Some(at) = self.shard_lanes[shard] {
+                return at;
+            }
+            let map = self.router.map().expect("the shard was found in the map");
+            let (range, id) = map.open_shard(shard).expect("the place was found in the map");
+            let at = self.add_lane(Place::Shard(id.clone(), range));
+            self.shard_lanes[shard] = Some(at);
+            return at;
+        }
+        if let Some(at) = self.hash_lanes.get(&hash.0) {
+            return *at;
+        }
+        let at = self.add_lane(Place::Hash(hash));
+        self.hash_lanes.insert(hash.0, at);
+        at
+    }
+
+    fn add_lane(&mut self, place: Place) -> usize {
+        let range = place.range();
+        let lane = Some(Lane::new(place, self.blockers(range)));
+        match self.free.pop() {
+            Some(at) => {
+                self.lanes[at] = lane;
+                at
+            }
+            None => {
+                self.lanes.push(lane);
+                self.lanes.len() - 1
+            }
+        }
+    }
+
+    /// How many containers of older lanes a lane over these hashes has to wait for.
+    fn blockers(&self, range: HashRange) -> usize {
+        match self.settings.order {
+            Order::Strict => self.orphans.values().filter(|hull| hull.overlaps(&range)).count(),
+            Order::None => 0,
+        }
+    }
+
+    /// Removes the lane of a hash once it is idle. Lanes of shards stay.
+    fn remove_if_idle(&mut self, at: usize) {
+        if let Some(Some(lane)) = self.lanes.get(at)
+            && let Place::Hash(hash) = lane.place
+            && lane.is_idle()
+        {
+            self.unreserve(at);
+            self.hash_lanes.remove(&hash.0);
+            self.lanes[at] = None;
+            self.free.push(at);
+        }
+    }
+
+    /// A number for jitter, by the splitmix64 sequence.
+    fn entropy(&mut self) -> u64 {
+        self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.jitter;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Gives records their outcome.
+    fn settle(&mut self, records: Vec<Pending<T>>, fate: Fate) {
+        if records.is_empty() {
+            return;
+        }
+        self.outstanding -= records.len();
+        self.actions.push_back(Action::Settle(Settled { records, fate }));
+    }
+}

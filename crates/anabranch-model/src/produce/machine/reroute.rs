@@ -1,0 +1,240 @@
+//! A new map: containers are judged by it, and lanes are cut anew behind a barrier.
+
+use super::Machine;
+use super::call::{Action, Notice, Read, ShardsRead};
+use super::judge::loose;
+use super::limit::Limiter;
+use crate::hash::HashRange;
+use crate::ids::ShardId;
+use crate::produce::container::Stage;
+use crate::produce::lane::Place;
+use crate::produce::outcome::AttemptEnd;
+use crate::produce::pending::Pending;
+use crate::produce::rate::ShardRate;
+use std::collections::BTreeMap;
+
+/// What a list says about a container.
+enum Verdict {
+    /// All of its records belong to the shard that has it.
+    Inside,
+    /// Some don't.
+    Stray,
+    /// The list does not name the shard.
+    NotListed,
+}
+
+impl<T> Machine<T> {
+    /// Takes the list that was asked for.
+    pub fn shards(&mut self, read: Read, list: ShardsRead, now_ms: u64) {
+        let Read { refresh, number, full } = read;
+        let shards = match list {
+            Ok(shards) => shards,
+            Err(fault) => {
+                self.router.refresh.fail(refresh, now_ms);
+                self.actions.push_back(Action::Notice(Notice::MapFailed { fault }));
+                return;
+            }
+        };
+        // Judged by this list alone: an older one may know a shard of the same name that was
+        // another, in a stream that was deleted since.
+        let ranges: BTreeMap<ShardId, HashRange> =
+            shards.iter().map(|shard| (shard.id.clone(), shard.range)).collect();
+        let Some(map) = self.router.refresh.finish(refresh, shards, now_ms) else { return };
+        let open = map.open_count();
+        self.router.proved_ms = now_ms;
+        self.actions.push_back(Action::Notice(Notice::MapRead { shards: open }));
+        self.full_read_wanted = false;
+        let strays = self.judge_all(&ranges, number, full, now_ms);
+        if self.full_read_wanted || !self.unjudged.is_empty() {
+            self.router.refresh.demand(now_ms);
+        }
+        self.reroute(strays, now_ms);
+    }
+
+    /// Judges every container that waits for a list as new as this one. Gives the records of
+    /// strays.
+    fn judge_all(
+        &mut self,
+        ranges: &BTreeMap<ShardId, HashRange>,
+        number: u64,
+        full: bool,
+        now_ms: u64,
+    ) -> Vec<Pending<T>> {
+        let mut strays = Vec::new();
+        for (until_ms, container) in self.unjudged.clone() {
+            let Some(flight) = self.flights.get(&container) else { continue };
+            let Stage::Unjudged { shard, sequence, after_read } = &flight.stage else {
+                continue;
+            };
+            if number <= *after_read {
+                continue;
+            }
+            let verdict = match ranges.get(shard) {
+                Some(range) if flight.frozen.is_inside(*range) => Verdict::Inside,
+                Some(_) => Verdict::Stray,
+                None => Verdict::NotListed,
+            };
+            match verdict {
+                Verdict::Inside => {
+                    let (shard, sequence) = (shard.clone(), *sequence);
+                    self.unjudged.remove(&(until_ms, container));
+                    if let Some(flight) = self.flights.remove(&container) {
+                        self.accept(container, flight, shard, sequence, now_ms);
+                    }
+                }
+                // A filtered list lacks shards that have closed since.
+                Verdict::NotListed if !full => self.full_read_wanted = true,
+                Verdict::NotListed => {
+                    self.router.distrust(flight.frozen.hull, now_ms);
+                    strays.extend(self.stray(until_ms, container, now_ms));
+                }
+                Verdict::Stray => strays.extend(self.stray(until_ms, container, now_ms)),
+            }
+        }
+        strays
+    }
+
+    /// Takes a container that is not where it belongs, and gives its records.
+    fn stray(&mut self, until_ms: u64, container: u64, now_ms: u64) -> Vec<Pending<T>> {
+        self.unjudged.remove(&(until_ms, container));
+        let Some(mut flight) = self.flights.remove(&container) else { return Vec::new() };
+        if let Stage::Unjudged { shard, .. } = &flight.stage {
+            if let Some(last) = flight.frozen.attempts.last_mut() {
+                last.end = AttemptEnd::Stray(shard.clone());
+            }
+            let records = flight.frozen.records.len();
+            let shard = shard.clone();
+            self.actions.push_back(Action::Notice(Notice::Stray { shard, records }));
+        }
+        // Readers drop it, but not all readers do.
+        flight.frozen.maybe_landed = true;
+        match flight.lane {
+            Some(at) => self.lane_mut(at).flights -= 1,
+            None => self.landed(container, None, false, now_ms),
+        }
+        loose(flight.frozen)
+    }
+
+    /// Keeps the map: drops it when it may be of another stream, ends waiting for a judgement, and
+    /// asks for a list when one is due.
+    pub(super) fn keep_map(&mut self, now_ms: u64) {
+        let idle_since = self.router.proved_ms.saturating_add(self.settings.map_idle_ms);
+        if self.outstanding > 0 && self.router.map().is_some() && idle_since < now_ms {
+            self.drop_map(now_ms);
+        }
+        let mut strays = Vec::new();
+        while let Some((until_ms, container)) = self.unjudged.first().copied() {
+            if until_ms > now_ms {
+                break;
+            }
+            if let Some(flight) = self.flights.get(&container) {
+                self.router.distrust(flight.frozen.hull, now_ms);
+            }
+            strays.extend(self.stray(until_ms, container, now_ms));
+        }
+        if !strays.is_empty() || self.router.trust_again(now_ms) {
+            self.reroute(strays, now_ms);
+        }
+        if self.wants_map()
+            && let Some(refresh) = self.router.refresh.begin(now_ms)
+        {
+            self.reads_begun += 1;
+            let read = Read { refresh, number: self.reads_begun, full: self.full_read_wanted };
+            self.actions.push_back(Action::Read(read));
+        }
+    }
+
+    /// Drops the map: from now on each hash has a lane of its own, behind the barrier.
+    pub(super) fn drop_map(&mut self, now_ms: u64) {
+        if self.router.map().is_some() {
+            self.router.discard();
+            self.actions.push_back(Action::Notice(Notice::MapDropped));
+            self.reroute(Vec::new(), now_ms);
+        }
+    }
+
+    /// Cuts the lanes anew by the current map. Lanes that it no longer knows give up their records,
+    /// and a container of theirs that is on its way blocks the lanes over its hashes.
+    fn reroute(&mut self, mut moved: Vec<Pending<T>>, now_ms: u64) {
+        let mut gone = vec![false; self.lanes.len()];
+        self.shard_lanes = vec![None; self.router.map().map_or(0, |map| map.open_count())];
+        for at in 0..self.lanes.len() {
+            let Some(lane) = &mut self.lanes[at] else { continue };
+            if self.router.keeps(&lane.place) {
+                lane.in_line = false;
+                lane.reserved = None;
+                if let Place::Shard(_, range) = &lane.place
+                    && let Some(shard) = self.router.shard_at(range.end())
+                {
+                    self.shard_lanes[shard] = Some(at);
+                }
+                continue;
+            }
+            moved.extend(lane.drain());
+            moved.extend(lane.frozen.drain(..).flat_map(loose));
+            if let Place::Hash(hash) = lane.place {
+                self.hash_lanes.remove(&hash.0);
+            }
+            gone[at] = true;
+            self.lanes[at] = None;
+            self.free.push(at);
+        }
+        for (container, flight) in &mut self.flights {
+            if flight.lane.is_some_and(|at| gone[at]) {
+                flight.lane = None;
+                self.orphans.insert(*container, flight.frozen.hull);
+            }
+        }
+        self.carry_rates(now_ms);
+        self.ready.clear();
+        for at in 0..self.lanes.len() {
+            let Some(range) = self.lanes[at].as_ref().map(|lane| lane.place.range()) else {
+                continue;
+            };
+            let blockers = self.blockers(range);
+            self.lane_mut(at).blockers = blockers;
+        }
+        self.requeue(moved, now_ms);
+        for at in 0..self.lanes.len() {
+            self.touch(at, now_ms);
+            self.remove_if_idle(at);
+        }
+    }
+
+    /// Gives each open shard its rate: the one that it had, or a full one.
+    fn carry_rates(&mut self, now_ms: u64) {
+        let old = std::mem::take(&mut self.limiters);
+        let mut rates: BTreeMap<ShardId, ShardRate> =
+            old.into_iter().map(|limiter| (limiter.shard, limiter.rate)).collect();
+        let Some(map) = self.router.map() else { return };
+        let full = || {
+            let (records, bytes) =
+                (self.settings.shard_records_per_second, self.settings.shard_bytes_per_second);
+            ShardRate::new(records, bytes, now_ms)
+        };
+        self.limiters = (0..map.open_count())
+            .filter_map(|at| map.open_shard(at))
+            .map(|(_, id)| Limiter::new(id.clone(), rates.remove(id).unwrap_or_else(full)))
+            .collect();
+    }
+
+    /// Puts records back where they stood, each in the lane that it now belongs to.
+    pub(super) fn requeue(&mut self, mut records: Vec<Pending<T>>, now_ms: u64) {
+        records.sort_by_key(|record| record.number);
+        let mut refused = Vec::new();
+        let mut by_lane: BTreeMap<usize, Vec<Pending<T>>> = BTreeMap::new();
+        for record in records {
+            match self.refusal(&record) {
+                Some(why) => refused.push((record, why)),
+                None => by_lane.entry(self.lane_for(record.put.hash)).or_default().push(record),
+            }
+        }
+        for (at, older) in by_lane {
+            self.lane_mut(at).merge(older);
+            self.touch(at, now_ms);
+        }
+        for (record, why) in refused {
+            self.refuse(vec![record], &why);
+        }
+    }
+}

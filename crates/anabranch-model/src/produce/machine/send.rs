@@ -1,0 +1,235 @@
+//! Which lanes may send, and what the next requests carry.
+
+use super::call::{Action, Entry, InFlight, Request};
+use super::{Lane, Machine};
+use crate::ids::ShardId;
+use crate::pack::{PerLane, RequestLimits, pack};
+use crate::produce::container::{Flight, Frozen, Stage, cut, seal};
+use crate::produce::lane::Place;
+use crate::produce::router::Router;
+use crate::produce::settings::Order;
+use std::cmp::Reverse;
+
+/// What is looked at again at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A lane.
+    Lane(usize),
+    /// The lanes that wait for the rate of the open shard at this place of the map.
+    Rate(usize),
+}
+
+impl<T> Machine<T> {
+    /// Finds out when a lane may send: now puts it in line, later sets a timer.
+    pub(super) fn touch(&mut self, at: usize, now_ms: u64) {
+        let per_lane = self.flights_per_lane();
+        let target = self.container_target();
+        let (linger_ms, hurry_below) = (self.settings.linger_ms, self.hurry_below);
+        let Some(Some(lane)) = self.lanes.get_mut(at) else { return };
+        if lane.in_line || lane.blockers > 0 || lane.flights >= per_lane || lane.has_nothing() {
+            return;
+        }
+        let mut from_ms = lane.not_before_ms;
+        if lane.frozen.is_empty()
+            && let Some(first) = lane.queue.front()
+            && lane.queue_bytes < target
+            && first.number >= hurry_below
+        {
+            from_ms = from_ms.max(first.put_ms.saturating_add(linger_ms));
+        }
+        if from_ms <= now_ms {
+            lane.in_line = true;
+            self.ready.push_back(at);
+        } else if lane.armed_ms.is_none_or(|armed| from_ms < armed) {
+            lane.armed_ms = Some(from_ms);
+            self.timers.push(Reverse((from_ms, Timer::Lane(at))));
+        }
+    }
+
+    /// Looks at the lanes whose time has come.
+    pub(super) fn fire_timers(&mut self, now_ms: u64) {
+        while let Some(Reverse((due_ms, timer))) = self.timers.peek().copied() {
+            if due_ms > now_ms {
+                break;
+            }
+            self.timers.pop();
+            match timer {
+                Timer::Lane(at) => {
+                    if let Some(Some(lane)) = self.lanes.get_mut(at) {
+                        lane.armed_ms = None;
+                    }
+                    self.touch(at, now_ms);
+                }
+                Timer::Rate(shard) => self.release(shard, now_ms),
+            }
+        }
+    }
+
+    /// Sends what may be sent.
+    pub(super) fn send(&mut self, now_ms: u64) {
+        while self.requests.len() < self.settings.max_requests {
+            let lanes = self.admitted(now_ms);
+            if lanes.is_empty() {
+                return;
+            }
+            self.freeze(&lanes);
+            self.request(lanes, now_ms);
+        }
+    }
+
+    /// Lanes from the line that may send and that their shard's rate admits, for one request.
+    fn admitted(&mut self, now_ms: u64) -> Vec<usize> {
+        let limits = self.request_limits();
+        let per_lane = self.flights_per_lane();
+        let mut lanes = Vec::new();
+        let mut bytes = 0;
+        while lanes.len() < limits.max_records && bytes < limits.max_bytes {
+            let Some(at) = self.ready.pop_front() else { break };
+            let Some(Some(lane)) = self.lanes.get_mut(at) else { continue };
+            if !may_send(lane, per_lane) {
+                lane.in_line = false;
+                self.unreserve(at);
+                continue;
+            }
+            if self.admit(at, now_ms) {
+                self.lane_mut(at).in_line = false;
+                bytes += self.next_bytes(at);
+                lanes.push(at);
+            }
+        }
+        lanes
+    }
+
+    fn request_limits(&self) -> RequestLimits {
+        RequestLimits::for_stream(self.settings.record_max_bytes)
+    }
+
+    /// Makes the next container of each lane that has none.
+    fn freeze(&mut self, lanes: &[usize]) {
+        let target = self.container_target();
+        let mut cuts = Vec::with_capacity(lanes.len());
+        let mut of = Vec::with_capacity(lanes.len());
+        for &at in lanes {
+            let Some(lane) = self.lanes[at].as_mut() else { continue };
+            if !lane.frozen.is_empty() {
+                continue;
+            }
+            let many = match self.settings.order {
+                Order::Strict => 1,
+                // Without order there is no reason to send one at a time.
+                Order::None => 500,
+            };
+            for _ in 0..many {
+                let Some(cut) = cut(lane, &mut self.builder, self.settings.aggregation, target)
+                else {
+                    break;
+                };
+                cuts.push((cut, predicted(&self.router, lane)));
+                of.push(at);
+            }
+        }
+        let frozen = seal(cuts, self.router.era);
+        for (at, frozen) in of.into_iter().zip(frozen) {
+            self.lane_mut(at).frozen.push_back(frozen);
+        }
+    }
+
+    /// Sends one request with containers of these lanes, and puts those that did not fit in line
+    /// again, ahead of the others.
+    fn request(&mut self, lanes: Vec<usize>, now_ms: u64) {
+        let limits = self.request_limits();
+        let per_lane = match self.settings.order {
+            Order::Strict => PerLane::One,
+            Order::None => PerLane::Any,
+        };
+        let isolated = |at: &usize| {
+            let head = self.lanes[*at].as_ref().and_then(|lane| lane.frozen.front());
+            head.is_some_and(|head| head.isolated)
+        };
+        let by_itself = self.settings.numbered || isolated(&lanes[0]);
+        let sizes = lanes.iter().enumerate().map(|(place, at)| {
+            let fits = place == 0 || !(by_itself || isolated(at));
+            let heads = self.lanes[*at].iter().flat_map(|lane| &lane.frozen);
+            let count = match (fits, by_itself) {
+                (false, _) => 0,
+                (true, true) => 1,
+                (true, false) => usize::MAX,
+            };
+            heads.take(count).map(|head| head.sealed.bytes())
+        });
+        let packed = pack(sizes, limits, per_lane);
+        // A record that is too large for any bulk request goes by `PutRecord`.
+        let too_large = packed.too_large.first() == Some(&0);
+        let mut counts = vec![0; lanes.len()];
+        if too_large {
+            counts[0] = 1;
+        } else {
+            packed.takes.iter().for_each(|take| counts[take.lane] = take.count);
+        }
+        self.dispatch(&lanes, &counts, self.settings.numbered || too_large, now_ms);
+        for (&at, &count) in lanes.iter().zip(&counts).rev() {
+            if count > 0 {
+                self.touch(at, now_ms);
+            } else if !self.lane_mut(at).in_line {
+                self.lane_mut(at).in_line = true;
+                self.ready.push_front(at);
+            }
+        }
+    }
+
+    fn dispatch(&mut self, lanes: &[usize], counts: &[usize], single: bool, now_ms: u64) {
+        let id = self.next_request;
+        let mut request =
+            Request { id, entries: Vec::new(), single, after: None, records: 0, bytes: 0 };
+        let mut containers = Vec::new();
+        for (&at, &count) in lanes.iter().zip(counts) {
+            for _ in 0..count {
+                let lane = self.lane_mut(at);
+                let Some(frozen) = lane.frozen.pop_front() else { break };
+                lane.flights += 1;
+                self.account(at, frozen.sealed.bytes(), now_ms);
+                request.add(&frozen);
+                if self.settings.numbered && !frozen.unnumbered {
+                    let last = |shard: &ShardId| self.last_numbers.get(shard).copied();
+                    request.after = frozen.predicted.as_ref().and_then(last);
+                }
+                let container = self.next_container;
+                self.next_container += 1;
+                containers.push(container);
+                let flight = Flight { frozen, lane: Some(at), stage: Stage::Sent };
+                self.flights.insert(container, flight);
+            }
+        }
+        if containers.is_empty() {
+            return;
+        }
+        self.next_request += 1;
+        let numbered = request.after.is_some();
+        self.requests.insert(id, InFlight { containers, sent_ms: now_ms, numbered });
+        self.actions.push_back(Action::Send(request));
+    }
+}
+
+impl Request {
+    fn add<T>(&mut self, frozen: &Frozen<T>) {
+        self.records += frozen.records.len();
+        self.bytes += frozen.sealed.bytes();
+        self.entries.push(Entry {
+            key: frozen.sealed.partition_key.clone(),
+            hash: frozen.sealed.explicit_hash_key,
+            data: frozen.sealed.data.clone(),
+        });
+    }
+}
+
+fn may_send<T>(lane: &Lane<T>, per_lane: usize) -> bool {
+    lane.blockers == 0 && lane.flights < per_lane && !lane.has_nothing()
+}
+
+/// The shard that a lane's containers are meant for.
+fn predicted<T>(router: &Router, lane: &Lane<T>) -> Option<ShardId> {
+    match &lane.place {
+        Place::Shard(id, _) => Some(id.clone()),
+        Place::Hash(hash) => router.map()?.predict(*hash).cloned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Records that are not placed: refused or unknown, and what that does to their keys.
+
+use super::Machine;
+use super::call::{Action, Notice};
+use super::judge::loose;
+use crate::hash::HashKey;
+use crate::produce::container::Frozen;
+use crate::produce::outcome::{Fate, Why};
+use crate::produce::pending::Pending;
+use crate::produce::settings::{Holes, Order};
+use crate::produce::stopped::Stop;
+
+impl<T> Machine<T> {
+    /// Gives up a container that is not on its way.
+    pub(super) fn give_up(&mut self, frozen: Frozen<T>, why: &Why) {
+        let records = loose(frozen);
+        self.fail(records, why);
+    }
+
+    /// Gives up records that had been accepted: each leaves a hole in its key.
+    pub(super) fn fail(&mut self, records: Vec<Pending<T>>, why: &Why) {
+        let stops = self.settings.order == Order::Strict && self.settings.holes == Holes::StopKey;
+        let holes: Vec<_> = if stops {
+            records.iter().map(|record| (record.key_id(), record.number, record.put.hash)).collect()
+        } else {
+            Vec::new()
+        };
+        self.refuse(records, why);
+        let mut full = false;
+        let mut hashes = Vec::new();
+        for (key, hole, hash) in holes {
+            hashes.push(hash);
+            match self.stopped.stop(key.clone(), hole) {
+                Stop::Stopped => {
+                    self.actions.push_back(Action::Notice(Notice::KeyStopped { key }));
+                }
+                Stop::Already => {}
+                Stop::Full => full = true,
+            }
+        }
+        if full {
+            self.halt();
+        } else {
+            self.sweep(hashes);
+        }
+    }
+
+    /// Refuses the queued records of keys that have stopped.
+    fn sweep(&mut self, mut hashes: Vec<HashKey>) {
+        let mut lanes: Vec<usize> =
+            hashes.drain(..).filter_map(|hash| self.find_lane(hash)).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        for at in lanes {
+            let stopped = &self.stopped;
+            let Some(lane) = self.lanes[at].as_mut() else { continue };
+            let out = lane.sweep(|record| stopped.refuses(&record.key_id(), record.number));
+            self.refuse(out, &Why::KeyStopped);
+        }
+    }
+
+    /// The lane of a hash, if it has one.
+    fn find_lane(&self, hash: HashKey) -> Option<usize> {
+        match self.router.shard_lane(hash) {
+            Some(shard) => self.shard_lanes.get(shard).copied().flatten(),
+            None => self.hash_lanes.get(&hash.0).copied(),
+        }
+    }
+
+    /// Stops the producer: too many keys have. Containers on their way still get their reply.
+    fn halt(&mut self) {
+        self.actions.push_back(Action::Notice(Notice::ProducerStopped));
+        for records in self.take_waiting() {
+            self.refuse(records, &Why::ProducerStopped);
+        }
+    }
+
+    /// Takes every record that is not on its way.
+    fn take_waiting(&mut self) -> Vec<Vec<Pending<T>>> {
+        let mut taken = Vec::new();
+        for lane in self.lanes.iter_mut().flatten() {
+            taken.push(lane.frozen.drain(..).flat_map(loose).collect());
+            taken.push(lane.drain().into());
+        }
+        taken
+    }
+
+    /// Gives records the outcome that they are not placed, or that nobody knows.
+    pub(super) fn refuse(&mut self, records: Vec<Pending<T>>, why: &Why) {
+        let (landed, not): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.maybe_landed);
+        self.settle(not, Fate::Rejected(why.clone()));
+        self.settle(landed, Fate::Unknown);
+    }
+
+    /// Ends everything: what was never sent is refused, the rest is unknown. Replies that come
+    /// later are dropped.
+    pub fn abandon(&mut self) {
+        self.requests.clear();
+        self.unjudged.clear();
+        self.orphans.clear();
+        for (_, mut flight) in std::mem::take(&mut self.flights) {
+            flight.frozen.maybe_landed = true;
+            self.refuse(loose(flight.frozen), &Why::Closed);
+        }
+        for records in self.take_waiting() {
+            self.refuse(records, &Why::Closed);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Producing in strict order, as a machine of values: events go in, actions come out.
+//!
+//! ```text
+//! put ──Pending──▶ route ──▶ lane (FIFO) ──freeze──▶ Frozen ──limit──▶ Request ──▶ (the service)
+//!                    ▲                                                               │
+//!                    └── re-cut: stray, or of an older map ◀── judge ◀── Reply ◀─────┘
+//!                                                                └──▶ Settled
+//! ```
+//!
+//! What keeps the order of a key:
+//!
+//! 1. A key's records stand in one lane, in put order, and a lane has one container on its way. A
+//!    request carries at most one container of a lane, so a refused entry is never overtaken.
+//! 2. A container's bytes never change. A retry sends the same bytes before anything newer.
+//! 3. Every change of the map is a barrier per hash range: a lane sends nothing while a container
+//!    that left from an older lane, over the same hashes, is on its way or unjudged.
+//! 4. A container is placed as a whole or not at all, because readers drop a whole aggregate for
+//!    one record outside the shard's range. One that has a single hash can't be outside.
+
+pub mod settings;
+pub mod outcome;
+mod pending;
+mod lane;
+mod container;
+mod router;
+pub mod rate;
+mod stopped;
+mod machine;
+
+pub use machine::{Action, Entry, EntryReply, Machine, Notice, Read, Reply, Request, ShardsRead};
+pub use pending::{Pending, Put};
+pub use stopped::KeyId;
+
+#[cfg(test)]
+mod history;

@@ -1,0 +1,86 @@
+//! What becomes of a record: one outcome, with the attempts that led to it.
+
+use super::Pending;
+use crate::ids::ShardId;
+use crate::retry::Fault;
+use crate::sequence::SequenceNumber;
+use std::sync::Arc;
+
+/// One attempt to put the container that held a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// When it was sent, by the producer's clock.
+    pub sent_ms: u64,
+    /// How long the reply took.
+    pub took_ms: u64,
+    /// How it ended.
+    pub end: AttemptEnd,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptEnd {
+    /// The container is in this shard.
+    Placed(ShardId),
+    /// The container is in this shard, whose range does not hold all of its records, or can't be
+    /// learnt. Readers drop such a container, so it was sent again.
+    Stray(ShardId),
+    /// It failed.
+    Failed {
+        /// What that means.
+        fault: Fault,
+        /// The service's code and words.
+        detail: Arc<str>,
+    },
+}
+
+/// Where a container was placed, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The shard.
+    pub shard: ShardId,
+    /// The number of the container. A record's place in it is its place among the settled.
+    pub sequence: SequenceNumber,
+    /// The attempts of this container. Those of earlier ones are with each record.
+    pub attempts: Vec<Attempt>,
+}
+
+/// Why a record was not placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The service refused it.
+    Refused {
+        /// What that means.
+        fault: Fault,
+        /// The service's code and words.
+        detail: Arc<str>,
+    },
+    /// Its deadline passed before it could be placed.
+    Expired,
+    /// An earlier record of its key has no certain place, and the key has not been resumed.
+    KeyStopped,
+    /// Too many keys stand stopped, so the whole producer does.
+    ProducerStopped,
+    /// The producer was closed before it could be placed.
+    Closed,
+}
+
+/// What became of records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// They are in the stream, each at its place in the container.
+    Placed(Arc<Receipt>),
+    /// They are not in the stream.
+    Rejected(Why),
+    /// They may be in the stream or not: a reply was lost, and there is no more time to learn it.
+    Unknown,
+}
+
+/// Records that have their outcome. A placed record's sub-sequence number is its place here.
+#[derive(Debug)]
+pub struct Settled<T> {
+    /// The records.
+    pub records: Vec<Pending<T>>,
+    /// What became of all of them.
+    pub fate: Fate,
+}

@@ -1,0 +1,136 @@
+//! How fast a shard is written: a token bucket that gives way when the shard refuses.
+//!
+//! Other producers write to the same shard, so its whole rate is not ours for certain. A refusal
+//! cuts our share; time without one brings it back.
+
+use crate::bucket::{Admission, Allowance, Bucket};
+
+/// A share is counted in thousandths of the full rate.
+const FULL: u64 = 1_000;
+/// What is left of a share after a refusal.
+const KEPT_AFTER_REFUSAL: u64 = 700;
+/// The share never falls below this, or nobody would learn that the shard has room again.
+const LOWEST: u64 = 50;
+/// What a second without a refusal gives back.
+const BACK_PER_SECOND: u64 = 50;
+/// Refusals within this time are one: replies of one burst arrive together.
+const ONE_REFUSAL_MS: u64 = 200;
+
+/// The rate at which one shard is written.
+#[derive(Debug, Clone)]
+pub struct ShardRate {
+    /// Tokens for records and for bytes.
+    bucket: Bucket<2>,
+    /// The full rate: records and bytes a second.
+    full: [u64; 2],
+    /// Our share of it.
+    share: u64,
+    /// When the share was last cut.
+    cut_ms: Option<u64>,
+    /// Up to when the share has been given back.
+    raised_ms: u64,
+}
+
+impl ShardRate {
+    /// The full rate.
+    pub fn new(records_per_second: u64, bytes_per_second: u64, now_ms: u64) -> Self {
+        let full = [records_per_second, bytes_per_second];
+        let bucket = Bucket::new(allowances(full, FULL), now_ms);
+        Self { bucket, full, share: FULL, cut_ms: None, raised_ms: now_ms }
+    }
+
+    /// The bytes a second of our share.
+    pub fn bytes_per_second(&self) -> u64 {
+        self.full[1] * self.share / FULL
+    }
+
+    /// Our share in thousandths.
+    pub fn share(&self) -> u64 {
+        self.share
+    }
+
+    /// Whether a container of `bytes` may go now, and if not, when.
+    pub fn admission(&mut self, now_ms: u64, records: u64, bytes: u64) -> Admission {
+        self.recover(now_ms);
+        self.bucket.admission(now_ms, [records, bytes])
+    }
+
+    /// Accounts for a container that goes now.
+    pub fn charge(&mut self, now_ms: u64, bytes: u64) {
+        self.bucket.charge(now_ms, [1, bytes]);
+    }
+
+    /// Takes note of a refusal. Says whether the share was cut.
+    pub fn refused(&mut self, now_ms: u64) -> bool {
+        self.recover(now_ms);
+        if self.cut_ms.is_some_and(|cut| now_ms < cut.saturating_add(ONE_REFUSAL_MS)) {
+            return false;
+        }
+        self.cut_ms = Some(now_ms);
+        self.raised_ms = now_ms;
+        self.set_share(now_ms, (self.share * KEPT_AFTER_REFUSAL / FULL).max(LOWEST));
+        true
+    }
+
+    fn recover(&mut self, now_ms: u64) {
+        if self.share >= FULL {
+            self.raised_ms = now_ms.max(self.raised_ms);
+            return;
+        }
+        let back = now_ms.saturating_sub(self.raised_ms).saturating_mul(BACK_PER_SECOND) / 1_000;
+        if back > 0 {
+            self.raised_ms = now_ms;
+            self.set_share(now_ms, self.share.saturating_add(back).min(FULL));
+        }
+    }
+
+    fn set_share(&mut self, now_ms: u64, share: u64) {
+        self.share = share;
+        self.bucket.set_allowances(now_ms, allowances(self.full, share));
+    }
+}
+
+/// A share of a rate. An idle shard gathers a second's worth.
+fn allowances(full: [u64; 2], share: u64) -> [Allowance; 2] {
+    full.map(|units| {
+        let units = (units.saturating_mul(share) / FULL).max(1);
+        Allowance { capacity: units, per_second: units }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_cuts_the_share_and_quiet_time_gives_it_back() {
+        let mut rate = ShardRate::new(1_000, 1 << 20, 0);
+        assert!(rate.refused(0));
+        assert_eq!(rate.share(), 700);
+        assert!(!rate.refused(100), "one burst is one refusal");
+        assert!(rate.refused(300));
+        let low = rate.share();
+        assert_eq!(low, (700 + 15) * 7 / 10, "after 300 ms that gave 15 back");
+        rate.admission(2_300, 1, 1);
+        assert_eq!(rate.share(), low + 100);
+        rate.admission(60_000, 1, 1);
+        assert_eq!(rate.share(), 1_000);
+    }
+
+    #[test]
+    fn a_share_never_falls_to_nothing() {
+        let mut rate = ShardRate::new(1_000, 1 << 20, 0);
+        for refusal in 0..100 {
+            rate.refused(refusal * ONE_REFUSAL_MS);
+        }
+        assert_eq!(rate.share(), LOWEST);
+    }
+
+    #[test]
+    fn a_record_above_a_seconds_rate_waits_and_passes() {
+        let mut rate = ShardRate::new(1_000, 1 << 20, 0);
+        rate.charge(0, 1);
+        assert!(matches!(rate.admission(0, 1, 10 << 20), Admission::Wait { .. }));
+        assert_eq!(rate.admission(1_000, 1, 10 << 20), Admission::Passed);
+    }
+}

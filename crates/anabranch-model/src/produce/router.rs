@@ -1,0 +1,105 @@
+//! Where a record goes by what is known of the shards, and which shards are not trusted.
+
+use super::lane::Place;
+use super::settings::Aggregation;
+use crate::hash::{HashKey, HashRange};
+use crate::ids::ShardId;
+use crate::shard_map::{MapRefresh, ShardMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How long a shard whose range could not be learnt takes records of one hash only.
+const DISTRUST_MS: u64 = 30_000;
+
+/// Routes records by the current map.
+#[derive(Debug)]
+pub(super) struct Router {
+    /// What goes into one record of the stream.
+    aggregation: Aggregation,
+    /// The map and its refresh.
+    pub(super) refresh: MapRefresh,
+    /// Shards that the map may be wrong about, and until when nothing is aggregated for them.
+    distrusted: BTreeMap<ShardId, u64>,
+    /// How often a map was dropped. A shard of an older life may have the name of another one.
+    pub(super) era: u64,
+    /// When the stream last gave a sign that the map is of it.
+    pub(super) proved_ms: u64,
+}
+
+impl Router {
+    pub(super) fn new(aggregation: Aggregation, now_ms: u64) -> Self {
+        Self {
+            aggregation,
+            refresh: MapRefresh::default(),
+            distrusted: BTreeMap::new(),
+            era: 0,
+            proved_ms: now_ms,
+        }
+    }
+
+    /// The current map.
+    pub(super) fn map(&self) -> Option<&Arc<ShardMap>> {
+        self.refresh.map()
+    }
+
+    /// The place among the map's open shards of the one that takes a hash.
+    pub(super) fn shard_at(&self, hash: HashKey) -> Option<usize> {
+        self.map()?.predict_place(hash)
+    }
+
+    /// The lane that a hash belongs to: its shard's place in the map, or `None` for a lane of its
+    /// own.
+    pub(super) fn shard_lane(&self, hash: HashKey) -> Option<usize> {
+        if self.aggregation != Aggregation::ByShard {
+            return None;
+        }
+        let at = self.shard_at(hash)?;
+        let trusted = self.distrusted.is_empty() || {
+            let (_, id) = self.map()?.open_shard(at)?;
+            !self.distrusted.contains_key(id)
+        };
+        trusted.then_some(at)
+    }
+
+    /// Whether a lane is still right under the current map.
+    pub(super) fn keeps(&self, place: &Place) -> bool {
+        match place {
+            Place::Hash(hash) => self.shard_lane(*hash).is_none(),
+            Place::Shard(id, range) => self.map().is_some_and(|map| {
+                let same = map.predict_place(range.end()).and_then(|at| map.open_shard(at));
+                same == Some((*range, id)) && !self.distrusted.contains_key(id)
+            }),
+        }
+    }
+
+    /// Stops aggregating across hashes for every shard that takes a hash of `hull`.
+    pub(super) fn distrust(&mut self, hull: HashRange, now_ms: u64) {
+        let Some(map) = self.map().cloned() else { return };
+        for at in 0..map.open_count() {
+            if let Some((range, id)) = map.open_shard(at)
+                && range.overlaps(&hull)
+            {
+                self.distrusted.insert(id.clone(), now_ms.saturating_add(DISTRUST_MS));
+            }
+        }
+    }
+
+    /// When the next distrust ends.
+    pub(super) fn trust_again_ms(&self) -> Option<u64> {
+        self.distrusted.values().min().copied()
+    }
+
+    /// Ends distrust that has lasted long enough. Says whether some did.
+    pub(super) fn trust_again(&mut self, now_ms: u64) -> bool {
+        let before = self.distrusted.len();
+        self.distrusted.retain(|_, until_ms| now_ms < *until_ms);
+        self.distrusted.len() < before
+    }
+
+    /// Drops the map: the stream may be another one of the same name.
+    pub(super) fn discard(&mut self) {
+        self.refresh.discard();
+        self.distrusted.clear();
+        self.era += 1;
+    }
+}
