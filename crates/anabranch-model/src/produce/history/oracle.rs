@@ -15,8 +15,9 @@ pub(super) struct Oracle {
     pub(super) settled: BTreeMap<Name, (Fate, usize)>,
     /// Outcomes beyond the first.
     pub(super) settled_twice: Vec<Name>,
-    /// Keys that were resumed, which gives up their order against their holes.
-    pub(super) resumed: BTreeSet<u32>,
+    /// For each key that was resumed, its last record each time. What comes after has no order
+    /// against what was before.
+    pub(super) resumed: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Oracle {
@@ -24,6 +25,12 @@ impl Oracle {
         if self.settled.insert(name, (fate.clone(), sub)).is_some() {
             self.settled_twice.push(name);
         }
+    }
+
+    /// The key of a record, and how often it had been resumed before the record was put.
+    fn run_of(&self, name: Name) -> (u32, usize) {
+        let resumed = self.resumed.get(&name.0).map_or(&[][..], Vec::as_slice);
+        (name.0, resumed.iter().filter(|last| **last < name.1).count())
     }
 
     /// Whatever is broken, in words.
@@ -38,13 +45,13 @@ impl Oracle {
         let unsettled = puts.iter().filter(|name| !self.settled.contains_key(name));
         problems.extend(unsettled.map(|name| format!("{name:?} never settled")));
         let delivered = delivered(service);
-        let mut newest: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut newest: BTreeMap<_, u32> = BTreeMap::new();
         let mut seen = BTreeSet::new();
         for (name, _) in &delivered {
-            if !seen.insert(*name) || self.resumed.contains(&name.0) {
+            if !seen.insert(*name) {
                 continue;
             }
-            let newest = newest.entry(name.0).or_insert(0);
+            let newest = newest.entry(self.run_of(*name)).or_insert(0);
             if name.1 < *newest {
                 problems.push(format!("{name:?} first delivered after {newest}"));
             }
@@ -74,13 +81,12 @@ impl Oracle {
 
     /// Records of a stopped key that were sent after all.
     fn sent_behind_holes(&self, stored: &BTreeSet<Name>) -> Vec<String> {
-        let mut holes: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut holes: BTreeMap<_, u32> = BTreeMap::new();
+        let mut not_placed = BTreeSet::new();
         let mut problems = Vec::new();
         for (name, (fate, _)) in &self.settled {
-            if self.resumed.contains(&name.0) {
-                continue;
-            }
-            match holes.get(&name.0) {
+            let run = self.run_of(*name);
+            match holes.get(&run) {
                 Some(hole) if matches!(fate, Fate::Placed(_)) => {
                     problems.push(format!("{name:?} placed behind the hole {hole}"));
                 }
@@ -88,10 +94,12 @@ impl Oracle {
                     problems.push(format!("{name:?} sent behind the hole {hole}"));
                 }
                 None if !matches!(fate, Fate::Placed(_)) => {
-                    if *fate == Fate::Rejected(Why::KeyStopped) {
+                    // A record from before a resume can stop its key once more.
+                    let first = not_placed.insert(name.0);
+                    if first && *fate == Fate::Rejected(Why::KeyStopped) {
                         problems.push(format!("{name:?} refused for a stopped key without a hole"));
                     }
-                    holes.insert(name.0, name.1);
+                    holes.insert(run, name.1);
                 }
                 _ => {}
             }

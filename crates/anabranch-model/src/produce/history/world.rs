@@ -163,9 +163,7 @@ impl World {
             let when = 2_000 + world.roll(3_000);
             world.at(when, Happening::Delete);
         }
-        if weather.refusals > 0 || weather.deadline_ms.is_some() {
-            world.at(6_000, Happening::Resume);
-        }
+        world.at(2_000, Happening::Resume);
         world
     }
 
@@ -328,9 +326,14 @@ impl World {
             Happening::Resume => {
                 let stopped: Vec<KeyId> = self.machine.stopped_keys().cloned().collect();
                 for key in stopped {
-                    let number = key.key.as_str()[1..].parse().unwrap();
-                    self.oracle.resumed.insert(number);
+                    let number: u32 = key.key.as_str()[1..].parse().unwrap();
+                    let last = self.next_of_key[&number];
+                    self.oracle.resumed.entry(number).or_default().push(last);
                     assert!(self.machine.resume(&key));
+                }
+                if self.stormy() {
+                    let pause = self.roll(3_000);
+                    self.at(pause, Happening::Resume);
                 }
             }
         }
