@@ -70,9 +70,9 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Whether it holds nothing and waits for nothing.
+    /// Whether it holds nothing, waits for nothing, and is referred to nowhere.
     pub(super) fn is_idle(&self) -> bool {
-        self.flights == 0 && self.has_nothing()
+        self.flights == 0 && !self.in_line && self.has_nothing()
     }
 
     /// Whether it has nothing to send.

@@ -169,6 +169,11 @@ impl MapRefresh {
         self.pause_ms = FIRST_PAUSE_MS;
     }
 
+    /// Whether a read still counts.
+    pub fn counts(&self, refresh: &Refresh) -> bool {
+        self.is_under_way(refresh)
+    }
+
     fn is_under_way(&self, refresh: &Refresh) -> bool {
         self.state == State::Updating { number: refresh.number }
     }

@@ -1,11 +1,130 @@
 //! What happens inside a producer.
 
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::produce::KeyId;
+use anabranch_model::produce::outcome::Why;
+use anabranch_model::retry::Fault;
+use std::sync::Arc;
 
-/// What happened inside a producer.
+/// What happened inside a producer. The KPL's metric for each is in parentheses.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ProducerEvent {
+    /// A request left.
+    Sent {
+        /// The stream.
+        stream: StreamName,
+        /// Records of the stream in it (`KinesisRecordsPerPutRecordsRequest`).
+        containers: usize,
+        /// User records in it (`UserRecordsPerPutRecordsRequest`).
+        records: usize,
+        /// Bytes that the service counts.
+        bytes: usize,
+    },
+    /// A reply came, or the call failed (`RequestTime`).
+    Answered {
+        /// The stream.
+        stream: StreamName,
+        /// How long it took.
+        took_ms: u64,
+        /// Entries that failed; 1 if the whole call did (`AllErrors`).
+        failed: usize,
+    },
+    /// User records are in the stream (`UserRecordsPut`).
+    Placed {
+        /// The stream.
+        stream: StreamName,
+        /// The shard.
+        shard: ShardId,
+        /// How many (`UserRecordsPerKinesisRecord`).
+        records: usize,
+        /// Their bytes (`UserRecordsDataPut`).
+        bytes: usize,
+        /// Attempts before the one that placed them (`RetriesPerRecord`).
+        retries: usize,
+        /// From the put of the oldest to now (`BufferingTime` and `RequestTime` together).
+        waited_ms: u64,
+    },
+    /// User records were rejected.
+    Rejected {
+        /// The stream.
+        stream: StreamName,
+        /// How many.
+        records: usize,
+        /// Why (`UserRecordExpired` where the deadline passed).
+        why: Why,
+    },
+    /// Nobody knows whether user records are in the stream.
+    Unknown {
+        /// The stream.
+        stream: StreamName,
+        /// How many.
+        records: usize,
+    },
+    /// A container failed and is sent again (`ErrorsByCode`).
+    Retried {
+        /// The stream.
+        stream: StreamName,
+        /// The shard that it was meant for, if one was known.
+        shard: Option<ShardId>,
+        /// What failed.
+        fault: Fault,
+        /// The service's code and words.
+        detail: Arc<str>,
+        /// User records in it.
+        records: usize,
+        /// When it is sent again, by the producer's clock.
+        at_ms: u64,
+    },
+    /// A container was in a shard that does not take all of its records, so they are sent again.
+    Stray {
+        /// The stream.
+        stream: StreamName,
+        /// The shard that answered.
+        shard: ShardId,
+        /// User records in it.
+        records: usize,
+    },
+    /// A shard refused, so it is written more slowly.
+    Slower {
+        /// The stream.
+        stream: StreamName,
+        /// The shard.
+        shard: ShardId,
+        /// The share of its rate that is left, in thousandths.
+        share: u64,
+    },
+    /// The list of shards was read.
+    MapRead {
+        /// The stream.
+        stream: StreamName,
+        /// Open shards.
+        shards: usize,
+    },
+    /// The list of shards could not be read.
+    MapFailed {
+        /// The stream.
+        stream: StreamName,
+        /// What that means.
+        fault: Fault,
+    },
+    /// The map was dropped: the stream may be another one of the same name.
+    MapDropped {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// A record of a key has no certain place, so the key stands stopped.
+    KeyStopped {
+        /// The stream.
+        stream: StreamName,
+        /// The key.
+        key: KeyId,
+    },
+    /// Too many keys stand stopped, so the whole producer does.
+    Stopped {
+        /// The stream.
+        stream: StreamName,
+    },
     /// It was dropped with records whose fate nobody will learn.
     Abandoned {
         /// The stream.

@@ -344,6 +344,11 @@ impl<T> Machine<T> {
         z ^ (z >> 31)
     }
 
+    /// What was decided already, without deciding more.
+    pub fn next_action(&mut self) -> Option<Action<T>> {
+        self.actions.pop_front()
+    }
+
     /// Gives records their outcome.
     fn settle(&mut self, records: Vec<Pending<T>>, fate: Fate) {
         if records.is_empty() {

@@ -39,12 +39,18 @@ impl<T> Machine<T> {
         // another, in a stream that was deleted since.
         let ranges: BTreeMap<ShardId, HashRange> =
             shards.iter().map(|shard| (shard.id.clone(), shard.range)).collect();
-        let Some(map) = self.router.refresh.finish(refresh, shards, now_ms) else { return };
-        let open = map.open_count();
+        if !self.router.refresh.counts(&refresh) {
+            return;
+        }
+        self.full_read_wanted = false;
+        let (strays, doubtful) = self.judge_all(&ranges, number, full, now_ms);
+        let map = self.router.refresh.finish(refresh, shards, now_ms);
+        let open = map.map_or(0, |map| map.open_count());
         self.router.proved_ms = now_ms;
         self.actions.push_back(Action::Notice(Notice::MapRead { shards: open }));
-        self.full_read_wanted = false;
-        let strays = self.judge_all(&ranges, number, full, now_ms);
+        for hull in doubtful {
+            self.router.distrust(hull, now_ms);
+        }
         if self.full_read_wanted || !self.unjudged.is_empty() {
             self.router.refresh.demand(now_ms);
         }
@@ -52,15 +58,16 @@ impl<T> Machine<T> {
     }
 
     /// Judges every container that waits for a list as new as this one. Gives the records of
-    /// strays.
+    /// strays, and the hashes of those whose shard is not even in a full list.
     fn judge_all(
         &mut self,
         ranges: &BTreeMap<ShardId, HashRange>,
         number: u64,
         full: bool,
         now_ms: u64,
-    ) -> Vec<Pending<T>> {
+    ) -> (Vec<Pending<T>>, Vec<HashRange>) {
         let mut strays = Vec::new();
+        let mut doubtful = Vec::new();
         for (until_ms, container) in self.unjudged.clone() {
             let Some(flight) = self.flights.get(&container) else { continue };
             let Stage::Unjudged { shard, sequence, after_read } = &flight.stage else {
@@ -85,13 +92,13 @@ impl<T> Machine<T> {
                 // A filtered list lacks shards that have closed since.
                 Verdict::NotListed if !full => self.full_read_wanted = true,
                 Verdict::NotListed => {
-                    self.router.distrust(flight.frozen.hull, now_ms);
+                    doubtful.push(flight.frozen.hull);
                     strays.extend(self.stray(until_ms, container, now_ms));
                 }
                 Verdict::Stray => strays.extend(self.stray(until_ms, container, now_ms)),
             }
         }
-        strays
+        (strays, doubtful)
     }
 
     /// Takes a container that is not where it belongs, and gives its records.

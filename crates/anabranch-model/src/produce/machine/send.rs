@@ -89,6 +89,7 @@ impl<T> Machine<T> {
             if !may_send(lane, per_lane) {
                 lane.in_line = false;
                 self.unreserve(at);
+                self.remove_if_idle(at);
                 continue;
             }
             if self.admit(at, now_ms) {

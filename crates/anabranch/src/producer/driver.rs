@@ -1,0 +1,287 @@
+//! The driver: one task that carries out what the machine decides.
+
+use super::batches::Batches;
+use super::call::Caller;
+use super::intake::{Ask, Intake, Taken, WAKE_BYTES};
+use super::outcome::Cell;
+use super::put::Account;
+use super::report::Report;
+use crate::stream::api::StreamApi;
+use anabranch_model::aggregate::digest::hash_keys;
+use anabranch_model::produce::outcome::Settled;
+use anabranch_model::produce::{Action, Machine, Put, Read, Reply, ShardsRead};
+use anabranch_model::retry::Fault;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::task::{Id, JoinError, JoinSet};
+
+/// How long a few records wait for more before the driver takes them in: one wake-up then serves
+/// many puts.
+const GATHER_MS: u64 = 1;
+
+/// Whom to tell a record's outcome.
+#[derive(Debug)]
+pub(super) struct Holder {
+    /// The ticket.
+    cell: Arc<Cell>,
+    /// What the record holds of the room.
+    cost: u32,
+    /// Which flushes wait for it.
+    batch: u32,
+}
+
+/// One producer's task.
+pub(super) struct Driver<A> {
+    /// Decides everything.
+    machine: Machine<Holder>,
+    /// Makes the calls.
+    caller: Caller<A>,
+    /// Where puts hand over their records.
+    intake: Arc<Intake>,
+    /// What was taken from the intake; its memory is used again.
+    taken: Taken,
+    /// Who waits for which records.
+    batches: Batches,
+    /// Tells events and counts.
+    report: Report,
+    /// Calls on their way.
+    calls: JoinSet<Done>,
+    /// Which call is which.
+    whose: HashMap<Id, Call>,
+    /// Until when it has to end, and whom to tell.
+    closing: Option<(u64, oneshot::Sender<Account>)>,
+}
+
+/// A call on its way.
+enum Call {
+    /// A request, by its number, and when it was sent.
+    Request(u64, u64),
+    /// A list of shards.
+    Read(Read),
+}
+
+/// What a call brought.
+enum Done {
+    Reply(Reply),
+    Shards(ShardsRead),
+}
+
+impl<A: StreamApi> Driver<A> {
+    pub(super) fn new(
+        machine: Machine<Holder>,
+        caller: Caller<A>,
+        intake: Arc<Intake>,
+        report: Report,
+    ) -> Self {
+        Self {
+            machine,
+            caller,
+            intake,
+            taken: Taken::default(),
+            batches: Batches::new(),
+            report,
+            calls: JoinSet::new(),
+            whose: HashMap::new(),
+            closing: None,
+        }
+    }
+
+    /// Runs until the producer is closed and everything has its outcome.
+    pub(super) async fn run(mut self) {
+        let clock = self.caller.clock.clone();
+        let intake = Arc::clone(&self.intake);
+        let mut gather_until_ms = None;
+        loop {
+            let now_ms = clock.now_ms();
+            let (bytes, asked) = intake.waiting();
+            let gathered = gather_until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+            if asked || bytes >= WAKE_BYTES || gathered || self.closing.is_some() {
+                gather_until_ms = None;
+                self.take_in(now_ms);
+            } else if bytes > 0 && gather_until_ms.is_none() {
+                gather_until_ms = Some(now_ms + GATHER_MS);
+            }
+            self.turn(now_ms);
+            if self.close_if_over(now_ms) {
+                return;
+            }
+            let closing = self.closing.as_ref().map(|(until_ms, _)| *until_ms);
+            let wake = [self.machine.wake_at(), gather_until_ms, closing];
+            let wake_ms = wake.into_iter().flatten().min();
+            tokio::select! {
+                biased;
+                Some(done) = self.calls.join_next_with_id() => self.done(done),
+                () = intake.wake.notified() => {}
+                () = clock.sleep_until(wake_ms.unwrap_or(u64::MAX)), if wake_ms.is_some() => {}
+            }
+            while let Some(done) = self.calls.try_join_next_with_id() {
+                self.done(done);
+            }
+        }
+    }
+
+    /// Hands what was put and asked to the machine, in its order.
+    fn take_in(&mut self, now_ms: u64) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.intake.take(&mut taken);
+        let hashes = {
+            let keys: Vec<&[u8]> =
+                taken.records.iter().map(|accepted| accepted.record.key.as_bytes()).collect();
+            hash_keys(&keys)
+        };
+        self.report.received(taken.records.len());
+        let mut asks = taken.asks.drain(..).peekable();
+        for (at, (accepted, hash)) in taken.records.drain(..).zip(hashes).enumerate() {
+            while let Some((_, ask)) = asks.next_if(|(before, _)| *before <= at) {
+                self.asked(ask, now_ms);
+            }
+            let record = accepted.record;
+            self.machine.put(
+                Put {
+                    hash: record.explicit.unwrap_or(hash),
+                    key: record.key,
+                    explicit: record.explicit,
+                    data: record.data,
+                    ticket: Holder {
+                        cell: accepted.ticket,
+                        cost: accepted.cost,
+                        batch: self.batches.enter(),
+                    },
+                },
+                now_ms,
+            );
+        }
+        for (_, ask) in asks {
+            self.asked(ask, now_ms);
+        }
+        self.taken = taken;
+    }
+
+    /// Whoever no longer waits for an answer need not be told.
+    fn asked(&mut self, ask: Ask, now_ms: u64) {
+        match ask {
+            Ask::Flush(done) => {
+                self.batches.wait(done);
+                self.machine.hurry(now_ms);
+            }
+            Ask::Resume(key, done) => {
+                let _ = done.send(self.machine.resume(&key));
+            }
+            Ask::StoppedKeys(done) => {
+                let _ = done.send(self.machine.stopped_keys().cloned().collect());
+            }
+            Ask::Close { until_ms, done } => {
+                self.machine.hurry(now_ms);
+                self.closing = Some((until_ms, done));
+            }
+        }
+    }
+
+    /// Carries out what the machine wants done now.
+    fn turn(&mut self, now_ms: u64) {
+        let mut freed = 0;
+        while let Some(action) = self.machine.poll(now_ms) {
+            match action {
+                Action::Send(request) => {
+                    self.report.sent(&request);
+                    let call = Call::Request(request.id, now_ms);
+                    let put = self.caller.clone().put(request);
+                    let task = self.calls.spawn(async move { Done::Reply(put.await) });
+                    self.whose.insert(task.id(), call);
+                }
+                Action::Read(read) => {
+                    let list = self.caller.clone().shards(read.full);
+                    let task = self.calls.spawn(async move { Done::Shards(list.await) });
+                    self.whose.insert(task.id(), Call::Read(read));
+                }
+                Action::Settle(settled) => freed += self.settle(settled, now_ms),
+                Action::Notice(notice) => self.report.notice(notice),
+            }
+        }
+        if freed > 0 {
+            self.intake.room.add_permits(freed);
+        }
+        self.batches.tell();
+    }
+
+    /// Tells outcomes, and says how much room they free.
+    fn settle(&mut self, settled: Settled<Holder>, now_ms: u64) -> usize {
+        self.report.settled(&settled, now_ms);
+        let mut freed = 0;
+        for (sub, record) in (0..).zip(settled.records) {
+            let holder = record.put.ticket;
+            holder.cell.settle(settled.fate.clone(), sub, record.past);
+            freed += holder.cost as usize;
+            self.batches.leave(holder.batch);
+        }
+        freed
+    }
+
+    fn done(&mut self, done: Result<(Id, Done), JoinError>) {
+        let now_ms = self.caller.clock.now_ms();
+        let (id, done) = match done {
+            Ok((id, done)) => (id, Some(done)),
+            Err(error) => (error.id(), None),
+        };
+        match (self.whose.remove(&id), done) {
+            (Some(Call::Request(request, sent_ms)), Some(Done::Reply(reply))) => {
+                self.report.answered(&reply, now_ms.saturating_sub(sent_ms));
+                self.machine.reply(request, reply, now_ms);
+            }
+            (Some(Call::Read(read)), Some(Done::Shards(list))) => {
+                self.machine.shards(read, list, now_ms);
+            }
+            // The call panicked: nobody knows how far it came.
+            (Some(Call::Request(request, _)), _) => {
+                let lost = Err((Fault::ReplyLost, "the call panicked".into()));
+                self.machine.reply(request, lost, now_ms);
+            }
+            (Some(Call::Read(read)), _) => self.machine.shards(read, Err(Fault::Unknown), now_ms),
+            (None, _) => {}
+        }
+    }
+
+    /// Ends a producer that was closed, once everything has its outcome or its time is over.
+    fn close_if_over(&mut self, now_ms: u64) -> bool {
+        let Some((until_ms, _)) = &self.closing else { return false };
+        if self.machine.outstanding() > 0 && now_ms < *until_ms {
+            return false;
+        }
+        self.machine.abandon();
+        self.turn(now_ms);
+        if let Some((_, done)) = self.closing.take() {
+            let _ = done.send(self.report.account());
+        }
+        true
+    }
+}
+
+impl<A> Drop for Driver<A> {
+    /// A driver that ends before it was closed still tells every ticket, and says so.
+    fn drop(&mut self) {
+        self.intake.shut();
+        let mut taken = std::mem::take(&mut self.taken);
+        self.intake.take(&mut taken);
+        let never_taken = taken.records.len();
+        self.report.received(never_taken);
+        let abandoned = self.machine.outstanding() + never_taken;
+        self.machine.abandon();
+        // After this the machine only has outcomes to give.
+        while let Some(Action::Settle(settled)) = self.machine.next_action() {
+            self.report.settled(&settled, self.caller.clock.now_ms());
+            for (sub, record) in (0..).zip(settled.records) {
+                record.put.ticket.cell.settle(settled.fate.clone(), sub, record.past);
+            }
+        }
+        for accepted in taken.records {
+            accepted.ticket.settle(closed(), 0, None);
+        }
+        self.report.abandoned(abandoned);
+    }
+}
+
+fn closed() -> anabranch_model::produce::outcome::Fate {
+    use anabranch_model::produce::outcome::{Fate, Why};
+    Fate::Rejected(Why::Closed)
+}

@@ -1,0 +1,143 @@
+//! The intake: where puts hand their records to the driver, in the order of acceptance.
+
+use super::outcome::Cell;
+use super::record::NewRecord;
+use anabranch_model::produce::KeyId;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, Semaphore, oneshot};
+
+use super::put::Account;
+
+/// The driver is woken at once when this much waits; less may wait a moment for more.
+pub(super) const WAKE_BYTES: usize = 64 * 1024;
+
+/// What puts and the driver share.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// What waits for the driver.
+    inside: Mutex<Inside>,
+    /// Wakes the driver.
+    pub(super) wake: Notify,
+    /// Room for records, in bytes. Closed with the producer.
+    pub(super) room: Semaphore,
+    /// All the room there is.
+    pub(super) room_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Inside {
+    /// Records in the order of acceptance.
+    records: Vec<Accepted>,
+    /// What they cost together.
+    bytes: usize,
+    /// What is asked of the driver, each at its place among the records.
+    asks: Vec<(usize, Ask)>,
+    /// Whether records are still taken.
+    open: bool,
+}
+
+/// A record that was accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) record: NewRecord,
+    pub(super) ticket: Arc<Cell>,
+    /// What it holds of the room.
+    pub(super) cost: u32,
+}
+
+/// What is asked of the driver.
+#[derive(Debug)]
+pub(super) enum Ask {
+    /// Tell when everything accepted so far has its outcome.
+    Flush(oneshot::Sender<()>),
+    /// Let a key go on, and tell whether it stood stopped.
+    Resume(KeyId, oneshot::Sender<bool>),
+    /// Which keys stand stopped.
+    StoppedKeys(oneshot::Sender<Vec<KeyId>>),
+    /// End: at the latest at this time.
+    Close { until_ms: u64, done: oneshot::Sender<Account> },
+}
+
+/// What the driver takes in.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) records: Vec<Accepted>,
+    pub(super) asks: Vec<(usize, Ask)>,
+}
+
+impl Intake {
+    pub(super) fn new(room_bytes: usize) -> Self {
+        Self {
+            inside: Mutex::new(Inside {
+                records: Vec::new(),
+                bytes: 0,
+                asks: Vec::new(),
+                open: true,
+            }),
+            wake: Notify::new(),
+            room: Semaphore::new(room_bytes),
+            room_bytes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // Nothing here panics half-way through a change.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands a record over. `false` if the producer is closed.
+    pub(super) fn push(&self, accepted: Accepted) -> bool {
+        let mut inside = self.lock();
+        if !inside.open {
+            return false;
+        }
+        let cost = accepted.cost as usize;
+        let first = inside.records.is_empty();
+        let crossed = inside.bytes < WAKE_BYTES && inside.bytes + cost >= WAKE_BYTES;
+        inside.bytes += cost;
+        inside.records.push(accepted);
+        drop(inside);
+        if first || crossed {
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
+    /// gone.
+    pub(super) fn ask(&self, ask: Ask) -> Result<(), Ask> {
+        let mut inside = self.lock();
+        if !inside.open {
+            return Err(ask);
+        }
+        if matches!(ask, Ask::Close { .. }) {
+            inside.open = false;
+            self.room.close();
+        }
+        let at = inside.records.len();
+        inside.asks.push((at, ask));
+        drop(inside);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// What waits: bytes of records, and whether something was asked.
+    pub(super) fn waiting(&self) -> (usize, bool) {
+        let inside = self.lock();
+        (inside.bytes, !inside.asks.is_empty())
+    }
+
+    /// Takes everything that waits, in exchange for empty memory.
+    pub(super) fn take(&self, into: &mut Taken) {
+        let mut inside = self.lock();
+        std::mem::swap(&mut inside.records, &mut into.records);
+        std::mem::swap(&mut inside.asks, &mut into.asks);
+        inside.bytes = 0;
+    }
+
+    /// Takes no more records.
+    pub(super) fn shut(&self) {
+        self.lock().open = false;
+        self.room.close();
+    }
+}

@@ -1,0 +1,57 @@
+//! The producer: bulk speed and strict order at once.
+//!
+//! ```text
+//! put ──NewRecord──▶ intake ──▶ driver ──Put──▶ Machine ──Request──▶ StreamApi
+//!      (waits for room)           ▲                │ Settled            │
+//! ticket ◀──Outcome───────────────┼────────────────┘                    │
+//!                                 └───────── Reply, list of shards ◀────┘
+//! ```
+//!
+//! Every decision is the machine's (`anabranch_model::produce`): routing, aggregation, batches,
+//! rates, retries, judgement. Here is what carries it out.
+//!
+//! ```
+//! # use anabranch::producer::{Outcome, Producer};
+//! # use anabranch::stream::LocalKinesis;
+//! # use anabranch_local::{Clock, Engine, Options};
+//! # use std::{sync::Arc, time::Duration};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! # let engine = Arc::new(Engine::new(Options::instant(), Clock::system()));
+//! # let create = serde_json_request("orders");
+//! # engine.create_stream(&create)?;
+//! # fn serde_json_request(name: &str) -> anabranch_local::op::create_stream::Request {
+//! #     anabranch_local::op::create_stream::Request { stream_name: name.to_owned(), shard_count: Some(2), ..Default::default() }
+//! # }
+//! let producer = Producer::new("orders").start(LocalKinesis::new(engine)).await?;
+//! let ticket = producer.put("customer-7", "paid").await?; // waits for room
+//! match ticket.await { // waits until the record is safe, or is not
+//!     Outcome::Placed { shard, sequence, .. } => println!("{shard} {sequence}"),
+//!     other => println!("{other:?}"),
+//! }
+//! let account = producer.close(Duration::from_secs(10)).await;
+//! assert_eq!(account.placed, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod start;
+mod record;
+mod put;
+mod intake;
+mod driver;
+mod batches;
+mod call;
+mod outcome;
+mod report;
+mod sync;
+
+pub use anabranch_model::produce::KeyId;
+pub use anabranch_model::produce::outcome::{Attempt, AttemptEnd, Why};
+pub use anabranch_model::produce::settings::{Aggregation, Holes, Order};
+pub use config::{Builder, ConfigError, Problem};
+pub use outcome::{Attempts, Outcome, Ticket};
+pub use put::{Account, Producer};
+pub use record::{NewRecord, PutError, TryPutError};
+pub use report::Stats;
+pub use start::StartError;
+pub use sync::{SyncProducer, SyncTicket};

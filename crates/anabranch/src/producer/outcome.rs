@@ -1,0 +1,161 @@
+//! Tickets: a future for each record, which resolves once.
+
+use anabranch_model::ids::ShardId;
+use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
+use anabranch_model::sequence::SequenceNumber;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// What became of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the stream, and readers will get it.
+    Placed {
+        /// The shard.
+        shard: ShardId,
+        /// The sequence number. Records of one aggregate share it.
+        sequence: SequenceNumber,
+        /// The place inside the aggregate; 0 for a record alone.
+        sub: u64,
+        /// What was tried.
+        attempts: Attempts,
+    },
+    /// It is not in the stream.
+    Rejected {
+        /// Why.
+        why: Why,
+        /// What was tried.
+        attempts: Attempts,
+    },
+    /// It may be in the stream or not: a reply was lost, and there was no more time to learn it.
+    Unknown {
+        /// What was tried.
+        attempts: Attempts,
+    },
+}
+
+impl Outcome {
+    /// Whether it is in the stream for certain.
+    pub fn is_placed(&self) -> bool {
+        matches!(self, Self::Placed { .. })
+    }
+
+    /// What was tried, oldest first.
+    pub fn attempts(&self) -> &Attempts {
+        match self {
+            Self::Placed { attempts, .. }
+            | Self::Rejected { attempts, .. }
+            | Self::Unknown { attempts } => attempts,
+        }
+    }
+}
+
+/// The attempts to place a record, oldest first. Shared by the records that travelled together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attempts {
+    /// Those of containers that were taken apart.
+    past: Option<Arc<[Attempt]>>,
+    /// Those of the container that was placed.
+    last: Option<Arc<Receipt>>,
+}
+
+impl Attempts {
+    /// The attempts, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Attempt> {
+        let past = self.past.iter().flat_map(|past| past.iter());
+        past.chain(self.last.iter().flat_map(|last| &last.attempts))
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.iter().count()
+    }
+}
+
+/// A put that was accepted. Await it to learn what became of the record; dropping it changes
+/// nothing but that nobody learns it.
+#[derive(Debug)]
+#[must_use = "the outcome of the record is learnt by awaiting its ticket"]
+pub struct Ticket(pub(super) Arc<Cell>);
+
+/// What a ticket and the driver share.
+#[derive(Debug)]
+pub(super) struct Cell(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    /// Nobody asked yet, or this one did.
+    Waiting(Option<Waker>),
+    /// The outcome is there.
+    Settled { fate: Fate, sub: u64, past: Option<Arc<[Attempt]>> },
+}
+
+impl Cell {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State::Waiting(None))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is replaced as a whole, so a panic can't leave it half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves the ticket. Only the first time counts.
+    pub(super) fn settle(&self, fate: Fate, sub: u64, past: Option<Arc<[Attempt]>>) {
+        let mut state = self.lock();
+        if let State::Waiting(waker) = &mut *state {
+            let waker = waker.take();
+            *state = State::Settled { fate, sub, past };
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Ticket {
+    /// The outcome, if it is there already.
+    pub fn try_outcome(&self) -> Option<Outcome> {
+        match &*self.0.lock() {
+            State::Waiting(_) => None,
+            State::Settled { fate, sub, past } => Some(outcome(fate, *sub, past.clone())),
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut *self.0.lock() {
+            State::Settled { fate, sub, past } => {
+                Poll::Ready(outcome(fate, *sub, past.clone()))
+            }
+            State::Waiting(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn outcome(fate: &Fate, sub: u64, past: Option<Arc<[Attempt]>>) -> Outcome {
+    match fate {
+        Fate::Placed(receipt) => Outcome::Placed {
+            shard: receipt.shard.clone(),
+            sequence: receipt.sequence,
+            sub,
+            attempts: Attempts { past, last: Some(Arc::clone(receipt)) },
+        },
+        Fate::Rejected(why) => {
+            Outcome::Rejected { why: why.clone(), attempts: Attempts { past, last: None } }
+        }
+        Fate::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
+    }
+}

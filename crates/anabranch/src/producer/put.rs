@@ -1,0 +1,186 @@
+//! The producer as its user holds it.
+
+use super::config::Builder;
+use super::intake::{Accepted, Ask, Intake};
+use super::outcome::{Cell, Ticket};
+use super::record::{NewRecord, PutError, TryPutError};
+use super::report::{Counts, Stats};
+use crate::clock::Clock;
+use anabranch_model::ids::StreamName;
+use anabranch_model::produce::KeyId;
+use anabranch_model::record::Key;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// Puts records into one stream. Clones share one producer.
+///
+/// The records of a key are placed in the order in which their puts were accepted: that of the
+/// calls, where one task makes them.
+///
+/// Close it. When the last clone is dropped without [`Producer::close`], what is not yet placed is
+/// given up, and an event says how much that was.
+#[derive(Debug, Clone)]
+pub struct Producer {
+    /// The stream.
+    stream: StreamName,
+    /// Where records are handed over.
+    intake: Arc<Intake>,
+    /// The largest record that the stream takes, in bytes of data.
+    record_max_bytes: usize,
+    /// The time.
+    clock: Clock,
+    /// The counts.
+    counts: Arc<Counts>,
+    /// Owns the driver: dropped with the last clone.
+    _task: Arc<JoinSet<()>>,
+}
+
+/// What became of all records of a producer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Account {
+    /// Records that are in the stream.
+    pub placed: u64,
+    /// Records that are not.
+    pub rejected: u64,
+    /// Records of which nobody knows.
+    pub unknown: u64,
+}
+
+impl Account {
+    /// Whether every record was placed.
+    pub fn is_complete(&self) -> bool {
+        self.rejected == 0 && self.unknown == 0
+    }
+}
+
+impl Producer {
+    /// A producer for this stream. Nothing happens before it is started.
+    #[expect(clippy::new_ret_no_self, reason = "what comes back is a producer to be")]
+    pub fn new(stream: impl Into<StreamName>) -> Builder {
+        Builder::new(stream.into())
+    }
+
+    pub(super) fn of(
+        stream: StreamName,
+        intake: Arc<Intake>,
+        record_max_bytes: usize,
+        clock: Clock,
+        counts: Arc<Counts>,
+        task: JoinSet<()>,
+    ) -> Self {
+        Self { stream, intake, record_max_bytes, clock, counts, _task: Arc::new(task) }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamName {
+        &self.stream
+    }
+
+    /// Puts a record. Waits for room in the buffer; the ticket then waits for the outcome.
+    ///
+    /// Cancelling it before it returns puts nothing.
+    pub async fn put(
+        &self,
+        key: impl Into<Key>,
+        data: impl Into<Bytes>,
+    ) -> Result<Ticket, PutError> {
+        self.put_record(NewRecord::new(key, data)).await
+    }
+
+    /// Puts a record, with everything that a record can have.
+    pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
+        record.check(self.record_max_bytes)?;
+        let cost = self.cost(&record);
+        let room = self.intake.room.acquire_many(cost).await.map_err(|_| PutError::Closed)?;
+        room.forget();
+        self.accept(record, cost)
+    }
+
+    /// Puts a record if there is room now.
+    pub fn try_put(
+        &self,
+        key: impl Into<Key>,
+        data: impl Into<Bytes>,
+    ) -> Result<Ticket, TryPutError> {
+        self.try_put_record(NewRecord::new(key, data))
+    }
+
+    /// Puts a record if there is room now, with everything that a record can have.
+    pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
+        record.check(self.record_max_bytes)?;
+        let cost = self.cost(&record);
+        match self.intake.room.try_acquire_many(cost) {
+            Ok(room) => room.forget(),
+            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
+            Err(tokio::sync::TryAcquireError::Closed) => return Err(PutError::Closed.into()),
+        }
+        Ok(self.accept(record, cost)?)
+    }
+
+    /// What a record takes of the room. One that is larger than all of it takes all of it.
+    fn cost(&self, record: &NewRecord) -> u32 {
+        u32::try_from(record.cost().min(self.intake.room_bytes)).unwrap_or(u32::MAX)
+    }
+
+    fn accept(&self, record: NewRecord, cost: u32) -> Result<Ticket, PutError> {
+        let ticket = Cell::new();
+        let accepted = Accepted { record, ticket: Arc::clone(&ticket), cost };
+        if self.intake.push(accepted) { Ok(Ticket(ticket)) } else { Err(PutError::Closed) }
+    }
+
+    /// Sends what was put so far without waiting for more, and returns when all of it has its
+    /// outcome.
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.intake.ask(Ask::Flush(done)).is_ok() {
+            // A driver that ends has given every record its outcome.
+            let _ = flushed.await;
+        }
+    }
+
+    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    ///
+    /// What is put from now on has no order against the records that stopped the key.
+    pub async fn resume(&self, key: impl Into<Key>) -> bool {
+        self.resume_key(KeyId { key: key.into(), explicit: None }).await
+    }
+
+    /// Lets a stopped key go on that was put with an explicit hash key.
+    pub async fn resume_key(&self, key: KeyId) -> bool {
+        let (done, resumed) = oneshot::channel();
+        self.intake.ask(Ask::Resume(key, done)).is_ok() && resumed.await.unwrap_or(false)
+    }
+
+    /// The keys that stand stopped.
+    pub async fn stopped_keys(&self) -> Vec<KeyId> {
+        let (done, keys) = oneshot::channel();
+        match self.intake.ask(Ask::StoppedKeys(done)) {
+            Ok(()) => keys.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Counts since the start.
+    pub fn stats(&self) -> Stats {
+        self.counts.stats()
+    }
+
+    /// Takes no more records, sends what is there, and ends when all have their outcome, at the
+    /// latest after `deadline`. What was never sent is then rejected, the rest is unknown.
+    ///
+    /// The account covers every record that was accepted since the start.
+    pub async fn close(&self, deadline: Duration) -> Account {
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let until_ms = self.clock.now_ms().saturating_add(deadline_ms);
+        let (done, closed) = oneshot::channel();
+        let asked = self.intake.ask(Ask::Close { until_ms, done }).is_ok();
+        let account = if asked { closed.await.ok() } else { None };
+        account.unwrap_or_else(|| {
+            let Stats { placed, rejected, unknown, .. } = self.stats();
+            Account { placed, rejected, unknown }
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! A record to put, and why one is not taken.
+
+use anabranch_model::hash::HashKey;
+use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
+use anabranch_model::record::Key;
+use bytes::Bytes;
+
+/// What a record costs beside its key and data: its ticket, and its place in a queue.
+const RECORD_OVERHEAD_BYTES: usize = 256;
+
+/// A record to put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRecord {
+    pub(super) key: Key,
+    pub(super) explicit: Option<HashKey>,
+    pub(super) data: Bytes,
+}
+
+impl NewRecord {
+    /// A record with this partition key.
+    pub fn new(key: impl Into<Key>, data: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), explicit: None, data: data.into() }
+    }
+
+    /// Goes to the shard that takes this hash, instead of the key's.
+    #[must_use]
+    pub fn with_explicit_hash_key(mut self, hash: HashKey) -> Self {
+        self.explicit = Some(hash);
+        self
+    }
+
+    /// What it takes of the buffer.
+    pub(super) fn cost(&self) -> usize {
+        self.key.len() + self.data.len() + RECORD_OVERHEAD_BYTES
+    }
+
+    /// Whether the stream takes it.
+    pub(super) fn check(&self, max_bytes: usize) -> Result<(), PutError> {
+        // Few keys have more bytes than they may have characters, so few are counted.
+        if self.key.is_empty() {
+            return Err(PutError::KeyEmpty);
+        }
+        if self.key.len() > PARTITION_KEY_MAX_CHARS {
+            let chars = self.key.as_str().chars().count();
+            if chars > PARTITION_KEY_MAX_CHARS {
+                return Err(PutError::KeyTooLong { chars });
+            }
+        }
+        if self.data.len() > max_bytes {
+            return Err(PutError::TooLarge { bytes: self.data.len(), max_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Why a record was not taken. Nothing of it was sent, and it leaves no hole in its key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PutError {
+    /// The partition key is empty.
+    #[error("the partition key is empty: give one of 1 to {PARTITION_KEY_MAX_CHARS} characters")]
+    KeyEmpty,
+    /// The partition key is too long.
+    #[error("the partition key has {chars} characters: the service takes {PARTITION_KEY_MAX_CHARS}")]
+    KeyTooLong {
+        /// How many characters it has.
+        chars: usize,
+    },
+    /// The data are too large.
+    #[error(
+        "the record has {bytes} bytes of data, the stream takes {max_bytes}: \
+         raise the stream's maximum record size, or store the data elsewhere"
+    )]
+    TooLarge {
+        /// Its bytes.
+        bytes: usize,
+        /// What the stream takes.
+        max_bytes: usize,
+    },
+    /// The producer is closed.
+    #[error("the producer is closed")]
+    Closed,
+}
+
+/// Why a record was not taken at once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TryPutError {
+    /// The buffer has no room for it now. The record is given back.
+    #[error("the producer's buffer is full: try again later, or wait with `put`")]
+    Full(NewRecord),
+    /// It can't be taken at all.
+    #[error(transparent)]
+    Refused(#[from] PutError),
+}

@@ -1,0 +1,190 @@
+//! What a producer tells of itself: events, and counts with KPL's meanings.
+
+use super::driver::Holder;
+use super::put::Account;
+use crate::event::{Events, ProducerEvent};
+use anabranch_model::ids::StreamName;
+use anabranch_model::produce::outcome::{Fate, Settled};
+use anabranch_model::produce::{EntryReply, Notice, Reply, Request};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts since the start. KPL's names for them are in parentheses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Records that were accepted (`UserRecordsReceived`).
+    pub received: u64,
+    /// Of these, those without an outcome (`UserRecordsPending`).
+    pub pending: u64,
+    /// Records that were placed (`UserRecordsPut`).
+    pub placed: u64,
+    /// Bytes of data that were placed (`UserRecordsDataPut`).
+    pub placed_bytes: u64,
+    /// Records that were rejected.
+    pub rejected: u64,
+    /// Records of which nobody knows.
+    pub unknown: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// Containers that were sent, each time (`KinesisRecordsPut`).
+    pub containers: u64,
+    /// Containers that failed, each time (`AllErrors`).
+    pub errors: u64,
+    /// Containers that had to be sent again because they were not where they belong.
+    pub strays: u64,
+}
+
+/// The counts as they are kept.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    received: AtomicU64,
+    placed: AtomicU64,
+    placed_bytes: AtomicU64,
+    rejected: AtomicU64,
+    unknown: AtomicU64,
+    requests: AtomicU64,
+    containers: AtomicU64,
+    errors: AtomicU64,
+    strays: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn stats(&self) -> Stats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        // Outcomes first: a record is received before it has one.
+        let (placed, rejected, unknown) =
+            (read(&self.placed), read(&self.rejected), read(&self.unknown));
+        let received = read(&self.received);
+        Stats {
+            received,
+            pending: received.saturating_sub(placed + rejected + unknown),
+            placed,
+            placed_bytes: read(&self.placed_bytes),
+            rejected,
+            unknown,
+            requests: read(&self.requests),
+            containers: read(&self.containers),
+            errors: read(&self.errors),
+            strays: read(&self.strays),
+        }
+    }
+}
+
+/// Tells events and keeps the counts.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The stream, which every event names.
+    stream: StreamName,
+    /// Who listens.
+    events: Events,
+    /// The counts.
+    counts: Arc<Counts>,
+}
+
+fn add(count: &AtomicU64, by: usize) {
+    count.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+impl Report {
+    pub(super) fn new(stream: StreamName, events: Events, counts: Arc<Counts>) -> Self {
+        Self { stream, events, counts }
+    }
+
+    pub(super) fn received(&self, records: usize) {
+        add(&self.counts.received, records);
+    }
+
+    pub(super) fn sent(&self, request: &Request) {
+        add(&self.counts.requests, 1);
+        add(&self.counts.containers, request.entries.len());
+        self.events.emit(ProducerEvent::Sent {
+            stream: self.stream.clone(),
+            containers: request.entries.len(),
+            records: request.records,
+            bytes: request.bytes,
+        });
+    }
+
+    pub(super) fn answered(&self, reply: &Reply, took_ms: u64) {
+        let failed = match reply {
+            Ok(entries) => {
+                entries.iter().filter(|entry| matches!(entry, EntryReply::Failed { .. })).count()
+            }
+            Err(_) => 1,
+        };
+        add(&self.counts.errors, failed);
+        self.events.emit(ProducerEvent::Answered {
+            stream: self.stream.clone(),
+            took_ms,
+            failed,
+        });
+    }
+
+    pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
+        let records = settled.records.len();
+        let bytes: usize = settled.records.iter().map(|record| record.put.data.len()).sum();
+        let waited_ms = settled.records.first().map_or(0, |first| now_ms - first.put_ms);
+        let stream = self.stream.clone();
+        match &settled.fate {
+            Fate::Placed(receipt) => {
+                add(&self.counts.placed, records);
+                add(&self.counts.placed_bytes, bytes);
+                let shard = receipt.shard.clone();
+                let retries = receipt.attempts.len().saturating_sub(1);
+                self.events.emit(ProducerEvent::Placed {
+                    stream,
+                    shard,
+                    records,
+                    bytes,
+                    retries,
+                    waited_ms,
+                });
+            }
+            Fate::Rejected(why) => {
+                add(&self.counts.rejected, records);
+                self.events.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
+            }
+            Fate::Unknown => {
+                add(&self.counts.unknown, records);
+                self.events.emit(ProducerEvent::Unknown { stream, records });
+            }
+        }
+    }
+
+    pub(super) fn notice(&self, notice: Notice) {
+        let stream = self.stream.clone();
+        self.events.emit(match notice {
+            Notice::MapRead { shards } => ProducerEvent::MapRead { stream, shards },
+            Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, fault },
+            Notice::MapDropped => ProducerEvent::MapDropped { stream },
+            Notice::Stray { shard, records } => {
+                add(&self.counts.strays, 1);
+                ProducerEvent::Stray { stream, shard, records }
+            }
+            Notice::Retry { shard, fault, detail, records, at_ms } => {
+                ProducerEvent::Retried { stream, shard, fault, detail, records, at_ms }
+            }
+            Notice::Slower { shard, share } => ProducerEvent::Slower { stream, shard, share },
+            Notice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, key },
+            Notice::ProducerStopped => ProducerEvent::Stopped { stream },
+        });
+    }
+
+    pub(super) fn account(&self) -> Account {
+        let stats = self.counts.stats();
+        Account { placed: stats.placed, rejected: stats.rejected, unknown: stats.unknown }
+    }
+
+    /// Tells of records that a producer was dropped with.
+    pub(super) fn abandoned(&self, records: usize) {
+        if records > 0 {
+            tracing::warn!(
+                stream = %self.stream,
+                records,
+                "a producer was dropped with records on their way: close it, or flush it"
+            );
+            let records = records as u64;
+            self.events.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Starting a producer: what the stream has to be like.
+
+use super::call::Caller;
+use super::config::{Builder, ConfigError};
+use super::driver::Driver;
+use super::intake::Intake;
+use super::put::Producer;
+use super::report::{Counts, Report};
+use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
+use anabranch_model::ids::StreamName;
+use anabranch_model::limits::RECORD_MAX_BYTES_DEFAULT;
+use anabranch_model::produce::Machine;
+use anabranch_model::produce::settings::Settings;
+use anabranch_model::retry::{Backoff, Fault};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// The pauses between looks at a stream that is not there yet.
+const LOOKS: Backoff = Backoff::new(200, 2_000);
+
+/// Why a producer did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The options are not valid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no such stream.
+    #[error("there is no stream {stream}: create it, or check its name, region and account")]
+    Missing {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// The stream is being deleted.
+    #[error("the stream {stream} is being deleted")]
+    Deleting {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// The stream did not become usable in time.
+    #[error("the stream {stream} is still being created after {waited_ms} ms")]
+    StillCreating {
+        /// The stream.
+        stream: StreamName,
+        /// How long it was waited for.
+        waited_ms: u64,
+    },
+    /// The stream could not be described.
+    #[error("the stream {stream} can't be described: {source}")]
+    Describe {
+        /// The stream.
+        stream: StreamName,
+        /// What the last look said.
+        source: StreamError,
+    },
+}
+
+impl Builder {
+    /// Starts the producer on a stream API. Call it inside a tokio runtime, which then runs it.
+    ///
+    /// The stream is looked at first: one that is missing is refused, one that is being created is
+    /// waited for. Where looking is not allowed the service's defaults hold.
+    pub async fn start<A: StreamApi>(self, api: A) -> Result<Producer, StartError> {
+        let settings = self.check()?;
+        let api = Arc::new(api);
+        let summary = self.look(&*api).await?;
+        let from_stream = summary.map(|summary| summary.max_record_bytes);
+        let record_max_bytes =
+            self.record_max_bytes.or(from_stream).unwrap_or(RECORD_MAX_BYTES_DEFAULT);
+        Ok(self.launch(api, Settings { record_max_bytes, ..settings }))
+    }
+
+    /// Starts the producer on AWS, with this configuration of the SDK.
+    #[cfg(feature = "aws")]
+    pub async fn start_aws(self, config: &aws_types::SdkConfig) -> Result<Producer, StartError> {
+        self.start(crate::stream::AwsKinesis::new(config)).await
+    }
+
+    /// Looks at the stream until it can be used. `None` where that is not allowed.
+    async fn look<A: StreamApi>(&self, api: &A) -> Result<Option<StreamSummary>, StartError> {
+        let stream = || self.stream.clone();
+        let began_ms = self.clock.now_ms();
+        for looks in 1.. {
+            let waited_ms = self.clock.now_ms() - began_ms;
+            let over = waited_ms >= self.start_timeout_ms;
+            match api.describe(&self.stream).await {
+                Ok(summary) => match summary.status {
+                    StreamStatus::Active | StreamStatus::Updating => return Ok(Some(summary)),
+                    StreamStatus::Deleting => return Err(StartError::Deleting { stream: stream() }),
+                    StreamStatus::Creating if over => {
+                        return Err(StartError::StillCreating { stream: stream(), waited_ms });
+                    }
+                    StreamStatus::Creating => {}
+                },
+                Err(error) if error.fault == Fault::Missing => {
+                    return Err(StartError::Missing { stream: stream() });
+                }
+                Err(error) if error.fault == Fault::AccessDenied => return Ok(None),
+                Err(source) if over || !source.is_retryable() => {
+                    return Err(StartError::Describe { stream: stream(), source });
+                }
+                Err(_) => {}
+            }
+            self.clock.sleep(LOOKS.wait_ms(looks, self.chance.bits())).await;
+        }
+        Ok(None)
+    }
+
+    fn launch<A: StreamApi>(self, api: Arc<A>, settings: Settings) -> Producer {
+        let machine = Machine::new(settings, self.chance.bits(), self.clock.now_ms());
+        let intake = Arc::new(Intake::new(self.buffer_bytes));
+        let counts = Arc::new(Counts::default());
+        let report = Report::new(self.stream.clone(), self.events, Arc::clone(&counts));
+        let caller = Caller {
+            api,
+            stream: self.stream.clone(),
+            clock: self.clock.clone(),
+            timeout_ms: self.request_timeout_ms,
+        };
+        let driver = Driver::new(machine, caller, Arc::clone(&intake), report);
+        let mut task = JoinSet::new();
+        task.spawn(driver.run());
+        let record_max_bytes = settings.record_max_bytes;
+        Producer::of(self.stream, intake, record_max_bytes, self.clock, counts, task)
+    }
+}

@@ -1,0 +1,112 @@
+//! The producer for threads: the same, with calls that block.
+
+use super::config::Builder;
+use super::outcome::{Outcome, Ticket};
+use super::put::{Account, Producer};
+use super::record::{NewRecord, PutError, TryPutError};
+use super::report::Stats;
+use super::start::StartError;
+use crate::stream::api::StreamApi;
+use anabranch_model::record::Key;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// A producer whose calls block the thread that makes them. It runs on a thread of its own, may be
+/// used from many, and must not be used inside an async task. Clones share one producer.
+#[derive(Debug, Clone)]
+pub struct SyncProducer {
+    /// The producer. Declared first, so that it ends before what it runs on.
+    producer: Producer,
+    /// What it runs on.
+    runtime: Arc<Runtime>,
+}
+
+/// A put that was accepted.
+#[derive(Debug)]
+#[must_use = "the outcome of the record is learnt by waiting for its ticket"]
+pub struct SyncTicket {
+    ticket: Ticket,
+    runtime: Arc<Runtime>,
+}
+
+impl SyncTicket {
+    /// Blocks until the record has its outcome.
+    pub fn wait(self) -> Outcome {
+        self.runtime.block_on(self.ticket)
+    }
+
+    /// The outcome, if it is there already.
+    pub fn try_outcome(&self) -> Option<Outcome> {
+        self.ticket.try_outcome()
+    }
+}
+
+impl SyncProducer {
+    /// Starts a producer on a thread of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no thread.
+    pub fn start<A: StreamApi>(builder: Builder, api: A) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("anabranch-producer")
+            .enable_all()
+            .build()
+            .expect("a runtime needs one thread, and the system has none to give");
+        let producer = runtime.block_on(builder.start(api))?;
+        Ok(Self { producer, runtime: Arc::new(runtime) })
+    }
+
+    /// Puts a record. Blocks while the buffer is full.
+    pub fn put(
+        &self,
+        key: impl Into<Key>,
+        data: impl Into<Bytes>,
+    ) -> Result<SyncTicket, PutError> {
+        self.put_record(NewRecord::new(key, data))
+    }
+
+    /// Puts a record, with everything that a record can have. Blocks while the buffer is full.
+    pub fn put_record(&self, record: NewRecord) -> Result<SyncTicket, PutError> {
+        match self.producer.try_put_record(record) {
+            Ok(ticket) => Ok(self.ticket(ticket)),
+            Err(TryPutError::Refused(error)) => Err(error),
+            Err(TryPutError::Full(record)) => {
+                let ticket = self.runtime.block_on(self.producer.put_record(record))?;
+                Ok(self.ticket(ticket))
+            }
+        }
+    }
+
+    /// Puts a record if there is room now.
+    pub fn try_put_record(&self, record: NewRecord) -> Result<SyncTicket, TryPutError> {
+        Ok(self.ticket(self.producer.try_put_record(record)?))
+    }
+
+    fn ticket(&self, ticket: Ticket) -> SyncTicket {
+        SyncTicket { ticket, runtime: Arc::clone(&self.runtime) }
+    }
+
+    /// Blocks until everything that was put so far has its outcome.
+    pub fn flush(&self) {
+        self.runtime.block_on(self.producer.flush());
+    }
+
+    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    pub fn resume(&self, key: impl Into<Key>) -> bool {
+        self.runtime.block_on(self.producer.resume(key))
+    }
+
+    /// Counts since the start.
+    pub fn stats(&self) -> Stats {
+        self.producer.stats()
+    }
+
+    /// Closes it, as [`Producer::close`] does.
+    pub fn close(&self, deadline: Duration) -> Account {
+        self.runtime.block_on(self.producer.close(deadline))
+    }
+}
