@@ -8,3 +8,4 @@ pub mod event;
 pub mod stream;
 pub mod lease;
 pub mod consumer;
+pub mod producer;

@@ -322,10 +322,7 @@ mod tests {
                 .with_ordering_numbers(true)
                 .with_order(Order::None)
         });
-        assert_eq!(
-            options,
-            ["deadline", "max_requests", "container_bytes", "ordering_numbers"]
-        );
+        assert_eq!(options, ["deadline", "max_requests", "container_bytes", "ordering_numbers"]);
     }
 
     #[test]

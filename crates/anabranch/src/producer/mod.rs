@@ -13,15 +13,15 @@
 //! ```
 //! # use anabranch::producer::{Outcome, Producer};
 //! # use anabranch::stream::LocalKinesis;
-//! # use anabranch_local::{Clock, Engine, Options};
+//! # use anabranch_local::{Clock, Engine, Options, op::create_stream};
 //! # use std::{sync::Arc, time::Duration};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! # let engine = Arc::new(Engine::new(Options::instant(), Clock::system()));
-//! # let create = serde_json_request("orders");
-//! # engine.create_stream(&create)?;
-//! # fn serde_json_request(name: &str) -> anabranch_local::op::create_stream::Request {
-//! #     anabranch_local::op::create_stream::Request { stream_name: name.to_owned(), shard_count: Some(2), ..Default::default() }
-//! # }
+//! # engine.create_stream(&create_stream::Request {
+//! #     stream_name: Some("orders".to_owned()),
+//! #     shard_count: Some(2),
+//! #     ..create_stream::Request::default()
+//! # })?;
 //! let producer = Producer::new("orders").start(LocalKinesis::new(engine)).await?;
 //! let ticket = producer.put("customer-7", "paid").await?; // waits for room
 //! match ticket.await { // waits until the record is safe, or is not

@@ -131,9 +131,7 @@ impl Future for Ticket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match &mut *self.0.lock() {
-            State::Settled { fate, sub, past } => {
-                Poll::Ready(outcome(fate, *sub, past.clone()))
-            }
+            State::Settled { fate, sub, past } => Poll::Ready(outcome(fate, *sub, past.clone())),
             State::Waiting(waker) => {
                 match waker {
                     Some(waker) => waker.clone_from(context.waker()),

@@ -61,7 +61,9 @@ pub enum PutError {
     #[error("the partition key is empty: give one of 1 to {PARTITION_KEY_MAX_CHARS} characters")]
     KeyEmpty,
     /// The partition key is too long.
-    #[error("the partition key has {chars} characters: the service takes {PARTITION_KEY_MAX_CHARS}")]
+    #[error(
+        "the partition key has {chars} characters: the service takes {PARTITION_KEY_MAX_CHARS}"
+    )]
     KeyTooLong {
         /// How many characters it has.
         chars: usize,

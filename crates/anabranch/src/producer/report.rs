@@ -113,11 +113,7 @@ impl Report {
             Err(_) => 1,
         };
         add(&self.counts.errors, failed);
-        self.events.emit(ProducerEvent::Answered {
-            stream: self.stream.clone(),
-            took_ms,
-            failed,
-        });
+        self.events.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
     }
 
     pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {

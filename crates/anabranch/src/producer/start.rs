@@ -86,7 +86,9 @@ impl Builder {
             match api.describe(&self.stream).await {
                 Ok(summary) => match summary.status {
                     StreamStatus::Active | StreamStatus::Updating => return Ok(Some(summary)),
-                    StreamStatus::Deleting => return Err(StartError::Deleting { stream: stream() }),
+                    StreamStatus::Deleting => {
+                        return Err(StartError::Deleting { stream: stream() });
+                    }
                     StreamStatus::Creating if over => {
                         return Err(StartError::StillCreating { stream: stream(), waited_ms });
                     }

@@ -61,11 +61,7 @@ impl SyncProducer {
     }
 
     /// Puts a record. Blocks while the buffer is full.
-    pub fn put(
-        &self,
-        key: impl Into<Key>,
-        data: impl Into<Bytes>,
-    ) -> Result<SyncTicket, PutError> {
+    pub fn put(&self, key: impl Into<Key>, data: impl Into<Bytes>) -> Result<SyncTicket, PutError> {
         self.put_record(NewRecord::new(key, data))
     }
 

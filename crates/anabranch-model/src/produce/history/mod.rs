@@ -5,6 +5,7 @@
 mod service;
 mod oracle;
 mod world;
+mod throughput;
 
 use super::settings::Aggregation;
 use world::{Flaw, Weather, World};

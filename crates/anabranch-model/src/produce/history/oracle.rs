@@ -129,7 +129,7 @@ fn read(service: &Service, by_range: bool) -> Vec<(Name, Place)> {
                 Decoded::Plain(_) => vec![record.clone().into()],
                 Decoded::Records(records) => records.collect(),
                 Decoded::OutOfRange { .. } => continue,
-                other => panic!("unreadable aggregate: {other:?}"),
+                other @ Decoded::Partial { .. } => panic!("unreadable aggregate: {other:?}"),
             };
             all.extend(users.iter().map(|user| {
                 let name = Name::read(&user.data);

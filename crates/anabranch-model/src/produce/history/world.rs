@@ -51,6 +51,7 @@ pub(super) enum Flaw {
 
 /// What kind of trouble a run has.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
 pub(super) struct Weather {
     pub(super) aggregation: Aggregation,
     /// Entries that fail, in a hundred.

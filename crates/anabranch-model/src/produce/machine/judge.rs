@@ -208,8 +208,8 @@ impl<T> Machine<T> {
         if let Some(limiter) = self.limiters.iter_mut().find(|limiter| limiter.shard == shard)
             && limiter.rate.refused(now_ms)
         {
-            let share = limiter.rate.share();
-            self.actions.push_back(Action::Notice(Notice::Slower { shard, share }));
+            let left = limiter.rate.share();
+            self.actions.push_back(Action::Notice(Notice::Slower { shard, share: left }));
         }
     }
 

@@ -302,16 +302,12 @@ impl<T> Machine<T> {
     fn add_lane(&mut self, place: Place) -> usize {
         let range = place.range();
         let lane = Some(Lane::new(place, self.blockers(range)));
-        match self.free.pop() {
-            Some(at) => {
-                self.lanes[at] = lane;
-                at
-            }
-            None => {
-                self.lanes.push(lane);
-                self.lanes.len() - 1
-            }
+        if let Some(at) = self.free.pop() {
+            self.lanes[at] = lane;
+            return at;
         }
+        self.lanes.push(lane);
+        self.lanes.len() - 1
     }
 
     /// How many containers of older lanes a lane over these hashes has to wait for.

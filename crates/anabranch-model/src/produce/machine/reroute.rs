@@ -165,8 +165,8 @@ impl<T> Machine<T> {
     fn reroute(&mut self, mut moved: Vec<Pending<T>>, now_ms: u64) {
         let mut gone = vec![false; self.lanes.len()];
         self.shard_lanes = vec![None; self.router.map().map_or(0, |map| map.open_count())];
-        for at in 0..self.lanes.len() {
-            let Some(lane) = &mut self.lanes[at] else { continue };
+        for (at, place) in self.lanes.iter_mut().enumerate() {
+            let Some(lane) = place else { continue };
             if self.router.keeps(&lane.place) {
                 lane.in_line = false;
                 lane.reserved = None;
@@ -183,7 +183,7 @@ impl<T> Machine<T> {
                 self.hash_lanes.remove(&hash.0);
             }
             gone[at] = true;
-            self.lanes[at] = None;
+            *place = None;
             self.free.push(at);
         }
         for (container, flight) in &mut self.flights {

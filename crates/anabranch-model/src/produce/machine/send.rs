@@ -73,7 +73,7 @@ impl<T> Machine<T> {
                 return;
             }
             self.freeze(&lanes);
-            self.request(lanes, now_ms);
+            self.request(&lanes, now_ms);
         }
     }
 
@@ -137,7 +137,7 @@ impl<T> Machine<T> {
 
     /// Sends one request with containers of these lanes, and puts those that did not fit in line
     /// again, ahead of the others.
-    fn request(&mut self, lanes: Vec<usize>, now_ms: u64) {
+    fn request(&mut self, lanes: &[usize], now_ms: u64) {
         let limits = self.request_limits();
         let per_lane = match self.settings.order {
             Order::Strict => PerLane::One,
@@ -167,7 +167,7 @@ impl<T> Machine<T> {
         } else {
             packed.takes.iter().for_each(|take| counts[take.lane] = take.count);
         }
-        self.dispatch(&lanes, &counts, self.settings.numbered || too_large, now_ms);
+        self.dispatch(lanes, &counts, self.settings.numbered || too_large, now_ms);
         for (&at, &count) in lanes.iter().zip(&counts).rev() {
             if count > 0 {
                 self.touch(at, now_ms);

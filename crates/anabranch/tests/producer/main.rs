@@ -1,0 +1,8 @@
+//! The producer against the local stream in process: order, outcomes, limits, ends.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod stage;
+mod order;
+mod ends;
+mod refusals;

@@ -1,0 +1,150 @@
+//! Order: the first deliveries of a key are in put order, whatever happens on the way.
+
+use crate::stage::{STREAM, Stage};
+use anabranch::producer::{Aggregation, Builder, Outcome, Producer};
+use anabranch_local::Options;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_model::record::UserRecord;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const KEYS: u64 = 40;
+
+fn quick() -> Builder {
+    Producer::new(STREAM)
+        .with_linger(Duration::from_millis(2))
+        .with_container_bytes(64..=2_000)
+        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(20))
+}
+
+/// Puts numbered records of many keys while `trouble` happens, and checks that each is placed where
+/// its ticket says, and delivered in order.
+async fn check<F: Future<Output = ()>>(
+    name: &str,
+    stage: &Stage,
+    builder: Builder,
+    puts: u64,
+    trouble: F,
+) {
+    let producer = builder.start(stage.api()).await.unwrap();
+    let putting = async {
+        let mut tickets = Vec::new();
+        for number in 0..puts {
+            let key = format!("key-{}", number % KEYS);
+            tickets.push((number, producer.put(key, format!("{number} of many")).await.unwrap()));
+            if number % 64 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        tickets
+    };
+    let (tickets, ()) = tokio::join!(putting, trouble);
+    producer.flush().await;
+    let mut places = BTreeMap::new();
+    for (number, ticket) in tickets {
+        match ticket.await {
+            Outcome::Placed { sequence, sub, attempts, .. } => {
+                assert!(attempts.count() > 0, "{name}: {number} has no attempt");
+                places.insert((sequence, sub), number);
+            }
+            other => panic!("{name}: {number} is {other:?}"),
+        }
+    }
+    assert_eq!(places.len() as u64, puts, "{name}: two records have one place");
+    let account = producer.close(Duration::from_secs(5)).await;
+    assert_eq!((account.placed, account.is_complete()), (puts, true), "{name}");
+    let delivered: Vec<UserRecord> = stage.read_all().await;
+    let mut found = 0;
+    for record in &delivered {
+        if let Some(number) = places.get(&(record.sequence, record.sub)) {
+            assert_eq!(crate::stage::number(&record.data), *number, "{name}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, puts, "{name}: a placed record is not where its ticket says");
+    for (key, numbers) in stage.first_deliveries().await {
+        assert!(numbers.is_sorted(), "{name}: {key} came as {numbers:?}");
+        assert_eq!(numbers.len() as u64, puts / KEYS, "{name}: {key}");
+    }
+}
+
+/// Splits and merges while records flow.
+async fn reshard(stage: &Stage) {
+    for round in 0..6 {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        if round % 3 == 2 { stage.merge().await } else { stage.split().await }
+    }
+}
+
+#[tokio::test]
+async fn keys_stay_in_order_through_splits_and_merges() {
+    for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
+        let stage = Stage::new(2);
+        let builder = quick().with_aggregation(aggregation);
+        check(&format!("{aggregation:?}"), &stage, builder, 8_000, reshard(&stage)).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_stay_in_order_while_a_third_of_the_entries_fail() {
+    for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
+        let stage = Stage::new(3);
+        stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.2);
+        stage.fault(Operation::PutRecords, Effect::FailEntries, 0.1);
+        let builder = quick().with_aggregation(aggregation).with_rate_percent(1_000);
+        check(&format!("{aggregation:?}"), &stage, builder, 4_000, reshard(&stage)).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_stay_in_order_when_replies_are_lost_and_lists_fail() {
+    let stage = Stage::new(2);
+    stage.fault(Operation::PutRecords, Effect::DropReply, 0.2);
+    stage.fault(Operation::PutRecords, Effect::InternalError, 0.1);
+    stage.fault(Operation::ListShards, Effect::InternalError, 0.5);
+    let builder = quick().with_judge_timeout(Duration::from_millis(50));
+    check("lost replies", &stage, builder, 4_000, reshard(&stage)).await;
+}
+
+#[tokio::test]
+async fn keys_stay_in_order_without_any_list() {
+    let stage = Stage::new(2);
+    stage.fault(Operation::ListShards, Effect::InternalError, 1.0);
+    let trouble = tokio::time::sleep(Duration::from_millis(1));
+    check("no list", &stage, quick(), 4_000, trouble).await;
+}
+
+#[tokio::test]
+async fn ordering_numbers_go_with_each_put() {
+    let stage = Stage::new(2);
+    let builder = quick().with_ordering_numbers(true);
+    check("numbers", &stage, builder, 2_000, reshard(&stage)).await;
+}
+
+#[tokio::test]
+async fn a_shard_at_its_limit_is_used_and_never_overrun_for_long() {
+    let stage = Stage::with(1, Options { enforce_limits: true, ..Options::instant() });
+    let builder = Producer::new(STREAM).with_linger(Duration::from_millis(2));
+    let trouble = std::future::ready(());
+    check("at the limit", &stage, builder, 12_000, trouble).await;
+}
+
+#[tokio::test]
+async fn records_of_the_largest_size_pass_alone_and_behind_small_ones() {
+    let stage = Stage::new(1);
+    stage.delete();
+    stage.create(1, Some(10 * 1024));
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let mut tickets = vec![producer.put("k", "0 small").await.unwrap()];
+    for (number, bytes) in [(1, 1 << 20), (2, (10 << 20) - 1), (3, 10 << 20)] {
+        let mut data = format!("{number} large ").into_bytes();
+        data.resize(bytes, b'x');
+        tickets.push(producer.put("k", data).await.unwrap());
+    }
+    producer.flush().await;
+    for ticket in tickets {
+        assert!(ticket.await.is_placed());
+    }
+    assert_eq!(stage.first_deliveries().await["k"], [0, 1, 2, 3]);
+}

@@ -1,0 +1,78 @@
+//! Refusals: bad input, a stream that is not there, and keys that stop.
+
+use crate::stage::{STREAM, Stage};
+use anabranch::producer::{Outcome, Producer, PutError, StartError, Why};
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_model::retry::Fault;
+use std::time::Duration;
+
+#[tokio::test]
+async fn bad_records_are_refused_by_name_before_they_are_taken() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let put = async |key: String, bytes: usize| producer.put(key, vec![0; bytes]).await;
+    assert_eq!(put(String::new(), 1).await.unwrap_err(), PutError::KeyEmpty);
+    let long = put("ж".repeat(257), 1).await.unwrap_err();
+    assert_eq!(long, PutError::KeyTooLong { chars: 257 });
+    let large = put("k".to_owned(), (1 << 20) + 1).await.unwrap_err();
+    assert_eq!(large, PutError::TooLarge { bytes: (1 << 20) + 1, max_bytes: 1 << 20 });
+    assert!(put("ж".repeat(256), 1 << 20).await.unwrap().await.is_placed());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_there_is_refused_at_the_start() {
+    let stage = Stage::new(1);
+    let error = Producer::new("nowhere").start(stage.api()).await.unwrap_err();
+    assert!(matches!(&error, StartError::Missing { .. }), "{error}");
+    assert!(error.to_string().contains("nowhere"), "{error}");
+    let error = Producer::new(STREAM).with_max_requests(0).start(stage.api()).await.unwrap_err();
+    assert!(matches!(error, StartError::Config(_)));
+}
+
+#[tokio::test]
+async fn a_stream_that_goes_away_stops_its_keys_until_they_are_resumed() {
+    let stage = Stage::new(2);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    assert!(producer.put("a", "1").await.unwrap().await.is_placed());
+    stage.delete();
+    let missing = producer.put("a", "2").await.unwrap().await;
+    let Outcome::Rejected { why: Why::Refused { fault: Fault::Missing, .. }, attempts } = missing
+    else {
+        panic!("{missing:?}")
+    };
+    assert_eq!(attempts.count(), 1, "a missing stream is not tried again");
+    stage.create(4, None);
+    let stopped = producer.put("a", "3").await.unwrap().await;
+    assert!(matches!(stopped, Outcome::Rejected { why: Why::KeyStopped, .. }), "{stopped:?}");
+    assert!(producer.put("b", "1").await.unwrap().await.is_placed(), "other keys go on");
+    assert_eq!(producer.stopped_keys().await.len(), 1);
+    assert!(producer.resume("a").await);
+    assert!(!producer.resume("a").await);
+    assert!(producer.put("a", "4").await.unwrap().await.is_placed());
+    assert_eq!(stage.first_deliveries().await["a"], [4]);
+}
+
+#[tokio::test]
+async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
+    let stage = Stage::new(1);
+    let builder = || {
+        Producer::new(STREAM)
+            .with_deadline(Duration::from_millis(150))
+            .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+    };
+    let throttled = stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    let producer = builder().start(stage.api()).await.unwrap();
+    let expired = producer.put("a", "1").await.unwrap().await;
+    let Outcome::Rejected { why: Why::Expired, attempts } = expired else { panic!("{expired:?}") };
+    assert!(attempts.count() > 1);
+    stage.engine.faults().remove(throttled);
+    stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
+    let unknown = producer.put("b", "1").await.unwrap().await;
+    assert!(matches!(unknown, Outcome::Unknown { .. }), "{unknown:?}");
+    stage.engine.faults().clear();
+    for key in ["a", "b"] {
+        let stopped = producer.put(key, "2").await.unwrap().await;
+        assert!(matches!(stopped, Outcome::Rejected { why: Why::KeyStopped, .. }), "{stopped:?}");
+    }
+}
