@@ -10,3 +10,4 @@ mod failures;
 mod lanes;
 mod aggregates;
 mod stops;
+mod outage;

@@ -4,7 +4,7 @@ use crate::oracle::Oracle;
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, Delivery, Handler, HandlerError, RunError};
 use anabranch::event::{Event, Events};
-use anabranch::lease::MemoryStore;
+use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::put_records::{Entry, Payload};
@@ -38,7 +38,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Runs a consumer.
-    pub(crate) fn start<H: Handler>(consumer: Consumer<LocalKinesis, MemoryStore, H>) -> Self {
+    pub(crate) fn start<S: LeaseStore, H: Handler>(consumer: Consumer<LocalKinesis, S, H>) -> Self {
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let mut task = JoinSet::new();

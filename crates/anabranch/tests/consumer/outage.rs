@@ -1,0 +1,128 @@
+//! A lease store that stops answering: delivery stops before others may take the shards.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch::stream::LocalKinesis;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Worker, WorkerId, Write,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A store that one worker can be cut off from.
+#[derive(Clone)]
+struct Cut {
+    store: MemoryStore,
+    off: Arc<AtomicBool>,
+}
+
+impl Cut {
+    fn reach(&self) -> Result<&MemoryStore, StoreError> {
+        if self.off.load(Ordering::Relaxed) {
+            let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
+            return Err(StoreError::Unreachable { store, detail, source: None });
+        }
+        Ok(&self.store)
+    }
+}
+
+impl LeaseStore for Cut {
+    fn layout(&self) -> Layout {
+        self.store.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.reach()?.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.reach()?.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.reach()?.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        self.reach()?.list(stream).await
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.reach()?.get(key).await
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.reach()?.worker(id).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        self.reach()?.write(write).await
+    }
+}
+
+fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut> {
+    Consumer::new(STREAM, "mailer")
+        .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
+        .with_leases(store)
+        .with_clock(Clock::of_runtime(), Chance::seeded(9))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_its_store_stops_delivering_before_another_takes_over() {
+    let world = World::new(2);
+    let off = Arc::new(AtomicBool::new(false));
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off) };
+    let late = Arc::new(AtomicBool::new(false));
+    let delivered_late = Arc::new(AtomicBool::new(false));
+    let (note, over) = (Arc::new(world.note("cut")), Arc::clone(&late));
+    let wrong = Arc::clone(&delivered_late);
+    let cut = Running::start(consumer(&world, store).each(move |record: Delivery| {
+        let note = Arc::clone(&note);
+        if over.load(Ordering::Relaxed) {
+            wrong.store(true, Ordering::Relaxed);
+        }
+        async move { note(record).await }
+    }));
+    world.put_round(20);
+    world.until_all_seen().await;
+    off.store(true, Ordering::Relaxed);
+    // The lease time is ten seconds.
+    pause(10_000).await;
+    late.store(true, Ordering::Relaxed);
+    world.put_round(20);
+    pause(5_000).await;
+    assert!(!delivered_late.load(Ordering::Relaxed), "it delivered after its lease time");
+    let other = world.worker("other", 2);
+    world.until_all_seen().await;
+    off.store(false, Ordering::Relaxed);
+    late.store(false, Ordering::Relaxed);
+    world.put_round(20);
+    world.until_all_seen().await;
+    other.stop().await;
+    cut.stop().await;
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
+    let world = World::new(2);
+    let off = Arc::new(AtomicBool::new(false));
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off) };
+    let note = world.note("one");
+    let handle =
+        move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };
+    let worker = Running::start(consumer(&world, store).each(handle));
+    for round in 0..40 {
+        off.store(round % 10 >= 7, Ordering::Relaxed);
+        world.put_round(20);
+        pause(1_000).await;
+    }
+    world.until_all_seen().await;
+    off.store(false, Ordering::Relaxed);
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
