@@ -13,10 +13,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that one permit stands for.
 const UNIT: usize = 1024;
+/// What the largest reply takes.
+const MOST: u32 = 10 * 1024;
 /// What a record costs beside its key and data.
 const RECORD_OVERHEAD: usize = 192;
 /// How long a shard waits for common room before it reads one record on its own share.
 const STARVED_MS: u64 = 1_000;
+
+const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
 
 /// What all shards of a worker may hold in memory together. Clones share it.
 #[derive(Clone, Debug)]
@@ -62,11 +66,10 @@ impl Budget {
 impl Share {
     /// Waits for the room of one reply.
     pub(super) async fn reserve(&self, clock: &Clock) -> Room {
-        let most = u32::try_from(limits::GET_RECORDS_MAX_BYTES / UNIT).unwrap_or(u32::MAX);
         let limit = u32::try_from(limits::GET_RECORDS_MAX_RECORDS).unwrap_or(u32::MAX);
         let permit = tokio::select! {
             biased;
-            permit = Arc::clone(&self.budget.common).acquire_many_owned(most) => permit,
+            permit = Arc::clone(&self.budget.common).acquire_many_owned(MOST) => permit,
             () = clock.sleep(STARVED_MS) => {
                 let own = Arc::clone(&self.own).acquire_owned().await;
                 let permit = own.expect("the share is never closed");
@@ -77,17 +80,33 @@ impl Share {
     }
 }
 
+impl Share {
+    /// Waits for the room of records that were pushed. At most one push of each shard waits here,
+    /// because the next one is not read before.
+    pub(super) async fn admit(&self, records: &[Record], clock: &Clock) -> Room {
+        let units = u32::try_from(bytes(records).div_ceil(UNIT)).unwrap_or(u32::MAX).min(MOST);
+        let permit = tokio::select! {
+            biased;
+            permit = Arc::clone(&self.budget.common).acquire_many_owned(units) => permit,
+            () = clock.sleep(STARVED_MS) => Arc::clone(&self.own).acquire_owned().await,
+        };
+        Room { permit: permit.expect("the budget is never closed"), limit: 0 }
+    }
+}
+
 impl Room {
     /// Keeps what these records need, and gives the rest back.
     pub(super) fn settle(mut self, records: &[Record]) -> Self {
-        let bytes: usize = records
-            .iter()
-            .map(|record| record.data.len() + record.partition_key.len() + RECORD_OVERHEAD)
-            .sum();
-        let rest = self.permit.num_permits().saturating_sub(bytes.div_ceil(UNIT));
+        let rest = self.permit.num_permits().saturating_sub(bytes(records).div_ceil(UNIT));
         drop(self.permit.split(rest));
         self
     }
+}
+
+/// What these records take.
+fn bytes(records: &[Record]) -> usize {
+    let size = |record: &Record| record.data.len() + record.partition_key.len() + RECORD_OVERHEAD;
+    records.iter().map(size).sum()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a consumer is told before it runs.
 
+use super::fetch::FetchMode;
 use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
 use super::park::OnError;
 use crate::clock::{Chance, Clock};
@@ -66,6 +67,8 @@ pub struct ConsumerSettings {
     /// How often it is written down what is done. Default 1,000; 50 at least. After a crash, what
     /// was done since comes again.
     pub checkpoint_ms: u64,
+    /// How records are fetched. Default: polled.
+    pub fetch: FetchMode,
     /// The longest pause between two reads of an idle shard. Default 1,000; 200 at least. The
     /// service allows five reads a second, shared by all applications.
     pub idle_poll_ms: u64,
@@ -89,6 +92,7 @@ impl ConsumerSettings {
             streams: vec![StreamSettings { name: stream, start: StartPosition::TrimHorizon }],
             concurrency: 1,
             checkpoint_ms: 1_000,
+            fetch: FetchMode::Poll,
             idle_poll_ms: 1_000,
             memory_bytes: 256 << 20,
             lease_time_ms: 10_000,
@@ -218,6 +222,12 @@ impl<A, S, H> Consumer<A, S, H> {
     /// Handles so many records of one shard at once, of different keys; each key stays in order.
     pub fn with_concurrency(mut self, lanes: usize) -> Self {
         self.settings.concurrency = lanes;
+        self
+    }
+
+    /// Has records pushed to it by enhanced fan-out, instead of polling for them.
+    pub fn with_fan_out(mut self) -> Self {
+        self.settings.fetch = FetchMode::FanOut;
         self
     }
 

@@ -24,6 +24,8 @@ mod checkpoint;
 mod shutdown;
 
 pub use config::{BadSettings, Consumer, ConsumerSettings};
+pub use fetch::FetchMode;
+pub use fetch::fanout::remove_fan_out;
 pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
 pub use park::{OnError, ParkFile};
 pub use worker::RunError;

@@ -11,7 +11,9 @@
 use super::Worker;
 use super::checkpoint::{Checkpoints, Tenancy};
 use super::decode::Feed;
-use super::fetch::{FetchEnd, poll::Poll};
+use super::fetch::fanout::FanOut;
+use super::fetch::poll::Poll;
+use super::fetch::{FetchEnd, Source};
 use super::handler::Handler;
 use super::lanes::Lane;
 use super::progress::Progress;
@@ -142,16 +144,24 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
             progress: Arc::clone(&progress),
             events: worker.events.clone(),
         };
-        let poll = Poll {
+        let source = Source {
             api: Arc::clone(&worker.api),
             feed,
             share: worker.budget.share(),
-            idle_poll_ms: worker.settings.idle_poll_ms,
             clock: worker.clock.clone(),
             chance: worker.chance.clone(),
         };
         let stopped = stop.clone();
-        tasks.spawn(async move { Some(poll.run(from, stopped).await) });
+        match &worker.registry {
+            None => {
+                let poll = Poll { source, idle_poll_ms: worker.settings.idle_poll_ms };
+                tasks.spawn(async move { Some(poll.run(from, stopped).await) });
+            }
+            Some(registry) => {
+                let fan_out = FanOut { source, registry: Arc::clone(registry) };
+                tasks.spawn(async move { Some(fan_out.run(from, stopped).await) });
+            }
+        }
         Session { tasks, progress, stop }
     }
 

@@ -2,6 +2,8 @@
 
 use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
+use super::fetch::FetchMode;
+use super::fetch::fanout::Registry;
 use super::handler::Handler;
 use super::{shard, shutdown};
 use crate::clock::{Chance, Clock};
@@ -23,6 +25,8 @@ pub(crate) struct Worker<A, H> {
     pub(super) handler: H,
     /// What the consumer was told.
     pub(super) settings: ConsumerSettings,
+    /// Whom it subscribes as, with enhanced fan-out.
+    pub(super) registry: Option<Arc<Registry>>,
     /// What a lease row can keep.
     pub(super) layout: Layout,
     /// The memory that records may take.
@@ -91,6 +95,10 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
         let mut stop = pin!(stop);
         let (store, api) = (Arc::new(self.store), Arc::new(self.api));
         let worker = Arc::new(Worker {
+            registry: match self.settings.fetch {
+                FetchMode::Poll => None,
+                FetchMode::FanOut => Some(Arc::new(Registry::new(&self.settings.application))),
+            },
             layout: store.layout(),
             budget: Budget::new(self.settings.memory_bytes),
             clock: self.clock.unwrap_or_else(Clock::machine),

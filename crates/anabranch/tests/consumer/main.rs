@@ -11,3 +11,4 @@ mod lanes;
 mod aggregates;
 mod stops;
 mod outage;
+mod fanout;

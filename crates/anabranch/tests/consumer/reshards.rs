@@ -1,6 +1,8 @@
 //! Splits and merges, online and offline, with workers that come, go and crash.
 
-use crate::world::{World, pause};
+use crate::world::{Running, World, pause};
+use anabranch::consumer::Delivery;
+use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
 async fn online_splits_and_merges_keep_every_key_in_order() {
@@ -74,4 +76,33 @@ async fn reshards_with_a_crash_and_a_stop_lose_nothing_and_keep_order() {
         worker.stop().await;
     }
     world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_shard_waits_for_its_last_record() {
+    for kill in [true, false] {
+        let world = World::ticking(1);
+        (0..4).for_each(|_| world.put_round(10));
+        // A shard that was closed the moment it was made would not be open at the trim horizon.
+        pause(1_000).await;
+        world.split(0);
+        (0..4).for_each(|_| world.put_round(10));
+        let note = Arc::new(world.note("slow"));
+        let slow = Running::start(world.consumer(1).each(move |record: Delivery| {
+            let note = Arc::clone(&note);
+            async move {
+                // The whole shard is fetched long before it is done.
+                pause(400).await;
+                note(record).await
+            }
+        }));
+        world.until("a part of the parent is done", || world.oracle.seen() >= 10).await;
+        pause(3_000).await;
+        assert!(world.oracle.seen() < 40, "the parent is not done");
+        if kill { slow.kill().await } else { slow.stop().await }
+        let worker = world.worker("next", 2);
+        world.until_all_seen().await;
+        worker.stop().await;
+        world.oracle.check();
+    }
 }

@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     /// Everything that any worker told.
     pub(crate) events: Arc<Mutex<Vec<Event>>>,
+    /// Moves the stream's clock.
+    ticker: JoinSet<()>,
 }
 
 /// A worker that runs.
@@ -70,8 +72,25 @@ impl Running {
 }
 
 impl World {
+    /// A stream by the machine's clock.
     pub(crate) fn new(shards: i64) -> Self {
-        let clock = anabranch_local::Clock::system();
+        Self::by(anabranch_local::Clock::system(), shards)
+    }
+
+    /// A stream whose clock follows virtual time.
+    pub(crate) fn ticking(shards: i64) -> Self {
+        let clock = anabranch_local::Clock::manual(1_700_000_000_000);
+        let mut world = Self::by(clock.clone(), shards);
+        world.ticker.spawn(async move {
+            loop {
+                pause(20).await;
+                clock.advance(20);
+            }
+        });
+        world
+    }
+
+    fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
         let engine = Arc::new(Engine::new(Options::instant(), clock));
         let request = create_stream::Request {
             stream_name: Some(STREAM.to_owned()),
@@ -80,7 +99,8 @@ impl World {
         };
         engine.create_stream(&request).unwrap();
         let leases = MemoryStore::new(Layout::Native);
-        Self { engine, leases, oracle: Oracle::default(), events: Arc::default() }
+        let (oracle, events, ticker) = (Oracle::default(), Arc::default(), JoinSet::new());
+        Self { engine, leases, oracle, events, ticker }
     }
 
     /// A consumer of the stream, by the paused clock, without a handler.

@@ -5,6 +5,7 @@
 
 mod child;
 mod fleet;
+mod pushed;
 
 use fleet::Fleet;
 

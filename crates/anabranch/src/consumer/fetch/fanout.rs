@@ -1,0 +1,196 @@
+//! Enhanced fan-out: subscriptions one after another, each behind the last.
+//!
+//! ```text
+//! register ─► subscribe ─► event ─► lanes ─┐
+//!                ▲  ▲        └─────────────┤ next event
+//!                │  └── five minutes over ─┤ behind the continuation, at once
+//!                └───── failed: a pause ───┘
+//! ```
+
+use super::{FAILED, FetchEnd, Source};
+use crate::stream::api::{
+    FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
+};
+use anabranch_model::ids::StreamName;
+use anabranch_model::retry::Fault;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The pause between two looks at a consumer that is not active yet.
+const REGISTERING_MS: u64 = 500;
+/// The longest pause after a subscription that another one is in the way of: the service frees the
+/// place after five seconds.
+const BUSY_MS: u64 = 5_000;
+
+/// Whom a worker subscribes as: one registered consumer a stream, for all workers of the
+/// application.
+#[derive(Debug)]
+pub(in crate::consumer) struct Registry {
+    /// The consumer's name, which is the application's.
+    name: String,
+    /// The consumers that were looked up.
+    known: Mutex<BTreeMap<StreamName, FanOutConsumer>>,
+}
+
+impl Registry {
+    pub(in crate::consumer) fn new(application: &str) -> Self {
+        Self { name: application.to_owned(), known: Mutex::default() }
+    }
+
+    /// The consumer of a stream, registered if nobody has done it.
+    async fn consumer<A: StreamApi>(
+        &self,
+        source: &Source<A>,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let stream = &source.feed.shard.stream;
+        // One look-up at a time: the service allows few.
+        let mut known = self.known.lock().await;
+        if let Some(consumer) = known.get(stream) {
+            return Ok(consumer.clone());
+        }
+        let api = &source.api;
+        let summary = source.in_time("DescribeStreamSummary", api.describe(stream)).await?;
+        loop {
+            let found = api.describe_consumer(&summary, &self.name);
+            let found = match source.in_time("DescribeStreamConsumer", found).await {
+                Err(error) if error.fault == Fault::Missing => {
+                    let made = api.register_consumer(&summary, &self.name);
+                    match source.in_time("RegisterStreamConsumer", made).await {
+                        // Another worker was faster.
+                        Err(error) if error.fault == Fault::Busy => None,
+                        made => Some(made?),
+                    }
+                }
+                found => Some(found?),
+            };
+            if let Some(consumer) = found.filter(|consumer| consumer.active) {
+                known.insert(stream.clone(), consumer.clone());
+                return Ok(consumer);
+            }
+            source.clock.sleep(REGISTERING_MS).await;
+        }
+    }
+
+    /// Forgets a consumer that may have been removed.
+    async fn forget(&self, stream: &StreamName) {
+        self.known.lock().await.remove(stream);
+    }
+}
+
+/// Removes the fan-out consumer of an application from a stream, once no worker needs it: it costs
+/// money while it is registered. Returns whether there was one.
+pub async fn remove_fan_out<A: StreamApi>(
+    api: &A,
+    stream: &StreamName,
+    application: &str,
+) -> Result<bool, StreamError> {
+    let summary = api.describe(stream).await?;
+    match api.describe_consumer(&summary, application).await {
+        Ok(consumer) => api.deregister_consumer(&consumer).await.map(|()| true),
+        Err(error) if error.fault == Fault::Missing => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A shard whose records are pushed.
+pub(in crate::consumer) struct FanOut<A> {
+    /// What fetching needs.
+    pub(in crate::consumer) source: Source<A>,
+    /// Whom to subscribe as.
+    pub(in crate::consumer) registry: Arc<Registry>,
+}
+
+/// How a subscription ended.
+enum SubscriptionEnd {
+    /// By its time: the next one begins at once.
+    Over,
+    /// With an error.
+    Failed(StreamError),
+    /// With the shard, or because nobody takes the records.
+    Final(FetchEnd),
+}
+
+impl<A: StreamApi> FanOut<A> {
+    /// Reads from `from` to the end of the shard, or until it is told to stop.
+    pub(in crate::consumer) async fn run(
+        self,
+        from: ReadFrom,
+        stop: CancellationToken,
+    ) -> FetchEnd {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => FetchEnd::Stopped,
+            end = self.read(from) => end,
+        }
+    }
+
+    async fn read(self, mut from: ReadFrom) -> FetchEnd {
+        let source = &self.source;
+        let mut failures = 0_u32;
+        loop {
+            let before = from;
+            let error = match self.subscription(&mut from).await {
+                SubscriptionEnd::Final(end) => return end,
+                SubscriptionEnd::Over => {
+                    failures = 0;
+                    continue;
+                }
+                SubscriptionEnd::Failed(error) => error,
+            };
+            if error.fault == Fault::Missing {
+                // The consumer may be gone, or the shard: a poll tells which.
+                self.registry.forget(&source.feed.shard.stream).await;
+                let key = &source.feed.shard;
+                let asked = source.api.iterator(&key.stream, &key.shard, ReadFrom::TrimHorizon);
+                let asked = source.in_time("GetShardIterator", asked).await;
+                if asked.is_err_and(|error| error.fault == Fault::Missing) {
+                    return FetchEnd::Missing;
+                }
+            }
+            // Whoever got on is not failing in a row.
+            failures = if before == from { failures.saturating_add(1) } else { 1 };
+            let pause_ms = match error.fault {
+                Fault::Busy => FAILED.wait_ms(failures, source.chance.bits()).min(BUSY_MS),
+                _ => source.failed(&error, failures),
+            };
+            source.clock.sleep(pause_ms).await;
+        }
+    }
+
+    /// Reads one subscription, and moves `from` on.
+    async fn subscription(&self, from: &mut ReadFrom) -> SubscriptionEnd {
+        match self.events(from).await {
+            Ok(end) => end,
+            Err(error) => SubscriptionEnd::Failed(error),
+        }
+    }
+
+    async fn events(&self, from: &mut ReadFrom) -> Result<SubscriptionEnd, StreamError> {
+        let source = &self.source;
+        *from = source.fixed(*from).await?;
+        let consumer = self.registry.consumer(source).await?;
+        let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
+        let mut events = source.in_time("SubscribeToShard", subscribed).await?;
+        while let Some(event) = source.in_time("SubscribeToShard", next(&mut events)).await? {
+            if !event.records.is_empty() {
+                source.fetched(event.records.len(), event.behind_ms);
+                let room = source.share.admit(&event.records, &source.clock).await;
+                if source.feed.give(event.records, room).await.is_err() {
+                    return Ok(SubscriptionEnd::Final(FetchEnd::Stopped));
+                }
+            }
+            match event.continuation {
+                Some(continuation) => *from = ReadFrom::After(continuation),
+                None => return Ok(SubscriptionEnd::Final(FetchEnd::ShardEnd(event.children))),
+            }
+        }
+        Ok(SubscriptionEnd::Over)
+    }
+}
+
+async fn next(events: &mut Subscription) -> Result<Option<SubscriptionEvent>, StreamError> {
+    poll_fn(|context| events.as_mut().poll_next(context)).await.transpose()
+}

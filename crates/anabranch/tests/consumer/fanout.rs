@@ -1,0 +1,78 @@
+//! Enhanced fan-out: pushed records, subscriptions that end, fail and are in each other's way.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::consumer::remove_fan_out;
+use anabranch::event::{Event, ShardEvent};
+use anabranch::stream::LocalKinesis;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use std::sync::Arc;
+
+impl World {
+    fn fan_out(&self, by: &'static str, seed: u64) -> Running {
+        Running::start(self.consumer(seed).with_fan_out().each(self.note(by)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pushed_records_keep_their_order_through_reshards_and_stops() {
+    let world = World::ticking(2);
+    let mut workers = vec![world.fan_out("a", 1), world.fan_out("b", 2)];
+    for round in 0..40 {
+        world.put_round(20);
+        match round {
+            8 => world.split(1),
+            16 => world.merge(0),
+            24 => {
+                workers.remove(0).stop().await;
+                workers.push(world.fan_out("c", 3));
+            }
+            _ => {}
+        }
+        pause(500).await;
+    }
+    world.until_all_seen().await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_after_five_minutes_is_followed_without_gap_or_repetition() {
+    let world = World::ticking(1);
+    let worker = world.fan_out("one", 1);
+    for _ in 0..120 {
+        world.put_round(3);
+        pause(6_000).await;
+    }
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    let failed = |event: &Event| matches!(event, Event::Shard(ShardEvent::FetchFailed { .. }));
+    assert!(!world.told(failed), "the end of a subscription is no failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_that_fail_are_made_again() {
+    let world = World::ticking(2);
+    world.strike(Operation::SubscribeToShard, Effect::InternalError, 1, 3);
+    world.strike(Operation::SubscribeToShard, Effect::Throttle, 5, 2);
+    world.strike(Operation::RegisterStreamConsumer, Effect::InternalError, 0, 2);
+    world.strike(Operation::DescribeStreamConsumer, Effect::Throttle, 0, 2);
+    let worker = world.fan_out("one", 1);
+    (0..10).for_each(|_| world.put_round(10));
+    world.until_all_seen().await;
+    // Somebody removes the consumer: it is registered again.
+    let api = LocalKinesis::new(Arc::clone(&world.engine));
+    assert!(remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
+    (0..10).for_each(|_| world.put_round(10));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    assert!(remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
+    assert!(!remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
+}
