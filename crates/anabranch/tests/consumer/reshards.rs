@@ -99,7 +99,11 @@ async fn the_end_of_a_shard_waits_for_its_last_record() {
         world.until("a part of the parent is done", || world.oracle.seen() >= 10).await;
         pause(3_000).await;
         assert!(world.oracle.seen() < 40, "the parent is not done");
-        if kill { slow.kill().await } else { slow.stop().await }
+        if kill {
+            slow.kill().await
+        } else {
+            slow.stop().await
+        }
         let worker = world.worker("next", 2);
         world.until_all_seen().await;
         worker.stop().await;

@@ -62,10 +62,13 @@ impl<A: StreamApi> Poll<A> {
         let calls = u64::from(limits::SHARD_READ_CALLS_PER_SECOND);
         let bytes = limits::SHARD_READ_BYTES_PER_SECOND as u64;
         let allowance = |most| Allowance { capacity: most, per_second: most };
-        let mut rates = Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
+        let mut rates =
+            Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
         let mut place = Place { from, iterator: None, empty: 0, failures: 0 };
         loop {
-            while let Some(ms) = rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0) {
+            while let Some(ms) =
+                rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
+            {
                 self.source.clock.sleep(ms).await;
             }
             match self.round(&mut place, &mut rates).await {
@@ -86,7 +89,9 @@ impl<A: StreamApi> Poll<A> {
         let room = self.source.share.reserve(&self.source.clock).await;
         let stream = &self.source.feed.shard.stream;
         rates.charge(self.source.clock.now_ms(), [1, 0]);
-        let read = self.source.in_time("GetRecords", self.source.api.records(stream, &iterator, room.limit));
+        let read = self
+            .source
+            .in_time("GetRecords", self.source.api.records(stream, &iterator, room.limit));
         let fetched = match read.await {
             Ok(fetched) => fetched,
             Err(error) => return self.failed(place, &error),
