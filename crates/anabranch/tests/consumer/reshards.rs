@@ -100,9 +100,9 @@ async fn the_end_of_a_shard_waits_for_its_last_record() {
         pause(3_000).await;
         assert!(world.oracle.seen() < 40, "the parent is not done");
         if kill {
-            slow.kill().await
+            slow.kill().await;
         } else {
-            slow.stop().await
+            slow.stop().await;
         }
         let worker = world.worker("next", 2);
         world.until_all_seen().await;
