@@ -77,9 +77,7 @@ impl Holdings {
         let key = &held.taken().key;
         if inner.held.get(key).is_some_and(|known| Arc::ptr_eq(known, held)) {
             inner.held.remove(key);
-            if !held.is_back() {
-                inner.astray.push(held.clone());
-            }
+            inner.astray.push(held.clone());
             self.count.send_replace(inner.held.len());
         }
     }
@@ -99,7 +97,8 @@ impl Holdings {
 
     fn forget_all(&self, inner: &mut Inner) -> Vec<Arc<Held>> {
         let lost: Vec<_> = std::mem::take(&mut inner.held).into_values().collect();
-        inner.astray.extend(lost.iter().filter(|held| !held.is_back()).cloned());
+        // Also those whose grip is not out: it may be about to be.
+        inner.astray.extend(lost.iter().cloned());
         self.count.send_replace(0);
         lost
     }
