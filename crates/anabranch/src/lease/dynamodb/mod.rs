@@ -78,7 +78,8 @@ enum Rows {
 }
 
 impl DynamoDbStore {
-    /// Our own layout in a table of its own: a worker's beat is one write, whatever it owns.
+    /// Our own layout in a table of its own: a worker's beat is one write, whatever it owns. The
+    /// table is the application's: two applications need two tables.
     pub fn native(config: &SdkConfig, table: impl Into<String>) -> Self {
         Self::of(Rows::Native(NativeRows::new(open(config, table.into()))))
     }

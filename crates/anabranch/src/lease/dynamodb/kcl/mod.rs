@@ -59,7 +59,7 @@ impl KclRows {
                     .events
                     .emit(LeaseEvent::UnreadableRow { row: name_of(&item), why: why.to_string() }),
                 Err(NotALease::Position(why)) => {
-                    return Err(self.unreadable(&item, why.to_string()));
+                    return Err(self.unreadable(&item, why));
                 }
             }
         }
@@ -128,7 +128,7 @@ impl KclRows {
         match self.read(stream, item) {
             Ok(lease) => Ok(Some(lease)),
             Err(NotALease::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
-            Err(NotALease::Position(why)) => Err(self.unreadable(item, why.to_string())),
+            Err(NotALease::Position(why)) => Err(self.unreadable(item, why)),
             Err(NotALease::Other) => {
                 let why = "the row is not a lease of this stream, and has the key of one";
                 Err(self.unreadable(item, why.to_owned()))

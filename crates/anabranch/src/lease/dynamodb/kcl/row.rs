@@ -41,7 +41,7 @@ pub(crate) enum NotALease {
     /// It should be one and can't be read.
     Malformed(Malformed),
     /// It can be read by a worker that is configured otherwise.
-    Position(NotAPosition),
+    Position(String),
 }
 
 impl From<Malformed> for NotALease {
@@ -90,7 +90,9 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
 fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotALease> {
     Position::from_row(text, sub, start).map_err(|why| match why {
         NotAPosition::Unreadable(_) => NotALease::Malformed(Malformed(why.to_string())),
-        NotAPosition::NoTimestamp(_) => NotALease::Position(why),
+        NotAPosition::NoTimestamp(_) => {
+            NotALease::Position(format!("{why}, and tell it to `DynamoDbStore::with_start`"))
+        }
     })
 }
 
