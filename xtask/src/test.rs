@@ -68,6 +68,7 @@ fn cargo_tests(tally: &mut Tally) {
         parts::dynamodb_local(),
         tally,
     );
+    lend(&mut command, "ANABRANCH_KCL", "Java's KCL", parts::kcl(), tally);
     lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
     println!("$ cargo {} --no-fail-fast", args.join(" "));
     tally.tests("cargo test", &mut command);

@@ -9,3 +9,4 @@ mod tables;
 mod kcl_rows;
 mod survey;
 mod cost;
+mod java;
