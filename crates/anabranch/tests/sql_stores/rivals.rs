@@ -3,7 +3,7 @@
 use crate::postgres_server::Server;
 use crate::steps::{create, done, join, owned, take};
 use anabranch::lease::{LeaseStore, PostgresStore, SqliteStore};
-use anabranch_model::lease::{Nonce, Outcome, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Nonce, Outcome, Refusal, WorkerChange, WorkerId, Write};
 use sqlx::postgres::PgPool;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,13 +49,20 @@ async fn of_rivals_with_connections_of_their_own_one_wins_each_round() {
     let url = server.fresh_database();
     let first = PostgresStore::connect(&url, "app").unwrap();
     first.prepare().await.unwrap();
-    done(&first, &create(0)).await;
     let mut tasks = JoinSet::new();
     for i in 0..RIVALS {
         let store = PostgresStore::connect(&url, "app").unwrap();
-        tasks.spawn(async move { contest(&store, &format!("r{i}")).await });
+        tasks.spawn(async move {
+            store.look().await.unwrap();
+            let made = store.write(&create(0)).await.unwrap();
+            let exists = matches!(made, Outcome::Refused { why: Refusal::Exists, .. });
+            assert!(made.is_done() || exists, "{made:?}");
+            (made.is_done(), contest(&store, &format!("r{i}")).await)
+        });
     }
-    check(tasks.join_all().await.concat());
+    let (made, won): (Vec<bool>, Vec<_>) = tasks.join_all().await.into_iter().unzip();
+    assert_eq!(made.into_iter().filter(|made| *made).count(), 1, "one made the row");
+    check(won.concat());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
