@@ -47,18 +47,29 @@ macro_rules! together_or_not_at_all {
         assert_eq!(effects().await, (1, at(1)));
 
         // Refused: by a checkpoint that moved, one that goes back, a missing row, a lost lease.
-        let mut missing = hold.clone();
+        let (mut missing, mut other) = (hold.clone(), hold.clone());
         missing.key = key(9);
+        other.owner = "b".into();
         let mut tx = pool.begin().await.unwrap();
         for (hold, from, to, why) in [
             (&hold, start(), at(2), Refusal::CheckpointMoved),
             (&hold, at(1), start(), Refusal::GoesBack),
             (&missing, at(1), at(2), Refusal::Missing),
+            (&other, at(1), at(2), Refusal::NotOwner),
         ] {
             let refused = store.checkpoint_in(&mut tx, hold, &from, &to, Nonce(8)).await;
             assert_eq!(refused.unwrap(), Refused { why });
         }
         tx.rollback().await.unwrap();
+
+        // An owner that took its own row again has made void whatever it began before.
+        let again = done(&store, &hold.take_again(Nonce(20))).await.unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        let late = store.checkpoint_in(&mut tx, &hold, &at(1), &at(2), Nonce(21)).await;
+        assert_eq!(late.unwrap(), Refused { why: Refusal::TermMoved });
+        tx.rollback().await.unwrap();
+        let hold = again;
+
         done(&store, &take(0, "b", hold.term)).await;
         let mut tx = pool.begin().await.unwrap();
         sqlx::query(effect).execute(&mut *tx).await.unwrap();
