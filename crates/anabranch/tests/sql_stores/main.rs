@@ -18,3 +18,4 @@ mod in_transaction;
 mod lost_reply;
 mod outage;
 mod listen;
+mod fleet;
