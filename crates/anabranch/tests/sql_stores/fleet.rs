@@ -90,12 +90,13 @@ async fn share_and_hand_over<S: LeaseStore + Clone>(stores: [S; 2]) {
 async fn a_fleet_on_sqlite_shares_its_leases_and_hands_them_over() {
     let (folder, store) = sqlite();
     let other = anabranch::lease::SqliteStore::open(folder.path().join("leases.db"), "app");
-    share_and_hand_over([store, other.unwrap()]).await;
+    Box::pin(share_and_hand_over([store, other.unwrap()])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fleet_on_postgres_shares_its_leases_and_hands_them_over() {
     let Some(server) = Server::shared() else { return };
     let url = server.fresh_database();
-    share_and_hand_over([(), ()].map(|()| PostgresStore::connect(&url, "app").unwrap())).await;
+    let stores = [(), ()].map(|()| PostgresStore::connect(&url, "app").unwrap());
+    Box::pin(share_and_hand_over(stores)).await;
 }
