@@ -18,6 +18,8 @@
 
 mod wire;
 pub mod digest;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
 mod table;
 pub mod encode;
 pub mod decode;

@@ -119,7 +119,8 @@ impl Report {
     pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
         let records = settled.records.len();
         let bytes: usize = settled.records.iter().map(|record| record.put.data.len()).sum();
-        let waited_ms = settled.records.first().map_or(0, |first| now_ms - first.put_ms);
+        let waited_ms =
+            settled.records.first().map_or(0, |first| now_ms.saturating_sub(first.put_ms));
         let stream = self.stream.clone();
         match &settled.fate {
             Fate::Placed(receipt) => {

@@ -10,7 +10,7 @@ use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::RECORD_MAX_BYTES_DEFAULT;
 use anabranch_model::produce::Machine;
-use anabranch_model::produce::settings::Settings;
+use anabranch_model::produce::settings::{Order, Settings};
 use anabranch_model::retry::{Backoff, Fault};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -45,6 +45,15 @@ pub enum StartError {
         /// How long it was waited for.
         waited_ms: u64,
     },
+    /// The stream spreads records as it likes, so no key can keep its order.
+    #[error(
+        "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
+         can't keep their order: set it to USER_PARTITION_KEY, or produce with Order::None"
+    )]
+    IgnoresKeys {
+        /// The stream.
+        stream: StreamName,
+    },
     /// The stream could not be described.
     #[error("the stream {stream} can't be described: {source}")]
     Describe {
@@ -64,6 +73,9 @@ impl Builder {
         let settings = self.check()?;
         let api = Arc::new(api);
         let summary = self.look(&*api).await?;
+        if let Some(summary) = &summary {
+            check_order(&self.stream, summary, settings.order)?;
+        }
         let from_stream = summary.map(|summary| summary.max_record_bytes);
         let record_max_bytes =
             self.record_max_bytes.or(from_stream).unwrap_or(RECORD_MAX_BYTES_DEFAULT);
@@ -124,5 +136,43 @@ impl Builder {
         task.spawn(driver.run());
         let record_max_bytes = settings.record_max_bytes;
         Producer::of(self.stream, intake, record_max_bytes, self.clock, counts, task)
+    }
+}
+
+/// A stream that ignores keys can't keep their order.
+fn check_order(
+    stream: &StreamName,
+    summary: &StreamSummary,
+    order: Order,
+) -> Result<(), StartError> {
+    if summary.ignores_keys && order == Order::Strict {
+        return Err(StartError::IgnoresKeys { stream: stream.clone() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_order_is_refused_on_a_stream_that_ignores_keys() {
+        let check = |ignores_keys, order, refused| {
+            let summary = StreamSummary {
+                arn: String::new(),
+                status: StreamStatus::Active,
+                created_ms: 0,
+                max_record_bytes: 1,
+                on_demand: true,
+                ignores_keys,
+                open_shards: 1,
+            };
+            let error = check_order(&"orders".into(), &summary, order).err();
+            assert_eq!(error.is_some(), refused, "{ignores_keys} {order:?}: {error:?}");
+        };
+        check(false, Order::Strict, false);
+        check(false, Order::None, false);
+        check(true, Order::Strict, true);
+        check(true, Order::None, false);
     }
 }

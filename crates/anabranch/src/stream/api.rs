@@ -103,6 +103,8 @@ pub struct StreamSummary {
     pub max_record_bytes: usize,
     /// Whether shards are added and removed by the service.
     pub on_demand: bool,
+    /// Whether the service spreads records as it likes, whatever their keys.
+    pub ignores_keys: bool,
     /// How many shards are open.
     pub open_shards: usize,
 }

@@ -121,6 +121,7 @@ impl StreamApi for LocalKinesis {
             created_ms: summary.stream_creation_timestamp.0,
             max_record_bytes: summary.max_record_size_in_kib as usize * 1024,
             on_demand: summary.stream_mode_details.stream_mode == "ON_DEMAND",
+            ignores_keys: false,
             open_shards: summary.open_shard_count,
         })
     }

@@ -34,6 +34,8 @@ impl Call<'_> {
             created_ms: millis(summary.stream_creation_timestamp),
             max_record_bytes: kib.map_or(limits::RECORD_MAX_BYTES_DEFAULT, |kib| kib * 1024),
             on_demand: mode == Some(types::StreamMode::OnDemand),
+            ignores_keys: summary.record_distribution_strategy
+                == Some(types::RecordDistributionStrategy::Auto),
             open_shards: usize::try_from(summary.open_shard_count).unwrap_or(0),
         })
     }
