@@ -1,6 +1,6 @@
 //! Aggregates among plain records, and a stop inside one.
 
-use crate::world::{Running, World};
+use crate::world::{Running, World, pause};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::aggregate::encode::{Builder, Entry, Room};
@@ -49,18 +49,23 @@ async fn aggregates_are_taken_apart_among_plain_records() {
 async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
     let world = World::new(1);
     world.put_aggregate(&["a", "b", "a", "c", "b", "a"]);
-    let (note, calls) = (world.note("first"), Arc::new(AtomicUsize::new(0)));
+    let (note, calls) = (Arc::new(world.note("first")), Arc::new(AtomicUsize::new(0)));
     let third = CancellationToken::new();
     let reached = third.clone();
     let consumer = world.consumer(1).each(move |record: Delivery| {
-        if calls.fetch_add(1, Ordering::Relaxed) == 2 {
-            reached.cancel();
+        let (note, reached) = (Arc::clone(&note), reached.clone());
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if call == 2 {
+                // The stop is asked for in the middle of the third record's call.
+                reached.cancel();
+                pause(1_000).await;
+            }
+            note(record).await
         }
-        note(record)
     });
-    // The stop is asked for in the middle of the third record's call.
     consumer.run_until(async move { third.cancelled().await }).await.unwrap();
-    assert!(world.oracle.seen() >= 3);
+    assert_eq!(world.oracle.seen(), 3);
     let worker = world.worker("second", 2);
     world.until_all_seen().await;
     worker.stop().await;
