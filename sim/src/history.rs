@@ -85,7 +85,7 @@ pub fn brief(hold: &Hold) -> String {
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9.3} ", Seconds(self.at_ms))?;
+        write!(f, "{:>9} ", Seconds(self.at_ms))?;
         match self.host {
             Some(host) => write!(f, "{host:<5} "),
             None => write!(f, "world "),

@@ -26,6 +26,7 @@ fn every_flaw_of_ownership_is_noticed() {
         Flaw::SkipsTheCounter,
         Flaw::RenewsAfterItsExpiry,
         Flaw::TakesWithoutTheFence,
+        Flaw::FencesOnANewerCounter,
         Flaw::DeadlineFromTheReply,
         Flaw::TakesFromABeatingOwner,
         Flaw::GoesOnAfterAPass,

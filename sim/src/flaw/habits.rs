@@ -195,15 +195,6 @@ impl<S: LeaseStore> Rash<S> {
                 None => Outcome::Refused { why: Refusal::Missing, now: Some(Stored::Absent) },
             }),
             (
-                Flaw::FencesOnANewerCounter,
-                Write::Worker { id, change: WorkerChange::Fence { .. }, nonce },
-            ) => {
-                let row = self.inner.worker(id).await?;
-                let counter = row.map_or(0, |row| row.counter);
-                let fence = WorkerChange::Fence { counter };
-                self.inner.write(&Write::worker(id, fence, *nonce)).await
-            }
-            (
                 Flaw::TakesFromABeatingOwner,
                 Write::Lease { key, change: LeaseChange::Name { taker, term }, nonce },
             ) => {

@@ -1,11 +1,12 @@
 //! A memory store, one rule of which may be broken.
 
 use super::Flaw;
+use crate::faults::store::at_once;
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored,
-    Worker, WorkerId, Write,
+    Worker, WorkerChange, WorkerId, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,7 +51,14 @@ impl Lax {
                 _ => {}
             }
         }
-        let outcome = crate::faults::store::at_once(self.inner.write(&write))?;
+        // As if the fence had read the counter just before it was sent.
+        if let Write::Worker { id, change: WorkerChange::Fence { counter }, .. } = &mut write
+            && self.flaw == Flaw::FencesOnANewerCounter
+            && let Some(row) = self.inner.snapshot().worker(id)
+        {
+            *counter = row.counter;
+        }
+        let outcome = at_once(self.inner.write(&write))?;
         Ok(match outcome {
             Outcome::Done(Stored::Lease(row)) => {
                 Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))

@@ -29,7 +29,7 @@ const LEASE_TIME_MS: u64 = 4_000;
 const PATIENCE_MS: u64 = 1_000;
 
 /// How long faults last.
-const FAULTS_MS: u64 = 60_000;
+const FAULTS_MS: u64 = 90_000;
 
 /// After this time nothing from the time of faults is in flight any more.
 const SETTLE_MS: u64 = PATIENCE_MS * 14;
@@ -50,10 +50,10 @@ type Api = FaultyStream<LocalKinesis>;
 pub fn run(seed: u64, flaw: Flaw) -> Report {
     let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let ground = Ground::new(seed);
-    let workload = Workload::new(rng.u32(1..=6));
+    let workload = Workload::new(rng.u32(1..=8));
     let rows = Arc::new(Lax::new(MemoryStore::new(Layout::Native), flaw));
     let boot = boot(&ground, &workload, &rows, flaw);
-    let mut world = World::new(seed, ground.clone(), rng.usize(2..=5), boot);
+    let mut world = World::new(seed, ground.clone(), rng.usize(2..=4), boot);
     ground.network.set_weather(Service::Store, Weather::foul(&mut rng));
     ground.network.set_weather(Service::Stream, Weather::foul(&mut rng));
     world.set_chaos(Chaos::foul(&mut rng, LEASE_TIME_MS));
