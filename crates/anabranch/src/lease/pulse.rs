@@ -2,11 +2,18 @@
 
 use crate::clock::Clock;
 use anabranch_model::lease::{Deadline, Tenure};
-use tokio::sync::watch;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// How a heart beats, for those that depend on it.
 #[derive(Debug)]
-pub(crate) struct Pulse(watch::Sender<State>);
+pub(crate) struct Pulse {
+    /// How it stands.
+    state: Mutex<State>,
+    /// Wakes those that wait, in the order in which they came. A `watch` channel would wake them in
+    /// a random one, and no history could be had twice.
+    changed: Notify,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -20,12 +27,13 @@ impl Pulse {
     /// A heart that beat for the first time at `sent_ms`.
     pub(crate) fn new(lease_time_ms: u64, sent_ms: u64) -> Self {
         let deadline = Deadline::new(lease_time_ms, sent_ms);
-        Self(watch::Sender::new(State { deadline, stopped: false }))
+        let state = Mutex::new(State { deadline, stopped: false });
+        Self { state, changed: Notify::new() }
     }
 
     /// Where the owner stands.
     pub(crate) fn tenure(&self, now_ms: u64) -> Tenure {
-        let state = self.0.borrow();
+        let state = self.state();
         if state.stopped { Tenure::Over } else { state.deadline.at(now_ms) }
     }
 
@@ -36,14 +44,14 @@ impl Pulse {
 
     /// When everything that depends on it is lost, if no further beat succeeds.
     pub(crate) fn over_ms(&self) -> u64 {
-        let state = self.0.borrow();
+        let state = self.state();
         if state.stopped { 0 } else { state.deadline.over_ms() }
     }
 
     /// Notes at `now_ms` that the beat that was first sent at `sent_ms` succeeded. Returns whether
     /// that was in time.
     pub(crate) fn beat(&self, sent_ms: u64, now_ms: u64) -> bool {
-        self.0.send_modify(|state| match state.deadline.after_beat(sent_ms, now_ms) {
+        self.change(|state| match state.deadline.after_beat(sent_ms, now_ms) {
             Some(deadline) => state.deadline = deadline,
             None => state.stopped = true,
         });
@@ -52,27 +60,40 @@ impl Pulse {
 
     /// Notes that the heart is dead: nothing is delivered from now on.
     pub(crate) fn stop(&self) {
-        self.0.send_modify(|state| state.stopped = true);
+        self.change(|state| state.stopped = true);
     }
 
     /// Waits until the owner stands elsewhere than at `from`, and says where.
     pub(crate) async fn other_than(&self, from: Tenure, clock: &Clock) -> Tenure {
-        let mut state = self.0.subscribe();
         loop {
+            // Listens before it looks, so that no change falls in between.
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
             let now = self.tenure(clock.now_ms());
             if now != from {
                 return now;
             }
-            let deadline = state.borrow_and_update().deadline;
+            let deadline = self.state().deadline;
             let turns_ms = match now {
                 Tenure::Delivers => deadline.pauses_ms(),
                 Tenure::Pauses | Tenure::Over => deadline.over_ms(),
             };
             tokio::select! {
                 biased;
-                _ = state.changed() => {}
+                () = changed => {}
                 () = clock.sleep_until(turns_ms), if now != Tenure::Over => {}
             }
         }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.changed.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one assignment, so a panic leaves no half of one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
