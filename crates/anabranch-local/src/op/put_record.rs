@@ -5,7 +5,7 @@
 use crate::constraint::Constraints;
 use crate::encryption::Encryption;
 use crate::engine::{Engine, StreamRef};
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
 use crate::op::Operation;
 use crate::op::put_records::{Entry, EntryOutcome};
 use crate::stream::Topology;
@@ -56,10 +56,8 @@ impl Engine {
             Some(EntryOutcome::Placed { shard, sequence }) => {
                 Ok(Reply { shard, sequence, encryption: reply.encryption })
             }
-            Some(EntryOutcome::Failed { code: ErrorKind::InternalFailure, .. }) | None => {
-                Err(ApiError::internal())
-            }
             Some(EntryOutcome::Failed { code, message }) => Err(ApiError::new(code, message)),
+            None => Err(ApiError::internal()),
         }
     }
 }
