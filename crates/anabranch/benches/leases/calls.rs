@@ -1,0 +1,165 @@
+//! What single calls cost on a store that holds a whole fleet's rows: time everywhere, and capacity
+//! units on DynamoDB.
+
+use crate::fleet::STREAM;
+use crate::{LEASES, WORKERS};
+use anabranch::clock::Chance;
+use anabranch::lease::dynamodb::Usage;
+use anabranch::lease::{LeaseStore, StoreError};
+use anabranch_model::lease::{Checkpoint, Lease, WorkerChange, WorkerId, Write};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How often each call is made. The median counts.
+const TIMES: u64 = 20;
+/// Writes at once while the rows get their checkpoints.
+const AT_ONCE: usize = 16;
+
+/// What one call costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    time: Duration,
+    /// Capacity units, where the store counts them.
+    pub(crate) units: f64,
+}
+
+/// What each call costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Costs {
+    pub(crate) look: Cost,
+    pub(crate) list: Cost,
+    pub(crate) beat: Cost,
+    checkpoint: Cost,
+    take: Cost,
+}
+
+pub(crate) fn head() {
+    println!("\nOne call on a table of {WORKERS} workers and {LEASES} leases, median of {TIMES}");
+    println!(
+        "{:<16}{:>18}{:>18}{:>18}{:>18}{:>18}",
+        "store", "look", "list", "beat", "checkpoint", "take"
+    );
+}
+
+/// Measures one store that a fleet has left its rows on.
+pub(crate) async fn run<S: LeaseStore>(
+    name: &str,
+    store: S,
+    usage: Option<fn(&S) -> Usage>,
+) -> Result<Costs, String> {
+    let meter = Meter { store: Arc::new(store), usage, chance: Chance::of_system() };
+    let costs = meter.all().await.map_err(|error| error.to_string())?;
+    let cell = |cost: Cost, unit: &str| {
+        let ms = cost.time.as_secs_f64() * 1e3;
+        let units = usage.map_or_else(String::new, |_| format!(" = {} {unit}", cost.units));
+        format!("{ms:.1} ms{units}")
+    };
+    println!(
+        "{name:<16}{:>18}{:>18}{:>18}{:>18}{:>18}",
+        cell(costs.look, "RU"),
+        cell(costs.list, "RU"),
+        cell(costs.beat, "WU"),
+        cell(costs.checkpoint, "WU"),
+        cell(costs.take, "WU"),
+    );
+    Ok(costs)
+}
+
+/// Makes calls, and says what they cost.
+struct Meter<S> {
+    store: Arc<S>,
+    usage: Option<fn(&S) -> Usage>,
+    chance: Chance,
+}
+
+impl<S: LeaseStore> Meter<S> {
+    async fn all(&self) -> Result<Costs, StoreError> {
+        let stream = STREAM.into();
+        let rows = self.store.list(&stream).await?;
+        self.checkpoint_all(&rows).await?;
+        let (store, chance) = (&self.store, &self.chance);
+        let look = self.cost(|_| async { store.look().await.map(drop) }).await?;
+        let list = self.cost(|_| async { store.list(&stream).await.map(drop) }).await?;
+
+        let id = WorkerId::of_join("meter", chance.bits());
+        let join = WorkerChange::Join { host: "meter".into(), started_ms: 0 };
+        self.write(Write::worker(&id, join, chance.nonce())).await?;
+        let beat = |counter| {
+            self.write(Write::worker(&id, WorkerChange::Beat { counter }, chance.nonce()))
+        };
+        let beat = self.cost(beat).await?;
+
+        let hold = rows.first().and_then(Lease::hold).expect("the fleet took every lease");
+        let checkpoint = |n| {
+            self.write(hold.checkpoint(position(n + 1), position(n + 2), None, chance.nonce()))
+        };
+        let checkpoint = self.cost(checkpoint).await?;
+        let take = |n| {
+            let mut hold = hold.clone();
+            hold.term += n;
+            self.write(hold.take_again(chance.nonce()))
+        };
+        let take = self.cost(take).await?;
+        Ok(Costs { look, list, beat, checkpoint, take })
+    }
+
+    /// A real row has a checkpoint, and a list is paid for by its bytes.
+    async fn checkpoint_all(&self, rows: &[Lease]) -> Result<(), StoreError> {
+        let mut writes = JoinSet::new();
+        for row in rows {
+            let hold = row.hold().expect("the fleet took every lease");
+            let write =
+                hold.checkpoint(row.checkpoint.clone(), position(1), None, self.chance.nonce());
+            if writes.len() >= AT_ONCE {
+                writes.join_next().await.transpose().expect("no write panics").transpose()?;
+            }
+            let store = self.store.clone();
+            writes.spawn(async move { store.write(&write).await.map(drop) });
+        }
+        writes.join_all().await.into_iter().collect()
+    }
+
+    async fn write(&self, write: Write) -> Result<(), StoreError> {
+        let outcome = self.store.write(&write).await?;
+        assert!(outcome.is_done(), "{write:?}: {outcome:?}");
+        Ok(())
+    }
+
+    async fn cost<F>(&self, call: impl Fn(u64) -> F) -> Result<Cost, StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        let before = self.units();
+        let mut times = Vec::new();
+        for n in 0..TIMES {
+            let begin = Instant::now();
+            call(n).await?;
+            times.push(begin.elapsed());
+        }
+        times.sort_unstable();
+        let used = self.units() - before;
+        Ok(Cost { time: times[times.len() / 2], units: per_call(used) })
+    }
+
+    /// Reads count as reads and writes as writes; no call that is measured does both but a take,
+    /// which reads its row after the transaction.
+    fn units(&self) -> f64 {
+        let usage = self.usage.map(|of| of(&self.store)).unwrap_or_default();
+        usage.read_units + usage.write_units
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a small count")]
+fn per_call(units: f64) -> f64 {
+    (units / TIMES as f64 * 10.0).round() / 10.0
+}
+
+fn position(n: u64) -> Checkpoint {
+    let sequence: SequenceNumber = format!("49590338271490256608559692538361571095921575{n:012}")
+        .parse()
+        .expect("56 digits are a sequence number");
+    Checkpoint::at(Position::At { sequence, sub: 0 })
+}

@@ -1,0 +1,168 @@
+//! A lease store that counts what it is asked, and passes it on.
+
+use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Survey, Worker, WorkerChange,
+    WorkerId, Write,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// What a store is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A worker's heart, or a lease's in KCL's layout.
+    Beat,
+    Checkpoint,
+    /// A row that is made unless it is there.
+    Create,
+    Take,
+    /// Every other write.
+    OtherWrite,
+    Look,
+    List,
+    /// One row, or the application's facts.
+    OtherRead,
+}
+
+impl Kind {
+    const ALL: usize = 8;
+
+    fn of(write: &Write) -> Self {
+        match write {
+            Write::Lease { change: LeaseChange::Renew { .. }, .. }
+            | Write::Worker { change: WorkerChange::Beat { .. }, .. } => Self::Beat,
+            Write::Lease { change: LeaseChange::Checkpoint { .. }, .. } => Self::Checkpoint,
+            Write::Lease { change: LeaseChange::Create(_), .. } => Self::Create,
+            Write::Lease { change: LeaseChange::Take { .. }, .. } => Self::Take,
+            _ => Self::OtherWrite,
+        }
+    }
+}
+
+/// The calls so far, by kind.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    asked: [AtomicU64; Kind::ALL],
+    refused: [AtomicU64; Kind::ALL],
+    /// Calls that the store did not carry out.
+    failed: AtomicU64,
+    /// When a worker first asked for another's lease.
+    named: Mutex<Option<Instant>>,
+}
+
+impl Tally {
+    pub(crate) fn asked(&self, kind: Kind) -> u64 {
+        self.asked[kind as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refused(&self, kind: Kind) -> u64 {
+        self.refused[kind as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// All writes, refused or not.
+    pub(crate) fn writes(&self) -> u64 {
+        use Kind::{Beat, Checkpoint, Create, OtherWrite, Take};
+        [Beat, Checkpoint, Create, Take, OtherWrite].map(|kind| self.asked(kind)).iter().sum()
+    }
+
+    /// When a worker first asked for another's lease.
+    pub(crate) fn named(&self) -> Option<Instant> {
+        *self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins anew.
+    pub(crate) fn reset(&self) {
+        for count in self.asked.iter().chain(&self.refused).chain([&self.failed]) {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn ask(&self, kind: Kind) {
+        self.asked[kind as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answer<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
+        if answer.is_err() {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn note(&self, write: &Write) {
+        if matches!(write, Write::Lease { change: LeaseChange::Name { .. }, .. }) {
+            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            named.get_or_insert_with(Instant::now);
+        }
+    }
+}
+
+/// A store of one worker, counted together with others.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted<S> {
+    pub(crate) inner: S,
+    pub(crate) tally: Arc<Tally>,
+}
+
+impl<S: LeaseStore> LeaseStore for Counted<S> {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.tally.answer(self.inner.prepare().await)
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        self.inner.survey().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.tally.ask(Kind::OtherRead);
+        self.tally.answer(self.inner.application().await)
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        // In KCL's layout nothing is read: there only a list tells.
+        if self.layout() == Layout::Native {
+            self.tally.ask(Kind::Look);
+        }
+        self.tally.answer(self.inner.look().await)
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        self.tally.ask(Kind::List);
+        self.tally.answer(self.inner.list(stream).await)
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.tally.ask(Kind::OtherRead);
+        self.tally.answer(self.inner.get(key).await)
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.tally.ask(Kind::OtherRead);
+        self.tally.answer(self.inner.worker(id).await)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let kind = Kind::of(write);
+        self.tally.ask(kind);
+        self.tally.note(write);
+        let outcome = self.tally.answer(self.inner.write(write).await)?;
+        if let Outcome::Refused { .. } = outcome {
+            self.tally.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    async fn changed(&self) {
+        self.inner.changed().await;
+    }
+}

@@ -1,0 +1,144 @@
+//! Coordinators on one stream in process, and readers that have nothing to read.
+
+use crate::counted::{Counted, Tally};
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::Events;
+use anabranch::lease::{Coordinator, Grip, How, LeaseStore, Settings, Stop, Stopped};
+use anabranch::stream::LocalKinesis;
+use anabranch_local::op::create_stream;
+use anabranch_local::{Engine, Options};
+use anabranch_model::position::StartPosition;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub(crate) const STREAM: &str = "orders";
+
+/// The time that a worker has to give its leases back.
+const GRACE_MS: u64 = 20_000;
+
+/// A stream of so many shards.
+pub(crate) fn stream(shards: usize) -> LocalKinesis {
+    let options = Options { shard_limit: u32::MAX, ..Options::instant() };
+    let clock = anabranch_local::Clock::manual(1_700_000_000_000);
+    let engine = Arc::new(Engine::new(options, clock));
+    let request = create_stream::Request {
+        stream_name: Some(STREAM.to_owned()),
+        shard_count: i64::try_from(shards).ok(),
+        ..Default::default()
+    };
+    engine.create_stream(&request).expect("a new engine takes a new stream");
+    LocalKinesis::new(engine)
+}
+
+/// The defaults for a worker of this name.
+pub(crate) fn settings(name: &str) -> Settings {
+    Settings::new(name).with_stream(STREAM, StartPosition::TrimHorizon)
+}
+
+/// One worker. Dropped, it stops as in a crash.
+pub(crate) struct Worker<S: LeaseStore> {
+    pub(crate) coordinator: Coordinator<Counted<S>, LocalKinesis>,
+    /// When the first grip arrived.
+    first_grip: watch::Receiver<Option<Instant>>,
+    _readers: JoinSet<()>,
+}
+
+impl<S: LeaseStore> Worker<S> {
+    pub(crate) async fn start(
+        store: S,
+        tally: &Arc<Tally>,
+        stream: &LocalKinesis,
+        settings: Settings,
+        clock: Clock,
+        chance: Chance,
+    ) -> Result<Self, String> {
+        let store = Arc::new(Counted { inner: store, tally: tally.clone() });
+        let api = Arc::new(stream.clone());
+        let started =
+            Coordinator::start(store, api, settings, clock, chance, Events::ignored()).await;
+        let (coordinator, grips) = started.map_err(|error| error.to_string())?;
+        let (grip_came, first_grip) = watch::channel(None);
+        let mut readers = JoinSet::new();
+        readers.spawn(hold_all(grips, grip_came));
+        Ok(Self { coordinator, first_grip, _readers: readers })
+    }
+
+    /// How many leases it holds.
+    pub(crate) fn holds(&self) -> usize {
+        self.coordinator.leases().len()
+    }
+
+    /// Waits for the first grip, and says when it came.
+    pub(crate) async fn first_grip(&mut self) -> Result<Instant, String> {
+        let came = self.first_grip.wait_for(Option::is_some).await;
+        came.ok().and_then(|at| *at).ok_or_else(|| "the worker has ended".to_owned())
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), String> {
+        match self.coordinator.stop(GRACE_MS).await {
+            Stopped::Left => Ok(()),
+            other => Err(format!("the worker did not leave: {other:?}")),
+        }
+    }
+}
+
+async fn hold_all<S: LeaseStore>(
+    mut grips: mpsc::Receiver<Grip<Counted<S>, LocalKinesis>>,
+    came: watch::Sender<Option<Instant>>,
+) {
+    let mut readers = JoinSet::new();
+    while let Some(grip) = grips.recv().await {
+        came.send_if_modified(|first| {
+            let new = first.is_none();
+            first.get_or_insert_with(Instant::now);
+            new
+        });
+        readers.spawn(async move {
+            let (Stop::Drain { .. } | Stop::Lost) = grip.asked_to_stop().await;
+            grip.finish(How::Drained);
+        });
+        while readers.try_join_next().is_some() {}
+    }
+}
+
+/// The fewest and the most leases of one worker.
+pub(crate) fn spread<S: LeaseStore>(workers: &[Worker<S>]) -> (usize, usize) {
+    let held = || workers.iter().map(Worker::holds);
+    (held().min().unwrap_or(0), held().max().unwrap_or(0))
+}
+
+/// How uneven the workers may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// Every lease is owned.
+    Owned,
+    /// Every lease is owned, and no worker has two more than another.
+    Level,
+}
+
+/// Waits, looking as often as `every` says. Gives up after `within`.
+pub(crate) async fn wait<S: LeaseStore>(
+    workers: &[Worker<S>],
+    leases: usize,
+    until: Until,
+    every: Duration,
+    within: Duration,
+) -> Result<(), String> {
+    let held = || workers.iter().map(Worker::holds).sum::<usize>();
+    let reached = async {
+        loop {
+            let (fewest, most) = spread(workers);
+            if held() == leases && (until == Until::Owned || most - fewest <= 1) {
+                return;
+            }
+            tokio::time::sleep(every).await;
+        }
+    };
+    tokio::time::timeout(within, reached).await.map_err(|_| {
+        let (fewest, most) = spread(workers);
+        let held = held();
+        format!("{held} of {leases} leases are owned, {fewest} to {most} each, after {within:?}")
+    })
+}

@@ -1,0 +1,94 @@
+//! A planned hand-over between two coordinators: from the second one's request to its grip.
+
+use crate::fleet::{Until, Worker, settings, stream, wait};
+use anabranch::clock::{Chance, Clock};
+use anabranch::lease::{LeaseStore, Settings};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Pairs of coordinators that hand over beside each other, each in an application of its own.
+const PAIRS: usize = 5;
+/// Hand-overs of each pair.
+const ROUNDS: usize = 4;
+/// Longer than a coordinator looks fast after something has changed.
+const CALM_MS: u64 = 2_500;
+const EVERY: Duration = Duration::from_millis(10);
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How long hand-overs took, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct HandOvers(Vec<Duration>);
+
+impl HandOvers {
+    pub(crate) const COUNT: usize = PAIRS * ROUNDS;
+
+    pub(crate) fn median_ms(&self) -> u128 {
+        self.0[self.0.len() / 2].as_millis()
+    }
+
+    pub(crate) fn longest_ms(&self) -> u128 {
+        self.0[self.0.len() - 1].as_millis()
+    }
+}
+
+pub(crate) fn head() {
+    println!(
+        "\nA planned hand-over, from the request to the grip, median of {}",
+        HandOvers::COUNT
+    );
+    println!("{:<16}{:>16}{:>12}{:>12}", "store", "look every", "median", "longest");
+}
+
+pub(crate) fn row(name: &str, look: &str, seen: &HandOvers) {
+    let ms = |ms: u128| format!("{ms} ms");
+    println!("{name:<16}{look:>16}{:>12}{:>12}", ms(seen.median_ms()), ms(seen.longest_ms()));
+}
+
+/// Measures one store. `tune` changes the defaults of both workers.
+pub(crate) async fn run<S: LeaseStore>(
+    open: impl Fn(&str) -> Result<S, String>,
+    tune: fn(Settings) -> Settings,
+    label: &str,
+) -> Result<HandOvers, String> {
+    let mut pairs = JoinSet::new();
+    for pair in 0..PAIRS {
+        let application = format!("pair-{label}-{pair}");
+        let stores = (0..=ROUNDS).map(|_| open(&application)).collect::<Result<Vec<S>, _>>()?;
+        pairs.spawn(hand_overs(stores, tune));
+    }
+    let mut all = Vec::new();
+    for pair in pairs.join_all().await {
+        all.extend(pair?);
+    }
+    all.sort_unstable();
+    Ok(HandOvers(all))
+}
+
+/// The hand-overs of one pair: the first store is the owner's, each other one that of a newcomer.
+async fn hand_overs<S: LeaseStore>(
+    mut stores: Vec<S>,
+    tune: fn(Settings) -> Settings,
+) -> Result<Vec<Duration>, String> {
+    let (stream, clock, chance) = (stream(2), Clock::machine(), Chance::of_system());
+    let start = async |store: S, name: &str| {
+        let (tally, settings) = (Arc::default(), tune(settings(name)));
+        let (clock, chance) = (clock.clone(), chance.clone());
+        let worker = Worker::start(store, &tally, &stream, settings, clock, chance).await?;
+        Ok::<_, String>((worker, tally))
+    };
+    let owner = [start(stores.remove(0), "owner").await?.0];
+    let mut took = Vec::new();
+    for store in stores {
+        wait(&owner, 2, Until::Owned, EVERY, WITHIN).await?;
+        // The owner is at rest, and the request meets any moment between two of its looks.
+        clock.sleep(CALM_MS + chance.below(2_000)).await;
+        let (mut newcomer, tally) = start(store, "newcomer").await?;
+        let grip = newcomer.first_grip();
+        let grip = tokio::time::timeout(WITHIN, grip).await.map_err(|_| "no hand-over")??;
+        let asked = tally.named().ok_or("the newcomer got a lease that it had not asked for")?;
+        took.push(grip - asked);
+        newcomer.stop().await?;
+    }
+    Ok(took)
+}

@@ -1,0 +1,106 @@
+//! What leases cost: calls of an idle fleet, a fleet that starts, hand-overs, on every store.
+//!
+//! Run by `cargo xtask bench leases [idle | takes | hand-over]`.
+
+mod counted;
+mod fleet;
+#[path = "../../tests/postgres_server/mod.rs"]
+mod postgres_server;
+#[path = "../../tests/dynamodb_store/server.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod dynamodb_server;
+mod stores;
+mod idle;
+mod takes;
+mod calls;
+mod looks;
+mod hand_over;
+
+use anabranch::clock::Clock;
+use anabranch::lease::{DynamoDbStore, MemoryStore};
+use anabranch_model::lease::Layout;
+use std::process::ExitCode;
+use stores::Stores;
+
+/// The size of the fleet that is measured.
+const WORKERS: usize = 10;
+const LEASES: usize = 1_000;
+/// The name of the application whose fleet starts on an empty store.
+const APPLICATION: &str = "fleet";
+
+fn main() -> ExitCode {
+    // `cargo bench` adds its own flag.
+    let parts: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let known = ["idle", "takes", "hand-over"];
+    if let Some(part) = parts.iter().find(|part| !known.contains(&part.as_str())) {
+        eprintln!("error: there is no part {part:?}; the parts are {}", known.join(", "));
+        return ExitCode::from(2);
+    }
+    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|it| it == part);
+    match measure(wanted) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(wanted: impl Fn(&str) -> bool) -> Result<(), String> {
+    let clock = Clock::machine();
+    let start_ms = clock.now_ms();
+    let idle = wanted("idle").then(idle::run).transpose()?;
+    if wanted("takes") || wanted("hand-over") {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        runtime.block_on(on_real_stores(&wanted, idle))?;
+    }
+    println!("\nall of it took {} s", (clock.now_ms() - start_ms) / 1_000);
+    Ok(())
+}
+
+async fn on_real_stores(
+    wanted: &impl Fn(&str) -> bool,
+    idle: Option<idle::PerMinute>,
+) -> Result<(), String> {
+    let stores = Stores::start().await?;
+    let mut costs = None;
+    if wanted("takes") {
+        starts(&stores).await?;
+        costs = single_calls(&stores).await?;
+    }
+    if wanted("hand-over") {
+        let seen = looks::hand_overs(&stores).await?;
+        if let (Some(idle), Some(costs)) = (idle, costs) {
+            looks::units(idle, costs, &seen);
+        }
+    }
+    Ok(())
+}
+
+async fn starts(stores: &Stores) -> Result<(), String> {
+    takes::head();
+    let memory = MemoryStore::new(Layout::Native);
+    takes::run("memory", |_| Ok(memory.clone()), None).await?;
+    takes::run("SQLite", |application| stores.sqlite(application), None).await?;
+    if let Some(open) = stores.postgres() {
+        takes::run("PostgreSQL", open, None).await?;
+    }
+    if let Some(open) = stores.dynamodb() {
+        takes::run("DynamoDB Local", open, Some(|store| store.usage().writes)).await?;
+    }
+    Ok(())
+}
+
+/// Returns what calls cost on DynamoDB, where there is one.
+async fn single_calls(stores: &Stores) -> Result<Option<calls::Costs>, String> {
+    calls::head();
+    calls::run("SQLite", stores.sqlite(APPLICATION)?, None).await?;
+    if let Some(open) = stores.postgres() {
+        calls::run("PostgreSQL", open(APPLICATION)?, None).await?;
+    }
+    let Some(open) = stores.dynamodb() else { return Ok(None) };
+    let costs =
+        calls::run("DynamoDB Local", open(APPLICATION)?, Some(DynamoDbStore::usage)).await?;
+    Ok(Some(costs))
+}
