@@ -21,6 +21,8 @@ cargo xtask <command>
   sim [--seeds N]      whole fleets in virtual time, with faults; --seed S replays one, --help says more
   interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java)
   bench local          server CPU per record beside a peer, memory per record, time to ready
+  bench leases [PART]  planning, an idle fleet's calls beside KCL's, a fleet's start, hand-overs
+                       (parts: plan, idle, takes, hand-over)
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
 With CI=true a skipped part is a failure.";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["sim", args @ ..] => sim::run(args),
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
+        ["bench", "leases", parts @ ..] => bench::leases::run(parts),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             ExitCode::SUCCESS

@@ -93,9 +93,8 @@ impl<S: LeaseStore> Meter<S> {
         let beat = self.cost(beat).await?;
 
         let hold = rows.first().and_then(Lease::hold).expect("the fleet took every lease");
-        let checkpoint = |n| {
-            self.write(hold.checkpoint(position(n + 1), position(n + 2), None, chance.nonce()))
-        };
+        let checkpoint =
+            |n| self.write(hold.checkpoint(position(n + 1), position(n + 2), None, chance.nonce()));
         let checkpoint = self.cost(checkpoint).await?;
         let take = |n| {
             let mut hold = hold.clone();

@@ -115,6 +115,10 @@ impl<S: LeaseStore> LeaseStore for Counted<S> {
         self.inner.layout()
     }
 
+    fn look_ms(&self) -> u64 {
+        self.inner.look_ms()
+    }
+
     async fn prepare(&self) -> Result<(), StoreError> {
         self.tally.answer(self.inner.prepare().await)
     }

@@ -14,7 +14,7 @@ const ROUNDS: usize = 4;
 /// Longer than a coordinator looks fast after something has changed.
 const CALM_MS: u64 = 2_500;
 const EVERY: Duration = Duration::from_millis(10);
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 /// How long hand-overs took, in order.
 #[derive(Clone, Debug)]
@@ -33,10 +33,7 @@ impl HandOvers {
 }
 
 pub(crate) fn head() {
-    println!(
-        "\nA planned hand-over, from the request to the grip, median of {}",
-        HandOvers::COUNT
-    );
+    println!("\nA planned hand-over, from the request to the grip, median of {}", HandOvers::COUNT);
     println!("{:<16}{:>16}{:>12}{:>12}", "store", "look every", "median", "longest");
 }
 

@@ -7,11 +7,14 @@ use crate::idle::PerMinute;
 use crate::stores::Stores;
 use anabranch::lease::Settings;
 
+/// How the defaults of a worker are changed.
+type Tune = fn(Settings) -> Settings;
+
 /// The pauses between two looks that are compared, in milliseconds.
-const PAUSES: [(u64, fn(Settings) -> Settings); 3] = [
-    (500, |settings| Settings { look_ms: 500, ..settings }),
-    (1_000, |settings| Settings { look_ms: 1_000, ..settings }),
-    (2_000, |settings| Settings { look_ms: 2_000, ..settings }),
+const PAUSES: [(u64, Tune); 3] = [
+    (500, |settings| Settings { look_ms: Some(500), ..settings }),
+    (1_000, |settings| Settings { look_ms: Some(1_000), ..settings }),
+    (2_000, |settings| Settings { look_ms: Some(2_000), ..settings }),
 ];
 
 /// Hand-overs on DynamoDB, by the pause between two looks.

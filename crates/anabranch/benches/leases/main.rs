@@ -87,7 +87,7 @@ async fn starts(stores: &Stores) -> Result<(), String> {
         takes::run("PostgreSQL", open, None).await?;
     }
     if let Some(open) = stores.dynamodb() {
-        takes::run("DynamoDB Local", open, Some(|store| store.usage().writes)).await?;
+        takes::run("DynamoDB Local", open, Some(|store| store.usage().conflicts)).await?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Longer than any store should need.
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_mins(2);
 const EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) fn head() {

@@ -18,6 +18,12 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Which rules hold.
     fn layout(&self) -> Layout;
 
+    /// The pause between two looks of an idle worker that suits the store, in milliseconds. Half a
+    /// second where looks are free.
+    fn look_ms(&self) -> u64 {
+        500
+    }
+
     /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.
     fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 

@@ -2,11 +2,12 @@
 
 use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
-use anabranch::lease::{StartError, StreamSettings};
+use anabranch::lease::{Settings, StartError, StreamSettings};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn synced(fleet: &Fleet) -> bool {
@@ -35,6 +36,48 @@ async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it
     let c = fleet.worker("c").await;
     assert!(synced(&fleet));
     fleet.until("c holds all", 2_000, || c.holds() == 8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_start_at_once_share_the_making_of_the_first_rows() {
+    const ROWS: usize = 400;
+    let fleet = Fleet::native(400);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let store = || {
+        let (store, sent) = (TroubledStore::new(fleet.store.clone()), sent.clone());
+        store.fail_if(move |write| {
+            if matches!(write, Write::Lease { change: LeaseChange::Create(_), .. }) {
+                sent.fetch_add(1, Ordering::Relaxed);
+            }
+            false
+        });
+        store
+    };
+    let start = |name| fleet.worker_on(store(), Fleet::settings(name));
+    let workers = tokio::join!(start("a"), start("bb"), start("ccc"), start("dddd"), start("e5"));
+    assert!(workers.0.is_ok() && workers.4.is_ok());
+    assert_eq!(fleet.rows().len(), ROWS);
+    let sent = sent.load(Ordering::Relaxed);
+    println!("5 workers sent {sent} writes for {ROWS} rows");
+    assert!(sent < 2 * ROWS, "each makes a part of the rows, not all: {sent} writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_looks_as_often_as_the_store_suggests_or_as_it_was_told() {
+    let check = async |suggested, told, expected: std::ops::Range<u64>| {
+        let fleet = Fleet::native(1);
+        let store = TroubledStore::new(fleet.store.clone()).with_look_ms(suggested);
+        let settings = Settings { look_ms: told, ..Fleet::settings("a") };
+        let _worker = fleet.worker_on(store.clone(), settings).await.unwrap();
+        fleet.pass(10_000).await;
+        let before = store.looks();
+        fleet.pass(60_000).await;
+        let looks = store.looks() - before;
+        assert!(expected.contains(&looks), "{suggested}, {told:?}: {looks} looks in a minute");
+    };
+    check(500, None, 100..160).await;
+    check(2_000, None, 26..70).await;
+    check(2_000, Some(500), 100..160).await;
 }
 
 #[tokio::test(start_paused = true)]

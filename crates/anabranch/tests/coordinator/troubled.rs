@@ -5,6 +5,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,12 +36,27 @@ pub(crate) struct TroubledStore {
     fatal: Arc<Mutex<Option<Rule>>>,
     /// What is to be seen on the table.
     pub(crate) survey: Arc<Mutex<Survey>>,
+    /// The pause between two looks that the store suggests.
+    look_ms: u64,
+    /// How often a worker looked.
+    looks: Arc<AtomicU64>,
 }
 
 impl TroubledStore {
     pub(crate) fn new(inner: MemoryStore) -> Self {
         let line = Arc::new(Mutex::new(Line::Good));
-        Self { inner, line, fatal: Arc::default(), survey: Arc::default() }
+        let (fatal, survey) = (Arc::default(), Arc::default());
+        Self { inner, line, fatal, survey, look_ms: 500, looks: Arc::default() }
+    }
+
+    /// The store suggests another pause between two looks.
+    pub(crate) fn with_look_ms(self, look_ms: u64) -> Self {
+        Self { look_ms, ..self }
+    }
+
+    /// How often the worker has looked.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set(&self, line: Line) {
@@ -71,6 +87,10 @@ impl LeaseStore for TroubledStore {
         self.inner.layout()
     }
 
+    fn look_ms(&self) -> u64 {
+        self.look_ms
+    }
+
     async fn prepare(&self) -> Result<(), StoreError> {
         self.through().await?;
         self.inner.prepare().await
@@ -87,6 +107,7 @@ impl LeaseStore for TroubledStore {
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         self.through().await?;
         self.inner.look().await
     }

@@ -12,16 +12,22 @@ use crate::lease::LeaseStore;
 use crate::lease::settle::Settled;
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage;
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
     Layout, Lease, NewLease, OnInconsistentChild, Protocol, Refusal, StreamChange, Write, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Which part of the missing rows a worker makes before it looks which are left.
+const PARTS: usize = 16;
 
 /// Makes the first rows, unless they are there. Waits for what may pass by itself.
 pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
 ) -> Result<(), StartError> {
     loop {
@@ -38,7 +44,7 @@ pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
 
 /// One attempt. Returns whether the mark is there.
 async fn native<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
 ) -> Result<bool, StartError> {
     let name = &stream.settings.name;
@@ -63,7 +69,7 @@ async fn native<S: LeaseStore, A: StreamApi>(
 
 /// One attempt. Returns whether the rows cover all keys.
 async fn kcl<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
 ) -> Result<bool, StartError> {
     let name = &stream.settings.name;
@@ -95,7 +101,7 @@ fn is_covered(rows: &[Lease]) -> bool {
 
 /// The rows of an application that has none. `None` if the list can't be used.
 pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
 ) -> Result<Option<Vec<NewLease>>, StartError> {
     let (name, start) = (&stream.settings.name, stream.settings.start);
@@ -118,7 +124,7 @@ pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
 
 /// The rows that are missing beside those that exist. `None` if the list can't be used.
 pub(super) async fn missing_rows<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
     rows: &[Lease],
 ) -> Result<Option<Vec<NewLease>>, StartError> {
@@ -146,26 +152,66 @@ fn usable<S: LeaseStore, A>(
 }
 
 /// Makes rows, each if it is absent. Returns whether all are there.
+///
+/// Workers that start at once share the work: each makes some rows at a place of its own, and then
+/// looks which are left.
 pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     stream: &StreamName,
-    rows: Vec<NewLease>,
+    mut rows: Vec<NewLease>,
 ) -> Result<bool, StartError> {
     let (mut made, mut all) = (0, true);
-    for row in rows {
-        let write = row.create(stream, tools.chance.nonce());
-        match tools.attempt(&write).await {
-            Settled::Applied(_) => made += 1,
-            Settled::Refused { why: Refusal::Exists, .. } => {}
-            Settled::Failed(error) => {
+    loop {
+        let there = match tools.read(tools.store.list(stream)).await {
+            Ok(there) => there,
+            Err(error) => {
                 judge_store(tools, error)?;
                 all = false;
+                break;
             }
-            Settled::Refused { .. } | Settled::Unknown => all = false,
+        };
+        let there: BTreeSet<ShardId> = there.into_iter().map(|row| row.key.shard).collect();
+        rows.retain(|row| !there.contains(&row.shard));
+        if rows.is_empty() {
+            break;
+        }
+        let begin = tools.chance.below(rows.len() as u64);
+        rows.rotate_left(usize::try_from(begin).unwrap_or(0));
+        let some = tools.settings.writes_at_once.max(rows.len() / PARTS).min(rows.len());
+        for settled in create_some(tools, stream, rows.drain(..some)).await {
+            match settled {
+                Settled::Applied(_) => made += 1,
+                Settled::Refused { why: Refusal::Exists, .. } => {}
+                Settled::Failed(error) => {
+                    judge_store(tools, error)?;
+                    all = false;
+                }
+                Settled::Refused { .. } | Settled::Unknown => all = false,
+            }
         }
     }
     if made > 0 {
         tools.tell(LeaseEvent::Synced { stream: stream.clone(), rows: made });
     }
     Ok(all)
+}
+
+/// One attempt for each row, some at a time.
+async fn create_some<S: LeaseStore, A: StreamApi>(
+    tools: &Arc<Tools<S, A>>,
+    stream: &StreamName,
+    rows: impl Iterator<Item = NewLease>,
+) -> Vec<Settled> {
+    let (mut attempts, mut settled) = (JoinSet::new(), Vec::new());
+    for row in rows {
+        if attempts.len() >= tools.settings.writes_at_once {
+            settled.extend(attempts.join_next().await.and_then(Result::ok));
+        }
+        let (tools, write) = (tools.clone(), row.create(stream, tools.chance.nonce()));
+        attempts.spawn(async move { tools.attempt(&write).await });
+    }
+    while let Some(ended) = attempts.join_next().await {
+        settled.extend(ended.ok());
+    }
+    settled
 }

@@ -10,13 +10,14 @@ use crate::stream::api::{ShardFilter, StreamApi, StreamError, StreamStatus, Stre
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Protocol, Stored, StreamChange, StreamFacts, Write};
 use anabranch_model::retry::Fault;
+use std::sync::Arc;
 
 /// The pause between two attempts, in milliseconds.
 pub(super) const PAUSE_MS: u64 = 1_000;
 
 /// Checks a stream and makes its first rows. Waits for what may pass by itself.
 pub(super) async fn open<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &Arc<Tools<S, A>>,
     settings: StreamSettings,
 ) -> Result<ReadStream, StartError> {
     let summary = usable(tools, &settings.name).await?;

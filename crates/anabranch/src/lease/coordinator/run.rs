@@ -197,7 +197,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         let waiting = || crew.holdings.all().iter().any(|held| held.stage() == Stage::Waiting);
         let pause_ms = match crew.tools.store.layout() {
             Layout::Native if hurry => settings.hurry_ms,
-            Layout::Native => settings.look_ms,
+            Layout::Native => settings.look_ms.unwrap_or_else(|| crew.tools.store.look_ms()),
             // Here every look is a scan of the table, so it comes as seldom as Java's.
             Layout::Kcl if hurry || waiting() => KCL_HURRY_MS,
             Layout::Kcl => settings.lease_time_ms * 2,

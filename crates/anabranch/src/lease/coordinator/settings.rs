@@ -15,9 +15,9 @@ pub struct Settings {
     pub streams: Vec<StreamSettings>,
     /// For how long a worker may be silent before others take its leases. KCL's failover time.
     pub lease_time_ms: u64,
-    /// The pause between two looks at the store while nothing happens. In KCL's layout the pause
-    /// is that of Java's taker, two lease times.
-    pub look_ms: u64,
+    /// The pause between two looks at the store while nothing happens. `None` is the pause that
+    /// the store suggests. In KCL's layout the pause is that of Java's taker, two lease times.
+    pub look_ms: Option<u64>,
     /// The pause between two looks while leases change hands.
     pub hurry_ms: u64,
     /// How often all leases are listed although no version has moved.
@@ -48,7 +48,7 @@ impl Settings {
             host: String::new(),
             streams: Vec::new(),
             lease_time_ms: 10_000,
-            look_ms: 500,
+            look_ms: None,
             hurry_ms: 100,
             full_list_ms: 30_000,
             drain_ms: 20_000,
