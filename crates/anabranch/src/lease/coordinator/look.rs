@@ -37,11 +37,11 @@ impl Sight {
         ready: &mut Ready,
     ) -> Result<bool, StoreError> {
         let look = tools.read(tools.store.look()).await?;
-        let same = look.version.is_some()
+        // A list that is only due shows nothing new, and nobody has to hurry for it.
+        let known = look.version.is_some()
             && look.version == self.version
-            && streams.iter().eq(self.rows.keys())
-            && !self.is_list_due(tools);
-        if !same {
+            && streams.iter().eq(self.rows.keys());
+        if !known || self.is_list_due(tools) {
             self.list(tools, streams).await?;
             self.version = look.version;
         }
@@ -52,7 +52,7 @@ impl Sight {
             leases: leases.collect(),
         };
         self.view.observe(snapshot, tools.clock.now_ms());
-        Ok(!same && look.version.is_some())
+        Ok(!known && look.version.is_some())
     }
 
     /// The version is read before the list, so the list shows that version or a later one.
