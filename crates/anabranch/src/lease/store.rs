@@ -18,8 +18,7 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Which rules hold.
     fn layout(&self) -> Layout;
 
-    /// The pause between two looks of an idle worker that suits the store, in milliseconds. Half a
-    /// second where looks are free.
+    /// The pause between two looks of an idle worker that suits the store, in milliseconds.
     fn look_ms(&self) -> u64 {
         500
     }

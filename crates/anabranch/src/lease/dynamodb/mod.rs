@@ -191,11 +191,6 @@ impl LeaseStore for DynamoDbStore {
         }
     }
 
-    /// Looks are paid for here: the longest pause that keeps a planned hand-over below a second.
-    fn look_ms(&self) -> u64 {
-        1_000
-    }
-
     async fn prepare(&self) -> Result<(), StoreError> {
         match &self.rows {
             Rows::Native(rows) => {
