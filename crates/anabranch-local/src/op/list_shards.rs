@@ -205,19 +205,19 @@ fn keep(filter: Option<&ShardFilter>) -> Result<Keep, ApiError> {
 
 impl Keep {
     fn holds(&self, topology: &Topology, state: &ShardState, now_ms: u64) -> bool {
-        // A stream younger than its retention was first open when it was created.
-        let horizon = || {
-            let created = topology.shards.first().map_or(0, |first| first.shard.born_ms);
-            topology.horizon_ms(now_ms).max(created)
-        };
+        let horizon_ms = topology.horizon_ms(now_ms);
+        // A stream younger than its retention began with the shards that have no parents. By time
+        // alone they would be missing if they were resharded in the millisecond of their birth.
+        let young = topology.shards.first().is_some_and(|first| first.shard.born_ms >= horizon_ms);
         match self {
             Self::All => true,
             Self::After(id) => state.shard.id.as_str() > id.as_str(),
             Self::Open => state.is_open(),
             Self::OpenAt(at) => open_at(state, *at),
-            Self::OpenAtHorizon => open_at(state, horizon()),
+            Self::OpenAtHorizon if young => state.shard.parents.is_empty(),
+            Self::OpenAtHorizon => open_at(state, horizon_ms),
             Self::OpenSince(at) => open_since(state, *at),
-            Self::OpenSinceHorizon => open_since(state, horizon()),
+            Self::OpenSinceHorizon => young || open_since(state, horizon_ms),
         }
     }
 }

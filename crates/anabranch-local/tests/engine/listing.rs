@@ -40,6 +40,17 @@ fn every_shard_filter_gives_its_shards() {
 }
 
 #[test]
+fn a_stream_that_is_split_in_its_first_millisecond_still_begins_with_the_parent() {
+    let stage = Stage::with_stream(1);
+    stage.split(0, 1 << 127).unwrap();
+    let ids = |kind: &str| -> Vec<String> {
+        stage.list(Some(kind), None).unwrap().into_iter().map(|shard| shard.shard_id).collect()
+    };
+    assert_eq!(ids("AT_TRIM_HORIZON"), [id(0)]);
+    assert_eq!(ids("FROM_TRIM_HORIZON"), [id(0), id(1), id(2)]);
+}
+
+#[test]
 fn a_closed_shard_is_listed_until_its_records_are_past_retention() {
     let stage = history();
     assert_eq!(stage.shards().len(), 5);
