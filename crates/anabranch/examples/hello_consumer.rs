@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! anabranch local &            # and the exports that it prints
-//! cargo run --release --example hello_consumer -- orders
+//! cargo run --release -p anabranch --example hello_consumer -- orders
 //! ```
 
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
