@@ -35,3 +35,12 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
     }
     assert!(summary.moves > SEEDS * 10, "leases hardly moved");
 }
+
+#[test]
+fn the_same_seed_gives_a_fleet_the_same_history_byte_for_byte() {
+    for seed in 0..4 {
+        let once = leases::run(seed, Flaw::None).history();
+        assert!(once.lines().count() > 200, "seed {seed} is too quiet");
+        assert!(once == leases::run(seed, Flaw::None).history(), "seed {seed} has two histories");
+    }
+}
