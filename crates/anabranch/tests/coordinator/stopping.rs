@@ -1,6 +1,7 @@
 //! How a worker stops, and how leases are handed over.
 
 use crate::fleet::{Fleet, LEASE_TIME_MS, id};
+use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::Stopped;
 use anabranch_model::lease::HandOver;
@@ -79,4 +80,17 @@ async fn a_stuck_handler_refuses_on_the_row_until_it_returns() {
     *a.manners.stuck.lock().unwrap() = None;
     fleet.until("1 each", 30_000, || (a.holds(), b.holds()) == (1, 1)).await;
     assert_eq!(refused(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_leaves_in_the_middle_of_a_beat() {
+    // A beat comes about every three seconds and takes two here, so most stops meet one.
+    for drain_ms in (0..8_000).step_by(500) {
+        let fleet = Fleet::native(1);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds it", 2_000, || a.holds() == 1).await;
+        a.manners.drain_ms.store(drain_ms, Ordering::Relaxed);
+        a.store.set(Line::RepliesSlow);
+        assert_eq!(a.stop(20_000).await, Stopped::Left, "after a drain of {drain_ms} ms");
+    }
 }

@@ -18,7 +18,11 @@ use anabranch_model::lease::{
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Carries out the moves, some at a time, and returns when each was attempted.
+/// For how many pauses between hurried looks a plan is carried out. What is left is planned anew:
+/// on a slow store the others have moved meanwhile, and old moves would only be refused.
+const FRESH_PAUSES: u64 = 2;
+
+/// Carries out the moves, some at a time, while the look that they rest on is fresh.
 pub(super) async fn act<S: LeaseStore, A: StreamApi>(
     crew: &Arc<Crew<S, A>>,
     me: &WorkerId,
@@ -26,6 +30,7 @@ pub(super) async fn act<S: LeaseStore, A: StreamApi>(
     gives: &mut JoinSet<()>,
 ) {
     let mut attempts = JoinSet::new();
+    let stale_ms = crew.now_ms() + crew.settings().hurry_ms * FRESH_PAUSES;
     for step in moves {
         if let LeaseMove::Pass { lease, to, .. } = &step
             && let Some(held) = crew.holdings.get(lease)
@@ -35,6 +40,9 @@ pub(super) async fn act<S: LeaseStore, A: StreamApi>(
         }
         while attempts.len() >= crew.settings().writes_at_once {
             attempts.join_next().await;
+        }
+        if crew.now_ms() >= stale_ms {
+            continue;
         }
         let (crew, me) = (crew.clone(), me.clone());
         attempts.spawn(async move { carry_out(&crew, &me, step).await });

@@ -8,6 +8,7 @@ use crate::lease::{LeaseStore, StoreError};
 use anabranch_model::lease::{Layout, Stored, Tenure, WorkerChange, WorkerId, Write};
 use std::sync::Arc;
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 /// One join of this worker.
 #[derive(Debug)]
@@ -96,8 +97,21 @@ impl Member {
     }
 
     /// Leaves: the leases were given back, and no beat follows. Returns whether the row says so.
-    pub(super) async fn leave<S: LeaseStore, A>(&self, tools: &Tools<S, A>) -> bool {
-        let counter = self.counter.lock().await;
+    ///
+    /// The heart is stopped between two beats: one that is cut off may have moved the counter that
+    /// the farewell has to name.
+    pub(super) async fn leave<S: LeaseStore, A>(
+        &self,
+        tools: &Tools<S, A>,
+        heart: &mut JoinSet<()>,
+    ) -> bool {
+        let beat_over = tokio::select! {
+            biased;
+            counter = self.counter.lock() => Some(counter),
+            () = tools.clock.sleep(tools.settings.call_ms) => None,
+        };
+        heart.shutdown().await;
+        let Some(counter) = beat_over else { return false };
         let write = Write::worker(
             &self.id,
             WorkerChange::Leave { counter: *counter },

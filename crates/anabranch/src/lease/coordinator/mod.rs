@@ -149,11 +149,10 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let drain = crew.drain(grace_ms, &DrainReason::Stopping, |_| true);
         let ((), leases) = tokio::join!(retire, drain);
         self.tasks.shutdown().await;
-        self.heart.shutdown().await;
         if !leases.is_empty() {
             return Stopped::Stuck { leases };
         }
-        if !native || crew.holdings.member().leave(&crew.tools).await {
+        if !native || crew.holdings.member().leave(&crew.tools, &mut self.heart).await {
             return Stopped::Left;
         }
         Stopped::NotLeft
