@@ -8,9 +8,20 @@
 
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::SqliteStore;
+use std::process::ExitCode;
 
 #[tokio::main]
-async fn main() -> Result<(), HandlerError> {
+async fn main() -> ExitCode {
+    match read().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn read() -> Result<(), HandlerError> {
     let stream = std::env::args().nth(1).ok_or("usage: hello_consumer STREAM")?;
     let kinesis = anabranch::stream::aws::from_env().await?;
     let leases = SqliteStore::open("hello.db", "hello")?;
