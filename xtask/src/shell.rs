@@ -13,7 +13,17 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root()).stdin(Stdio::null());
+    // What cargo told us about this package. Some build scripts watch these variables, and would
+    // run again, with all that depends on them, after a build from the command line.
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| is_about_package(name)) {
+        command.env_remove(name);
+    }
     command
+}
+
+fn is_about_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// A program, run from the repository's root.
