@@ -104,15 +104,6 @@ pub enum ShardEvent {
         /// Why.
         error: String,
     },
-    /// Data wait and nothing is done with them for longer than the watchdog allows.
-    Stuck {
-        /// Which shard.
-        shard: Arc<LeaseKey>,
-        /// What it was doing.
-        phase: &'static str,
-        /// For how long, in milliseconds.
-        for_ms: u64,
-    },
     /// Reading ended.
     Stopped {
         /// Which shard.
