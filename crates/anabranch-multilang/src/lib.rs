@@ -1,0 +1,1 @@
+//! KCL's multi-language daemon without a JVM.
