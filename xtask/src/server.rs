@@ -1,6 +1,6 @@
 //! A server under test: started on a free port, stopped by its pid.
 
-use crate::shell::{program, root};
+use crate::shell::{built, program};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) struct Server {
 impl Server {
     /// `anabranch local` with more options, on a free port.
     pub(crate) fn anabranch(options: &[&str]) -> Result<Self, String> {
-        let binary = root().join("target/release/anabranch");
+        let binary = built("anabranch");
         let mut command = program(binary, &["local", "--port", "0"]);
         let started = Instant::now();
         let mut child = spawn(command.args(options).stdout(Stdio::piped()))?;

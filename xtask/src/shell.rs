@@ -2,11 +2,35 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The build profile of this run.
+static PROFILE: OnceLock<String> = OnceLock::new();
+
+/// What is shipped, for benchmarks.
+const SHIPPED: &str = "release";
+/// The same code, built in half the time, for tests.
+const QUICK: &str = "quick";
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
+}
+
+/// From now on everything is built as it is shipped.
+pub(crate) fn use_shipped() {
+    let _ = PROFILE.set(SHIPPED.to_owned());
+}
+
+/// The profile that everything is built with; `XTASK_PROFILE` chooses another one for tests.
+pub(crate) fn profile() -> &'static str {
+    PROFILE.get_or_init(|| std::env::var("XTASK_PROFILE").unwrap_or_else(|_| QUICK.to_owned()))
+}
+
+/// A program of this workspace, as it was built.
+pub(crate) fn built(name: &str) -> PathBuf {
+    root().join("target").join(profile()).join(name)
 }
 
 /// The cargo that runs us.

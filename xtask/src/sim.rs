@@ -10,12 +10,20 @@ const TESTS: [&str; 4] = ["sim_world", "sim_checkers", "sim_leases", "sim_flaws"
 /// Runs the simulator with these arguments.
 pub(crate) fn run(args: &[&str]) -> ExitCode {
     // With the whole workspace's features, so that nothing is built twice.
-    let build = ["build", "--release", "--workspace", "--bin", "anabranch-sim", "--locked"];
+    let build = [
+        "build",
+        "--profile",
+        shell::profile(),
+        "--workspace",
+        "--bin",
+        "anabranch-sim",
+        "--locked",
+    ];
     if let Err(why) = shell::show(&mut shell::cargo(&build)) {
         eprintln!("error: {why}");
         return ExitCode::FAILURE;
     }
-    let program = shell::root().join("target/release/anabranch-sim");
+    let program = shell::built("anabranch-sim");
     match shell::program(program, args).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
@@ -28,11 +36,16 @@ pub(crate) fn run(args: &[&str]) -> ExitCode {
 
 /// Runs the simulator's tests: some hundred seeds, and every flaw.
 pub(crate) fn tests(tally: &mut Tally) {
-    let mut command = shell::cargo(&["test", "--release", "--workspace", "--locked"]);
+    let mut command =
+        shell::cargo(&["test", "--profile", shell::profile(), "--workspace", "--locked"]);
     for test in TESTS {
         command.args(["--test", test]);
     }
     command.arg("--no-fail-fast").stderr(Stdio::inherit());
-    println!("$ cargo test --release --workspace --test {}", TESTS.join(" --test "));
+    println!(
+        "$ cargo test --profile {} --workspace --test {}",
+        shell::profile(),
+        TESTS.join(" --test ")
+    );
     tally.tests("the simulator's tests", &mut command);
 }

@@ -50,7 +50,8 @@ fn timed(
 fn build() -> Result<(), String> {
     shell::show(&mut shell::cargo(&[
         "build",
-        "--release",
+        "--profile",
+        shell::profile(),
         "--workspace",
         "--lib",
         "--bins",
@@ -62,7 +63,15 @@ fn build() -> Result<(), String> {
 
 /// Unit, property and end-to-end tests, and the examples in the docs. The simulator has its own turn.
 fn cargo_tests(tally: &mut Tally) {
-    let args = ["test", "--release", "--workspace", "--exclude", "anabranch-sim", "--locked"];
+    let args = [
+        "test",
+        "--profile",
+        shell::profile(),
+        "--workspace",
+        "--exclude",
+        "anabranch-sim",
+        "--locked",
+    ];
     let mut command = shell::cargo(&args);
     command.arg("--no-fail-fast").stderr(Stdio::inherit());
     lend(

@@ -2,7 +2,7 @@
 //! a fleet that starts on an empty store, and planned hand-overs, on every store.
 
 use crate::parts::{self, Missing};
-use crate::shell::{cargo, show};
+use crate::shell::{cargo, profile, show};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -37,7 +37,7 @@ fn bench(parts: &[&str]) -> Result<(), String> {
 
 /// In the profile and with the features of the tests, so that nothing is built twice.
 fn benchmark(name: &str) -> Command {
-    cargo(&["bench", "--workspace", "--locked", "--profile", "release", "--bench", name])
+    cargo(&["bench", "--workspace", "--locked", "--profile", profile(), "--bench", name])
 }
 
 /// Tells the benchmark where a server is. It leaves out what is missing.

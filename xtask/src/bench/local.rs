@@ -3,7 +3,7 @@
 
 use crate::parts::{self, Missing};
 use crate::server::{Server, free_port};
-use crate::shell::{cargo, output, program, root, show};
+use crate::shell::{built, cargo, output, profile, program, show};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
@@ -32,7 +32,14 @@ pub(crate) fn run() -> ExitCode {
 
 fn bench() -> Result<(), String> {
     // The same selection as the tests, so that nothing is built twice with other features.
-    show(&mut cargo(&["build", "--release", "--workspace", "--all-targets", "--locked"]))?;
+    show(&mut cargo(&[
+        "build",
+        "--profile",
+        profile(),
+        "--workspace",
+        "--all-targets",
+        "--locked",
+    ]))?;
     let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|Missing(why)| why)?;
 
     let mut starts = Vec::new();
@@ -102,7 +109,7 @@ fn measure(server: &Server) -> Result<Measured, String> {
 
 /// Cargo puts benches under `deps` with a hash in the name.
 fn newest_load_program() -> Result<std::path::PathBuf, String> {
-    let deps = root().join("target/release/deps");
+    let deps = built("deps");
     let files = std::fs::read_dir(&deps).map_err(|e| format!("{}: {e}", deps.display()))?;
     let programs = files.flatten().map(|f| f.path()).filter(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -6,7 +6,7 @@ mod purity;
 mod size;
 mod sources;
 
-use crate::shell::{cargo, output};
+use crate::shell::{cargo, output, profile};
 use crate::tally::Tally;
 
 /// Runs every rule and counts each as one check.
@@ -30,6 +30,6 @@ pub(crate) fn write_map() -> Tally {
 }
 
 fn clippy() -> Result<(), String> {
-    let all = ["clippy", "--release", "--workspace", "--all-targets", "--locked"];
+    let all = ["clippy", "--profile", profile(), "--workspace", "--all-targets", "--locked"];
     output(cargo(&all).args(["--", "-D", "warnings"])).map(drop)
 }
