@@ -86,9 +86,6 @@ async fn a_delay_holds_the_answer_back() {
     let began = Instant::now();
     wire.kinesis("PutRecords", PUT).await;
     assert!(began.elapsed() >= Duration::from_millis(300));
-    let began = Instant::now();
-    wire.kinesis("PutRecords", PUT).await;
-    assert!(began.elapsed() < Duration::from_millis(300));
     world.local.stop().await;
 }
 
