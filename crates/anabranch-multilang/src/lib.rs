@@ -1,1 +1,14 @@
 //! KCL's multi-language daemon without a JVM.
+//!
+//! ```text
+//! properties file ─► properties ─► config ─┬─► credentials, endpoints ─► Kinesis, leases
+//!                                          └─► daemon ─► Consumer ─► processor ─► child
+//!                                                           protocol, session ◄──────┘
+//! ```
+
+pub mod properties;
+pub mod config;
+pub mod credentials;
+pub mod protocol;
+pub mod session;
+pub mod child;

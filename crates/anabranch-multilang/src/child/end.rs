@@ -1,0 +1,52 @@
+//! How a child ends: by itself when its input is closed, or killed; reaped in any case.
+
+use super::Child;
+use crate::protocol::Action;
+use crate::session::ChildFault;
+use std::process::ExitStatus;
+
+/// How long the exit of a child is waited for that has closed its output.
+const REAP_MS: u64 = 1_000;
+
+impl Child {
+    /// Closes its input and waits until it ends; kills it if that takes too long.
+    pub async fn close(mut self) {
+        self.lines = None;
+        let (exit_ms, clock) = (self.settings.exit_ms, self.clock.clone());
+        let ended = async {
+            loop {
+                // What it still says is read, so that it can't hang on a full pipe.
+                tokio::select! {
+                    biased;
+                    _ = self.process.wait() => return,
+                    Some(_) = self.messages.recv() => {}
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = ended => return,
+            () = clock.sleep(exit_ms) => {}
+        }
+        let (shard, pid) = (self.shard.clone(), self.pid);
+        tracing::warn!(%shard, pid, "the child did not end within {exit_ms} ms: killed");
+        self.kill().await;
+    }
+
+    /// Kills it and waits until it is gone.
+    pub async fn kill(mut self) {
+        // It can fail only where the process has ended already.
+        let _ = self.process.kill().await;
+    }
+
+    /// The fault of a child whose output has ended.
+    pub(super) async fn ended(&mut self, asked: Action) -> ChildFault {
+        let clock = self.clock.clone();
+        let status = tokio::select! {
+            biased;
+            status = self.process.wait() => status.ok(),
+            () = clock.sleep(REAP_MS) => None,
+        };
+        ChildFault::Ended { asked, status: status.map(|status: ExitStatus| status.to_string()) }
+    }
+}

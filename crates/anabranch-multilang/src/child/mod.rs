@@ -1,0 +1,19 @@
+//! A child: the worker's process for one shard, its pipes, and its end.
+//!
+//! ```text
+//! ask(Request) ─► writer task ─► stdin ┐            ┌─ stderr ─► log
+//!                                      └► process ──┤
+//! Step ◄─ Session ◄─ FromChild ◄─ bounded channel ◄─┴─ stdout ─► lines ─► hear ─ prints ─► log
+//! ```
+
+mod lines;
+mod output;
+mod launch;
+mod talk;
+mod end;
+#[cfg(all(test, unix))]
+mod tests;
+
+pub use launch::{Child, ChildSettings};
+pub use lines::{Cut, LINE_MAX_BYTES, LineCutter};
+pub use talk::{Nowhere, WriteDown};

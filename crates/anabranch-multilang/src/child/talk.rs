@@ -1,0 +1,126 @@
+//! Asking a child, and answering its checkpoints until it has done what it was asked.
+
+use super::Child;
+use crate::protocol::{Action, CheckpointReply, FromChild, Request};
+use crate::session::{ChildFault, Step, Wanted};
+
+/// Who writes the checkpoints of a child down. The error is the name of Java's exception.
+pub trait WriteDown {
+    /// Writes it down.
+    fn write_down(&mut self, wanted: &Wanted) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Where no checkpoint is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Nowhere;
+
+impl WriteDown for Nowhere {
+    async fn write_down(&mut self, _: &Wanted) -> Result<(), String> {
+        Err(crate::session::INVALID_STATE.to_owned())
+    }
+}
+
+impl Child {
+    /// Asks, and waits until it is done. After a fault the child has to go.
+    ///
+    /// Dropped on the way, the question stays open: [`Child::finish`] waits for its answer.
+    pub async fn ask(
+        &mut self,
+        request: Request,
+        checkpoints: &mut (impl WriteDown + Send),
+    ) -> Result<(), ChildFault> {
+        // What it said unasked must not count as the answer to what it is asked now.
+        while let Ok(message) = self.messages.try_recv() {
+            self.hear(message, &mut Nowhere).await?;
+        }
+        self.session.ask(&request);
+        self.say(request.line).await?;
+        self.answered(checkpoints).await
+    }
+
+    /// Waits for the answer to a question that was left open. Its checkpoints are refused.
+    pub async fn finish(&mut self) -> Result<(), ChildFault> {
+        self.session.forbid_checkpoints();
+        self.answered(&mut Nowhere).await
+    }
+
+    async fn answered(
+        &mut self,
+        checkpoints: &mut (impl WriteDown + Send),
+    ) -> Result<(), ChildFault> {
+        while let Some(asked) = self.session.open() {
+            let message = match self.settings.silence_ms {
+                None => self.messages.recv().await,
+                Some(silence_ms) => {
+                    let clock = self.clock.clone();
+                    tokio::select! {
+                        biased;
+                        message = self.messages.recv() => message,
+                        () = clock.sleep(silence_ms) => {
+                            let seconds = silence_ms.div_ceil(1_000);
+                            return Err(ChildFault::Silent { asked, seconds });
+                        }
+                    }
+                }
+            };
+            match message {
+                Some(message) => self.hear(message, checkpoints).await?,
+                None => return Err(self.ended(asked).await),
+            }
+        }
+        Ok(())
+    }
+
+    async fn hear(
+        &mut self,
+        message: FromChild,
+        checkpoints: &mut (impl WriteDown + Send),
+    ) -> Result<(), ChildFault> {
+        match self.session.hear(message) {
+            Step::Done => Ok(()),
+            Step::Fault(fault) => Err(fault),
+            Step::Odd(what) => {
+                let (shard, pid) = (&self.shard, self.pid);
+                tracing::warn!(%shard, pid, "the child sent {what}: ignored");
+                Ok(())
+            }
+            Step::Refuse { wanted, error } => self.reply(&wanted, Some(error)).await,
+            Step::Checkpoint(wanted) => {
+                let written = checkpoints.write_down(&wanted).await;
+                self.reply(&wanted, written.err().as_deref()).await
+            }
+        }
+    }
+
+    async fn reply(&mut self, wanted: &Wanted, error: Option<&str>) -> Result<(), ChildFault> {
+        let reply = CheckpointReply {
+            sequence_number: wanted.sequence_number.as_deref(),
+            sub_sequence_number: wanted.sub_sequence_number,
+            error,
+        };
+        self.say(reply.line()).await
+    }
+
+    async fn say(&mut self, line: Vec<u8>) -> Result<(), ChildFault> {
+        let asked = self.session.open().unwrap_or(Action::Initialize);
+        let sent = match &self.lines {
+            None => false,
+            Some(lines) => {
+                let sending = lines.send(line);
+                match self.settings.silence_ms {
+                    None => sending.await.is_ok(),
+                    // A child that reads nothing is as silent as one that says nothing.
+                    Some(silence_ms) => tokio::select! {
+                        biased;
+                        sent = sending => sent.is_ok(),
+                        () = self.clock.sleep(silence_ms) => {
+                            let seconds = silence_ms.div_ceil(1_000);
+                            return Err(ChildFault::Silent { asked, seconds });
+                        }
+                    },
+                }
+            }
+        };
+        if sent { Ok(()) } else { Err(self.ended(asked).await) }
+    }
+}

@@ -1,0 +1,247 @@
+//! Real children, written in shell: well-behaved ones and all others.
+
+use super::*;
+use crate::protocol::{Action, Request, ShutdownMessages};
+use crate::session::{ChildFault, Wanted};
+use anabranch::clock::Clock;
+use anabranch_model::position::Position;
+use std::sync::Arc;
+
+const SHARD: &str = "shardId-000000000000";
+
+/// Answers every question as it should.
+const GOOD: &str = r#"while read -r line; do
+    action=$(printf '%s' "$line" | sed 's/.*{"action":"\([a-zA-Z]*\)".*/\1/')
+    printf '\n{"action": "status", "responseFor": "%s"}\n' "$action"
+done"#;
+
+fn settings(script: &str, silence_ms: Option<u64>) -> Arc<ChildSettings> {
+    Arc::new(ChildSettings {
+        command: vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()],
+        silence_ms,
+        exit_ms: 5_000,
+        inherit_stderr: false,
+    })
+}
+
+fn start(script: &str) -> Child {
+    Child::start(&settings(script, None), SHARD, &Clock::machine()).expect("sh can be started")
+}
+
+fn initialize() -> Request {
+    Request::initialize(SHARD, Position::TrimHorizon)
+}
+
+/// Writes down what it is asked, and is throttled at the one with this index, from 1.
+#[derive(Default)]
+struct Notes {
+    wanted: Vec<Wanted>,
+    refused: usize,
+}
+
+impl WriteDown for Notes {
+    async fn write_down(&mut self, wanted: &Wanted) -> Result<(), String> {
+        self.wanted.push(wanted.clone());
+        if self.wanted.len() == self.refused {
+            return Err("ThrottlingException".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_child_answers_one_question_after_another_and_ends_when_its_input_is_closed() {
+    let mut child = start(GOOD);
+    let messages = ShutdownMessages::Kcl2;
+    for request in [
+        initialize(),
+        Request::process_records(&[], Some(0)),
+        Request::shutdown_requested(),
+        Request::lease_lost(messages),
+    ] {
+        child.ask(request, &mut Nowhere).await.expect("it answers");
+    }
+    child.close().await;
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_written_down_and_its_error_comes_back_to_the_child() {
+    // It ends with what it was answered as its exit code: 3 if the error was the one named.
+    let script = r#"
+        read -r line
+        echo '{"action":"checkpoint","sequenceNumber":"12","subSequenceNumber":3}'
+        read -r first
+        echo '{"action":"checkpoint"}'
+        read -r second
+        case "$first" in *'"error":null}') ;; *) exit 1;; esac
+        case "$second" in *'"sequenceNumber":null,"subSequenceNumber":null,"error":"ThrottlingException"}') ;; *) exit 2;; esac
+        exit 3"#;
+    let mut child = start(script);
+    let mut notes = Notes { refused: 2, ..Notes::default() };
+    let fault = child.ask(Request::process_records(&[], None), &mut notes).await.unwrap_err();
+    let expected = ChildFault::Ended {
+        asked: Action::ProcessRecords,
+        status: Some("exit status: 3".to_owned()),
+    };
+    assert_eq!(fault, expected);
+    let first = Wanted { sequence_number: Some("12".to_owned()), sub_sequence_number: Some(3) };
+    let all = Wanted { sequence_number: None, sub_sequence_number: None };
+    assert_eq!(notes.wanted, [first, all]);
+}
+
+/// A child that runs `script` and is asked to initialize is at fault with these words.
+async fn check_fault(script: &str, silence_ms: Option<u64>, expected: &str) {
+    let settings = settings(script, silence_ms);
+    let mut child = Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
+    let fault = child.ask(initialize(), &mut Nowhere).await.expect_err(script);
+    assert_eq!(fault.to_string(), expected, "{script}");
+    child.kill().await;
+}
+
+#[tokio::test]
+async fn a_child_that_breaks_the_protocol_is_at_fault() {
+    check_fault("exit 7", None, "it ended while asked for initialize (exit status: 7)").await;
+    check_fault("kill -9 $$", None, "it ended while asked for initialize (signal: 9 (SIGKILL))")
+        .await;
+    check_fault(
+        r#"read -r line; echo '{"action":"status","responseFor":"processRecords"}'"#,
+        None,
+        "asked for initialize, it answered \"processRecords\"",
+    )
+    .await;
+    check_fault(
+        r#"read -r line; echo '{"action":"status"}'"#,
+        None,
+        "asked for initialize, it answered nothing",
+    )
+    .await;
+    // Half a message at the end is none.
+    check_fault(
+        r#"read -r line; printf '{"action":"status","responseFor":"init'; exit 0"#,
+        None,
+        "it ended while asked for initialize (exit status: 0)",
+    )
+    .await;
+    check_fault(
+        "sleep 60",
+        Some(300),
+        "it did not answer initialize within 1 s (timeoutInSeconds)",
+    )
+    .await;
+    // One that only prints is as silent as one that says nothing.
+    check_fault(
+        "while :; do echo noise; sleep 0.05; done",
+        Some(1_000),
+        "it did not answer initialize within 1 s (timeoutInSeconds)",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn prints_between_messages_change_nothing() {
+    let script = r#"read -r line
+        echo 'starting up'
+        echo '{"level":"info","action":"log"}'
+        printf 'no end of line yet'
+        printf '\n{"action":"status","responseFor":"initialize"}\n'
+        echo 'half' >&2
+        read -r line
+        head -c 5242880 /dev/zero | tr '\0' 'x'
+        printf '\n{"action":"status","responseFor":"processRecords"}\n'
+        read -r line"#;
+    let mut child = start(script);
+    child.ask(initialize(), &mut Nowhere).await.expect("it answers between prints");
+    child
+        .ask(Request::process_records(&[], None), &mut Nowhere)
+        .await
+        .expect("it answers after a line of five megabytes");
+    child.close().await;
+}
+
+#[tokio::test]
+async fn a_large_batch_passes_to_a_child_that_prints_before_it_reads() {
+    // Both pipes are full while the daemon writes: it has to read and write at once.
+    let script = r#"head -c 3000000 /dev/zero | tr '\0' '\n'
+        read -r line
+        echo '{"action":"status","responseFor":"processRecords"}'"#;
+    let record = anabranch_model::record::UserRecord {
+        sequence: "1".parse().expect("digits"),
+        sub: 0,
+        aggregated: false,
+        partition_key: "k".into(),
+        explicit_hash_key: None,
+        data: bytes::Bytes::from(vec![7; 1 << 20]),
+        arrival_ms: 1,
+    };
+    let records = vec![record; 4];
+    let mut child = start(script);
+    child.ask(Request::process_records(&records, None), &mut Nowhere).await.expect("it answers");
+    child.close().await;
+}
+
+#[tokio::test]
+async fn what_was_said_unasked_does_not_answer_the_next_question() {
+    // It says once too often that a batch is done: as a Node worker does that calls back twice.
+    let script = r#"read -r line
+        echo '{"action":"status","responseFor":"processRecords"}'
+        echo '{"action":"status","responseFor":"processRecords"}'
+        read -r line
+        exit 5"#;
+    let mut child = start(script);
+    let batch = || Request::process_records(&[], None);
+    child.ask(batch(), &mut Nowhere).await.expect("it answers");
+    // The second one has arrived when the pipe's reader has seen it.
+    while child.messages.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let fault = child.ask(batch(), &mut Nowhere).await.expect_err("the second batch was not done");
+    assert!(matches!(fault, ChildFault::Ended { .. }), "{fault}");
+}
+
+#[tokio::test]
+async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
+    let script = r#"read -r line
+        sleep 0.3
+        echo '{"action":"checkpoint"}'
+        read -r refused
+        case "$refused" in *InvalidStateException*) ;; *) exit 1;; esac
+        echo '{"action":"status","responseFor":"processRecords"}'
+        read -r line
+        echo '{"action":"status","responseFor":"leaseLost"}'"#;
+    let mut child = start(script);
+    let (mut notes, clock) = (Notes::default(), Clock::machine());
+    tokio::select! {
+        biased;
+        _ = child.ask(Request::process_records(&[], None), &mut notes) => panic!("it sleeps"),
+        () = clock.sleep(50) => {}
+    }
+    child.finish().await.expect("it ends its batch");
+    child.ask(Request::lease_lost(ShutdownMessages::Kcl2), &mut Nowhere).await.expect("it is told");
+    assert_eq!(notes.wanted, [], "nothing is written after the lease is lost");
+    child.close().await;
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_end_is_killed_and_reaped() {
+    let settings =
+        Arc::new(ChildSettings { exit_ms: 50, ..(*settings("exec sleep 60", None)).clone() });
+    let child = Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
+    let pid = child.pid();
+    child.close().await;
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is gone");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named_with_the_way_out() {
+    let settings = Arc::new(ChildSettings {
+        command: ChildSettings::words("  no-such-program   --flag "),
+        silence_ms: None,
+        exit_ms: 1,
+        inherit_stderr: false,
+    });
+    assert_eq!(settings.command, ["no-such-program", "--flag"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let started = runtime.block_on(async { Child::start(&settings, SHARD, &Clock::machine()) });
+    let said = started.unwrap_err().to_string();
+    assert!(said.contains("no-such-program --flag") && said.contains("executableName"), "{said}");
+}

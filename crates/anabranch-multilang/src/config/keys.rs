@@ -1,0 +1,242 @@
+//! Every key of Java's daemon, and what becomes of it here.
+
+/// What becomes of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It does what it does in Java, or the nearest that there is.
+    Honoured,
+    /// It has no effect, for this reason.
+    Nothing(&'static str),
+}
+
+/// A known key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What becomes of it.
+    pub effect: Effect,
+}
+
+const fn honoured(name: &'static str) -> Key {
+    Key { name, effect: Effect::Honoured }
+}
+
+const fn nothing(name: &'static str, why: &'static str) -> Key {
+    Key { name, effect: Effect::Nothing(why) }
+}
+
+const NO_THREADS: &str = "there are no threads to count";
+const ON_DEMAND: &str = "the lease table is made with on-demand billing";
+const OWN_TABLES: &str = "no table is kept beside the lease table";
+const BY_COUNT: &str = "leases are shared by count, as in KCL 2.x";
+const NO_LEADER: &str = "a fleet in KCL 2.x's protocol has no leader that assigns leases";
+const BY_RETRY: &str = "calls that fail are tried again with growing pauses until they pass";
+const NO_MIGRATION: &str = "a table of KCL 3.x is taken over once nothing on it moves";
+const GATES: &str = "a child shard starts as soon as its parents' rows have ended";
+
+/// All keys that are known, in the order in which `--check-config` shows them.
+pub const KEYS: &[Key] = &[
+    honoured("executableName"),
+    honoured("applicationName"),
+    honoured("streamName"),
+    honoured("streamArn"),
+    honoured("regionName"),
+    honoured("AwsCredentialsProvider"),
+    honoured("AwsCredentialsProviderDynamoDB"),
+    honoured("AwsCredentialsProviderCloudWatch"),
+    honoured("kinesisEndpoint"),
+    honoured("dynamoDBEndpoint"),
+    honoured("cloudWatchEndpoint"),
+    honoured("initialPositionInStream"),
+    honoured("initialPositionInStreamExtended"),
+    // Leases.
+    honoured("leaseStore"),
+    honoured("tableName"),
+    honoured("workerId"),
+    honoured("workerIdentifier"),
+    honoured("failoverTimeMillis"),
+    honoured("maxLeasesForWorker"),
+    honoured("maxLeasesToStealAtOneTime"),
+    honoured("enablePriorityLeaseAssignment"),
+    honoured("shardSyncIntervalMillis"),
+    honoured("leaseTableDeletionProtectionEnabled"),
+    honoured("leaseTablePitrEnabled"),
+    nothing("leaseAssignmentIntervalMillis", NO_LEADER),
+    nothing("cleanupLeasesUponShardCompletion", "rows of finished shards go by KCL's rule, always"),
+    nothing(
+        "ignoreUnexpectedChildShards",
+        "a list that contradicts itself is read again, never followed",
+    ),
+    nothing("initialLeaseTableReadCapacity", ON_DEMAND),
+    nothing("initialLeaseTableWriteCapacity", ON_DEMAND),
+    nothing("leaseTableScanTotalSegments", "the lease table is scanned in one piece"),
+    nothing("maxLeaseRenewalThreads", NO_THREADS),
+    nothing("listShardsBackoffTimeInMillis", BY_RETRY),
+    nothing("maxListShardsRetryAttempts", BY_RETRY),
+    nothing("parentShardPollIntervalMillis", GATES),
+    nothing("shardPrioritization", GATES),
+    nothing(
+        "skipShardSyncAtWorkerInitializationIfLeasesExist",
+        "the first list of shards is short, and is always made",
+    ),
+    nothing("schedulerInitializationBackoffTimeMillis", BY_RETRY),
+    nothing("clientVersionConfig", NO_MIGRATION),
+    nothing("migrateAllEntitiesToLeaseTable", NO_MIGRATION),
+    nothing("tableMigrationCompleteBakeTimeSeconds", NO_MIGRATION),
+    nothing("gracefulLeaseHandoffTimeoutMillis", "leases are taken as in KCL 2.x"),
+    nothing("isGracefulLeaseHandoffEnabled", "leases are taken as in KCL 2.x"),
+    nothing("inMemoryWorkerMetricsCaptureFrequencyMillis", BY_COUNT),
+    nothing("workerMetricsReporterFreqInMillis", BY_COUNT),
+    nothing("noOfPersistedMetricsPerWorkerMetrics", BY_COUNT),
+    nothing("disableWorkerMetrics", BY_COUNT),
+    nothing("maxThroughputPerHostKBps", BY_COUNT),
+    nothing("dampeningPercentage", BY_COUNT),
+    nothing("reBalanceThresholdPercentage", BY_COUNT),
+    nothing("allowThroughputOvershoot", BY_COUNT),
+    nothing("varianceBalancingFrequency", BY_COUNT),
+    nothing("workerMetricsEMAAlpha", BY_COUNT),
+    nothing("staleWorkerMetricsEntryCleanupDuration", BY_COUNT),
+    nothing("workerMetricsTableName", OWN_TABLES),
+    nothing("workerMetricsBillingMode", OWN_TABLES),
+    nothing("workerMetricsReadCapacity", OWN_TABLES),
+    nothing("workerMetricsWriteCapacity", OWN_TABLES),
+    nothing("workerMetricsPointInTimeRecoveryEnabled", OWN_TABLES),
+    nothing("workerMetricsDeletionProtectionEnabled", OWN_TABLES),
+    nothing("workerMetricsTags", OWN_TABLES),
+    nothing("coordinatorStateTableName", OWN_TABLES),
+    nothing("coordinatorStateBillingMode", OWN_TABLES),
+    nothing("coordinatorStateReadCapacity", OWN_TABLES),
+    nothing("coordinatorStateWriteCapacity", OWN_TABLES),
+    nothing("coordinatorStatePointInTimeRecoveryEnabled", OWN_TABLES),
+    nothing("coordinatorStateDeletionProtectionEnabled", OWN_TABLES),
+    nothing("coordinatorStateTags", OWN_TABLES),
+    // Records.
+    honoured("retrievalMode"),
+    honoured("maxRecords"),
+    honoured("idleTimeBetweenReadsInMillis"),
+    honoured("callProcessRecordsEvenForEmptyRecordList"),
+    honoured("fanoutConfig.consumerName"),
+    nothing(
+        "fanoutConfig.consumerArn",
+        "the consumer is found by its name: set fanoutConfig.consumerName",
+    ),
+    nothing("fanoutConfig.maxDescribeStreamSummaryRetries", BY_RETRY),
+    nothing("fanoutConfig.maxDescribeStreamConsumerRetries", BY_RETRY),
+    nothing("fanoutConfig.registerStreamConsumerRetries", BY_RETRY),
+    nothing("fanoutConfig.retryBackoffMillis", BY_RETRY),
+    nothing("retryGetRecordsInSeconds", "each call has a time-out of its own"),
+    nothing("maxGetRecordsThreadPool", NO_THREADS),
+    nothing(
+        "millisBehindLatestThresholdForReducedTps",
+        "an idle shard is read less often by itself",
+    ),
+    // Children.
+    honoured("taskBackoffTimeMillis"),
+    honoured("timeoutInSeconds"),
+    honoured("shutdownGraceMillis"),
+    honoured("onChildFailure"),
+    honoured("childExitMillis"),
+    honoured("childStderr"),
+    honoured("shutdownMessages"),
+    nothing("processingLanguage", "it only changes the user agent of Java's calls"),
+    nothing("maxActiveThreads", NO_THREADS),
+    nothing("logWarningForTaskAfterMillis", "a shard that makes no progress is always reported"),
+    nothing(
+        "validateSequenceNumberBeforeCheckpointing",
+        "a checkpoint is always checked against what was given",
+    ),
+    // Metrics.
+    honoured("metricsLevel"),
+    honoured("metricsBufferTimeMillis"),
+    honoured("metricsMaxQueueSize"),
+    honoured("metricsEnabledDimensions"),
+];
+
+/// Keys of Java's SDK builders, below which anything can be set: what is honoured, and what not.
+pub(super) const BUILDERS: [&str; 6] = [
+    "kinesisClient.",
+    "dynamoDbClient.",
+    "cloudWatchClient.",
+    "kinesisCredentialsProvider.",
+    "dynamoDBCredentialsProvider.",
+    "cloudWatchCredentialsProvider.",
+];
+
+/// The settings of a builder that are honoured, and the key that each stands for.
+pub(super) const BUILDER_KEYS: [(&str, &str); 6] = [
+    ("kinesisClient.region", "regionName"),
+    ("kinesisClient.endpointOverride", "kinesisEndpoint"),
+    ("dynamoDbClient.region", "regionName"),
+    ("dynamoDbClient.endpointOverride", "dynamoDBEndpoint"),
+    ("cloudWatchClient.region", "regionName"),
+    ("cloudWatchClient.endpointOverride", "cloudWatchEndpoint"),
+];
+
+/// The key that a name of the file stands for: itself, but for the credentials, which Java takes in
+/// any case, and for the polling settings, which may stand below `pollingConfig`.
+pub(super) fn canonical(name: &str) -> String {
+    let same = |key: &&Key| key.name.starts_with("Aws") && key.name.eq_ignore_ascii_case(name);
+    if let Some(key) = KEYS.iter().find(same) {
+        return key.name.to_owned();
+    }
+    if let Some((_, key)) = BUILDER_KEYS.iter().find(|(builder, _)| *builder == name) {
+        return (*key).to_owned();
+    }
+    let polling = name.strip_prefix("pollingConfig.");
+    polling.filter(|name| find(name).is_some()).unwrap_or(name).to_owned()
+}
+
+/// A known key by its name.
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The known key whose name is nearest, if any is near.
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
+    let lower = name.to_lowercase();
+    let distance = |key: &Key| strsim::damerau_levenshtein(&lower, &key.name.to_lowercase());
+    let (key, distance) = KEYS.iter().map(|key| (key, distance(key))).min_by_key(|(_, d)| *d)?;
+    (distance <= 2 + name.len() / 6).then_some(key.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_is_known_once() {
+        let mut names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+    }
+
+    #[test]
+    fn names_of_the_file_stand_for_known_keys() {
+        for (name, key) in [
+            ("AWSCredentialsProvider", "AwsCredentialsProvider"),
+            ("awsCredentialsProviderDynamoDB", "AwsCredentialsProviderDynamoDB"),
+            ("pollingConfig.maxRecords", "maxRecords"),
+            ("pollingConfig.other", "pollingConfig.other"),
+            ("kinesisClient.endpointOverride", "kinesisEndpoint"),
+            ("streamname", "streamname"),
+        ] {
+            assert_eq!(canonical(name), key);
+        }
+    }
+
+    #[test]
+    fn a_mistyped_key_finds_the_nearest_one() {
+        for (name, expected) in [
+            ("failoverTimeMilis", Some("failoverTimeMillis")),
+            ("FailoverTimeMillis", Some("failoverTimeMillis")),
+            ("streamname", Some("streamName")),
+            ("timeoutSeconds", Some("timeoutInSeconds")),
+            ("somethingOfOurOwn", None),
+        ] {
+            assert_eq!(nearest(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the properties say: every key of Java's daemon honoured, mapped, or named in a warning.
+
+mod keys;
+mod reading;
+mod settings;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use keys::{Effect, KEYS, Key};
+pub use reading::{Origin, Row};
+pub use settings::{
+    Config, LeaseStoreChoice, MetricsLevel, MetricsSettings, OnChildFailure, Service,
+};
+
+use crate::properties::{self, BadEscape};
+use reading::Reading;
+use std::path::{Path, PathBuf};
+
+/// A properties file, read and judged.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What to run with.
+    pub config: Config,
+    /// Every effective value and where it came from.
+    pub rows: Vec<Row>,
+    /// What is odd, but no reason to stop.
+    pub warnings: Vec<String>,
+}
+
+/// Why a properties file can't be run with.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file can't be read.
+    #[error("properties file {}: {error}: give its path with --properties-file", .path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It is no properties file.
+    #[error("properties file {}: {error}", .path.display())]
+    Malformed {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong.
+        error: BadEscape,
+    },
+    /// It says what can't be done: everything that is wrong, at once.
+    #[error("properties file {}: {}", .path.display(), .wrong.join("; "))]
+    Wrong {
+        /// Its path.
+        path: PathBuf,
+        /// One sentence for each.
+        wrong: Vec<String>,
+    },
+}
+
+/// Reads a properties file.
+pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
+    let path = || path.to_owned();
+    let bytes =
+        std::fs::read(path()).map_err(|error| ConfigError::Unreadable { path: path(), error })?;
+    let entries = properties::parse(&bytes)
+        .map_err(|error| ConfigError::Malformed { path: path(), error })?;
+    judge(entries).map_err(|wrong| ConfigError::Wrong { path: path(), wrong })
+}
+
+/// Judges what a properties file holds. The error is everything that is wrong with it.
+pub fn judge(entries: Vec<properties::Entry>) -> Result<Loaded, Vec<String>> {
+    let mut reading = Reading::new(entries);
+    let config = settings::read(&mut reading);
+    let (rows, warnings, wrong) = reading.close();
+    match config {
+        Some(config) if wrong.is_empty() => Ok(Loaded { config, rows, warnings }),
+        _ => Err(wrong),
+    }
+}

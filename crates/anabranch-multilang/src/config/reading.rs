@@ -1,0 +1,197 @@
+//! Reading the properties one by one: each value with its origin, each mistake with its line.
+
+use super::keys::{self, Effect};
+use crate::properties::Entry;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+/// Where a value came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A line of the file.
+    Line(usize),
+    /// Another key.
+    Key(&'static str),
+    /// Nothing was said.
+    Default,
+}
+
+/// One effective value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Its key.
+    pub key: &'static str,
+    /// The value, with secrets hidden.
+    pub value: String,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// The properties on their way to the settings.
+pub(super) struct Reading {
+    /// What the file holds, by known key.
+    entries: BTreeMap<String, Entry>,
+    /// The values that were settled.
+    rows: Vec<Row>,
+    /// What is odd.
+    warnings: Vec<String>,
+    /// What is wrong.
+    wrong: Vec<String>,
+}
+
+impl Reading {
+    pub(super) fn new(all: Vec<Entry>) -> Self {
+        let mut reading = Self {
+            entries: BTreeMap::new(),
+            rows: Vec::new(),
+            warnings: Vec::new(),
+            wrong: Vec::new(),
+        };
+        for entry in all {
+            let key = keys::canonical(&entry.key);
+            reading.judge(&key, &entry);
+            if let Some(before) = reading.entries.insert(key, entry.clone())
+                && before.value != entry.value
+            {
+                reading.warn(format!(
+                    "line {}: {} stands on line {} too: the last one counts",
+                    entry.line, entry.key, before.line
+                ));
+            }
+        }
+        reading
+    }
+
+    /// Says what is odd about a key.
+    fn judge(&mut self, key: &str, entry: &Entry) {
+        let Entry { key: name, line, .. } = entry;
+        match keys::find(key).map(|key| key.effect) {
+            Some(Effect::Honoured) => {}
+            Some(Effect::Nothing(why)) => {
+                self.warn(format!("line {line}: {name} has no effect: {why}"));
+            }
+            None if keys::BUILDERS.iter().any(|builder| key.starts_with(builder)) => {
+                self.warn(format!(
+                    "line {line}: {name} has no effect: of the SDK's own settings only region and \
+                     endpointOverride are taken"
+                ));
+            }
+            None => {
+                let hint = keys::nearest(key).map(|key| format!(": did you mean {key}?"));
+                let hint = hint.unwrap_or_default();
+                self.warn(format!("line {line}: {name} is not a known property{hint}"));
+            }
+        }
+    }
+
+    pub(super) fn warn(&mut self, text: String) {
+        self.warnings.push(text);
+    }
+
+    pub(super) fn wrong(&mut self, text: String) {
+        self.wrong.push(text);
+    }
+
+    /// Shows a value that was settled elsewhere.
+    pub(super) fn show(&mut self, key: &'static str, value: impl Display, origin: Origin) {
+        self.rows.push(Row { key, value: value.to_string(), origin });
+    }
+
+    /// The text of a key and its line, if it has any.
+    pub(super) fn given(&self, key: &'static str) -> Option<(String, usize)> {
+        debug_assert!(keys::find(key).is_some(), "{key} is in the table");
+        let entry = self.entries.get(key)?;
+        (!entry.value.is_empty()).then(|| (entry.value.clone(), entry.line))
+    }
+
+    /// A text, shown.
+    pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
+        let (value, line) = self.given(key)?;
+        self.show(key, &value, Origin::Line(line));
+        Some(value)
+    }
+
+    /// A text without which nothing works.
+    pub(super) fn required(&mut self, key: &'static str, what: &str) -> Option<String> {
+        let text = self.text(key);
+        if text.is_none() {
+            self.wrong(format!("{key} is missing: set it to {what}"));
+        }
+        text
+    }
+
+    /// A number from 0 up. As in Java, 0 counts as not given; `default` is shown then.
+    pub(super) fn number<N>(&mut self, key: &'static str, default: N, least: N) -> N
+    where
+        N: FromStr + Copy + PartialOrd + Default + Display,
+    {
+        let given = self.given(key).and_then(|(text, line)| {
+            let number = text.parse::<N>().ok();
+            if number.is_none() {
+                self.wrong(format!("line {line}: {key} is {text:?}: it must be a whole number"));
+            }
+            number.map(|number| (number, line))
+        });
+        match given.filter(|(number, _)| *number != N::default()) {
+            None => {
+                self.show(key, default, Origin::Default);
+                default
+            }
+            Some((number, line)) if number < least => {
+                self.warn(format!(
+                    "line {line}: {key} is {number}, and {least} is the least: {least} is used"
+                ));
+                self.show(key, least, Origin::Line(line));
+                least
+            }
+            Some((number, line)) => {
+                self.show(key, number, Origin::Line(line));
+                number
+            }
+        }
+    }
+
+    /// Whether a switch is on.
+    pub(super) fn flag(&mut self, key: &'static str, default: bool) -> bool {
+        let Some((text, line)) = self.given(key) else {
+            self.show(key, default, Origin::Default);
+            return default;
+        };
+        let flag = match text.to_lowercase().as_str() {
+            "true" | "yes" | "y" | "on" | "1" => true,
+            "false" | "no" | "n" | "off" | "0" => false,
+            _ => {
+                self.wrong(format!("line {line}: {key} is {text:?}: it must be true or false"));
+                default
+            }
+        };
+        self.show(key, flag, Origin::Line(line));
+        flag
+    }
+
+    /// One of several words, in any case; the first one is the default.
+    pub(super) fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
+        let (default, value) = words[0];
+        let Some((text, line)) = self.given(key) else {
+            self.show(key, default, Origin::Default);
+            return value;
+        };
+        let known = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&text));
+        let Some((word, value)) = known else {
+            let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let known = known.join(", ");
+            self.wrong(format!("line {line}: {key} is {text:?}: it must be one of {known}"));
+            return value;
+        };
+        self.show(key, word, Origin::Line(line));
+        *value
+    }
+
+    /// What was shown, what is odd and what is wrong.
+    pub(super) fn close(mut self) -> (Vec<Row>, Vec<String>, Vec<String>) {
+        let place = |row: &Row| keys::KEYS.iter().position(|key| key.name == row.key);
+        self.rows.sort_by_key(place);
+        (self.rows, self.warnings, self.wrong)
+    }
+}

@@ -1,0 +1,37 @@
+//! What `--check-config` prints: every effective value and where it came from.
+
+use super::{Loaded, Origin};
+use std::fmt;
+use std::path::Path;
+
+impl Loaded {
+    /// The report on a file, for a person.
+    pub fn report<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
+        Report { loaded: self, path }
+    }
+}
+
+struct Report<'a> {
+    loaded: &'a Loaded,
+    path: &'a Path,
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loaded { rows, warnings, .. } = self.loaded;
+        let keys = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+        let values = rows.iter().map(|row| row.value.chars().count()).max().unwrap_or(0).min(60);
+        for row in rows {
+            let origin = match &row.origin {
+                Origin::Line(line) => format!("{}:{line}", self.path.display()),
+                Origin::Key(key) => format!("from {key}"),
+                Origin::Default => "default".to_owned(),
+            };
+            writeln!(f, "{:<keys$}  {:<values$}  {origin}", row.key, row.value)?;
+        }
+        for warning in warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,440 @@
+//! What a daemon runs with.
+
+use super::reading::{Origin, Reading};
+use crate::child::ChildSettings;
+use crate::credentials::{self, Provider};
+use crate::protocol::ShutdownMessages;
+use anabranch::consumer::FetchMode;
+use anabranch_model::position::StartPosition;
+use std::collections::BTreeSet;
+
+/// The shortest pause between two reads of a shard: the service allows five a second.
+const LEAST_IDLE_MS: u64 = 200;
+/// How long a stop waits for the children, unless the file says otherwise.
+const GRACE_MS: u64 = 20_000;
+/// How long a child may take to end after its input was closed.
+const EXIT_MS: u64 = 10_000;
+
+/// What a daemon runs with.
+#[derive(Clone, PartialEq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the file by itself")]
+pub struct Config {
+    /// The program of a child, and its arguments.
+    pub command: Vec<String>,
+    /// The application.
+    pub application: String,
+    /// The stream.
+    pub stream: String,
+    /// The region, where one is named.
+    pub region: Option<String>,
+    /// The region in the stream's ARN, for where nothing else names one.
+    pub arn_region: Option<String>,
+    /// Where Kinesis is.
+    pub kinesis: Service,
+    /// Where DynamoDB is.
+    pub dynamodb: Service,
+    /// Where CloudWatch is.
+    pub cloudwatch: Service,
+    /// Where to start, if the application has never read the stream.
+    pub start: StartPosition,
+    /// Where leases are kept.
+    pub lease_store: LeaseStoreChoice,
+    /// The worker's name, where one is given.
+    pub worker: Option<String>,
+    /// For how long a worker may be silent before others take its leases.
+    pub lease_time_ms: u64,
+    /// Leases that this worker may have.
+    pub max_leases: Option<usize>,
+    /// Leases that it steals at once.
+    pub max_steal: usize,
+    /// Whether leases that have been free for long go first.
+    pub very_old_first: bool,
+    /// How often the rows are compared with the stream.
+    pub audit_ms: u64,
+    /// Whether the table is protected from deletion, if it has to be made.
+    pub deletion_protection: bool,
+    /// Whether the table has backups, if it has to be made.
+    pub point_in_time_recovery: bool,
+    /// How records are fetched.
+    pub fetch: FetchMode,
+    /// The name of the fan-out consumer, where it is not the application's.
+    pub fan_out_name: Option<String>,
+    /// Records of one call.
+    pub max_records: usize,
+    /// The pause between two reads of an idle shard.
+    pub idle_poll_ms: u64,
+    /// Whether children are called when there is nothing to give them.
+    pub empty_calls: bool,
+    /// The first pause before a child is started again.
+    pub backoff_ms: u64,
+    /// The longest silence of a child.
+    pub silence_ms: Option<u64>,
+    /// How long a stop waits for the children; 0 stops at once and gives nothing back, as Java.
+    pub grace_ms: u64,
+    /// What follows from the failure of a child.
+    pub on_child_failure: OnChildFailure,
+    /// How long a child may take to end.
+    pub exit_ms: u64,
+    /// Whether what children print to standard error goes to the daemon's own.
+    pub inherit_stderr: bool,
+    /// How children are told that their shard is over.
+    pub shutdown_messages: ShutdownMessages,
+    /// What goes to CloudWatch.
+    pub metrics: MetricsSettings,
+}
+
+/// A service of AWS: where, and as whom.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// Its address, where it is not AWS's own.
+    pub endpoint: Option<String>,
+    /// Who gives credentials: the first one that has any.
+    pub credentials: Vec<Provider>,
+}
+
+/// Where leases are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LeaseStoreChoice {
+    /// A DynamoDB table as KCL lays it out, in the protocol of KCL 2.x.
+    Kcl {
+        /// Its name.
+        table: String,
+    },
+    /// A DynamoDB table in our own layout.
+    DynamoDb {
+        /// Its name.
+        table: String,
+    },
+    /// PostgreSQL.
+    Postgres {
+        /// Its address.
+        url: String,
+    },
+    /// A SQLite file.
+    Sqlite {
+        /// Its path.
+        path: String,
+    },
+    /// This process alone, until it ends.
+    Memory,
+}
+
+/// What follows from the failure of a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnChildFailure {
+    /// It is started again, and nobody else notices.
+    Restart,
+    /// The daemon exits, as Java's.
+    Exit,
+}
+
+/// What goes to CloudWatch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricsSettings {
+    /// How much.
+    pub level: MetricsLevel,
+    /// How often.
+    pub every_ms: u64,
+    /// How many figures may wait.
+    pub queue: usize,
+    /// By what they are told apart; empty is by everything.
+    pub dimensions: BTreeSet<String>,
+}
+
+/// How much goes to CloudWatch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MetricsLevel {
+    /// Everything.
+    Detailed,
+    /// What an operator looks at.
+    Summary,
+    /// Nothing.
+    None,
+}
+
+impl Config {
+    /// What every child is started with.
+    pub fn child(&self) -> ChildSettings {
+        ChildSettings {
+            command: self.command.clone(),
+            silence_ms: self.silence_ms,
+            exit_ms: self.exit_ms,
+            inherit_stderr: self.inherit_stderr,
+        }
+    }
+}
+
+/// Reads all settings. `None` only beside something wrong.
+pub(super) fn read(from: &mut Reading) -> Option<Config> {
+    let executable = from.required("executableName", "the program that handles the records");
+    let command = ChildSettings::words(executable.as_deref().unwrap_or_default());
+    let application = from.required("applicationName", "the name of the lease table");
+    let (stream, arn_region) = stream(from);
+    let kinesis_credentials = credentials(from, "AwsCredentialsProvider");
+    if kinesis_credentials.is_none() {
+        from.wrong(
+            "AwsCredentialsProvider is missing: set it to DefaultCredentialsProvider".to_owned(),
+        );
+    }
+    let kinesis_credentials = kinesis_credentials.unwrap_or_default();
+    let service = |from: &mut Reading, endpoint, credentials_key| {
+        let own = credentials(from, credentials_key);
+        Service {
+            endpoint: self::endpoint(from, endpoint),
+            credentials: own.unwrap_or_else(|| kinesis_credentials.clone()),
+        }
+    };
+    let dynamodb = service(from, "dynamoDBEndpoint", "AwsCredentialsProviderDynamoDB");
+    let cloudwatch = service(from, "cloudWatchEndpoint", "AwsCredentialsProviderCloudWatch");
+    let kinesis =
+        Service { endpoint: endpoint(from, "kinesisEndpoint"), credentials: kinesis_credentials };
+    let lease_store = lease_store(from, application.as_deref().unwrap_or_default());
+    Some(Config {
+        command,
+        region: from.text("regionName"),
+        arn_region,
+        kinesis,
+        dynamodb,
+        cloudwatch,
+        start: start(from),
+        worker: worker(from),
+        lease_time_ms: from.number("failoverTimeMillis", 10_000, 1_000),
+        max_leases: max_leases(from),
+        max_steal: from.number("maxLeasesToStealAtOneTime", 1, 1),
+        very_old_first: from.flag("enablePriorityLeaseAssignment", true),
+        audit_ms: from.number("shardSyncIntervalMillis", 60_000, 1_000),
+        deletion_protection: from.flag("leaseTableDeletionProtectionEnabled", false),
+        point_in_time_recovery: from.flag("leaseTablePitrEnabled", false),
+        fetch: fetch(from),
+        fan_out_name: from.text("fanoutConfig.consumerName"),
+        max_records: from.number("maxRecords", 10_000, 1),
+        idle_poll_ms: from.number("idleTimeBetweenReadsInMillis", 1_500, LEAST_IDLE_MS),
+        empty_calls: from.flag("callProcessRecordsEvenForEmptyRecordList", false),
+        backoff_ms: from.number("taskBackoffTimeMillis", 500, 1),
+        silence_ms: silence(from),
+        grace_ms: grace(from),
+        on_child_failure: from.one_of(
+            "onChildFailure",
+            &[("restart", OnChildFailure::Restart), ("exit", OnChildFailure::Exit)],
+        ),
+        exit_ms: from.number("childExitMillis", EXIT_MS, 1),
+        inherit_stderr: from.one_of("childStderr", &[("log", false), ("inherit", true)]),
+        shutdown_messages: from.one_of(
+            "shutdownMessages",
+            &[("kcl2", ShutdownMessages::Kcl2), ("kcl1", ShutdownMessages::Kcl1)],
+        ),
+        metrics: metrics(from),
+        application: application?,
+        stream: stream?,
+        lease_store,
+    })
+}
+
+/// The stream's name, from the ARN where there is one, and the ARN's region.
+fn stream(from: &mut Reading) -> (Option<String>, Option<String>) {
+    if let Some((arn, line)) = from.given("streamArn") {
+        let parts: Vec<&str> = arn.splitn(6, ':').collect();
+        let name = match parts.as_slice() {
+            ["arn", _, "kinesis", region, account, resource]
+                if !region.is_empty() && account.len() == 12 =>
+            {
+                resource
+                    .strip_prefix("stream/")
+                    .filter(|name| !name.is_empty() && !name.contains('/'))
+            }
+            _ => None,
+        };
+        let Some(name) = name else {
+            from.wrong(format!(
+                "line {line}: streamArn is {arn:?}: it must be \
+                 arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
+            ));
+            return (None, None);
+        };
+        from.show("streamArn", &arn, Origin::Line(line));
+        from.show("streamName", name, Origin::Key("streamArn"));
+        return (Some(name.to_owned()), parts.get(3).map(|region| (*region).to_owned()));
+    }
+    let name = from.text("streamName");
+    if name.is_none() {
+        from.wrong("streamName is missing: set it, or streamArn, to the stream to read".to_owned());
+    }
+    (name, None)
+}
+
+fn credentials(from: &mut Reading, key: &'static str) -> Option<Vec<Provider>> {
+    let (text, line) = from.given(key)?;
+    match credentials::parse(&text) {
+        Ok(parsed) => {
+            for warning in parsed.warnings {
+                from.warn(format!("line {line}: {key}: {warning}"));
+            }
+            let shown: Vec<String> = parsed.providers.iter().map(ToString::to_string).collect();
+            from.show(key, shown.join(","), Origin::Line(line));
+            Some(parsed.providers)
+        }
+        Err(error) => {
+            from.wrong(format!("line {line}: {key}: {error}"));
+            Some(Vec::new())
+        }
+    }
+}
+
+fn endpoint(from: &mut Reading, key: &'static str) -> Option<String> {
+    let (text, line) = from.given(key)?;
+    // Java takes an address without its scheme for HTTPS.
+    let url = if text.contains("://") { text } else { format!("https://{text}") };
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        from.wrong(format!("line {line}: {key} is {url:?}: it must be an http or https address"));
+    }
+    from.show(key, &url, Origin::Line(line));
+    Some(url)
+}
+
+fn start(from: &mut Reading) -> StartPosition {
+    if let Some((text, line)) = from.given("initialPositionInStreamExtended") {
+        match text.parse::<u64>() {
+            Ok(seconds) => {
+                from.show("initialPositionInStreamExtended", seconds, Origin::Line(line));
+                return StartPosition::AtTimestamp(seconds.saturating_mul(1_000));
+            }
+            Err(_) => from.wrong(format!(
+                "line {line}: initialPositionInStreamExtended is {text:?}: it must be seconds since 1970"
+            )),
+        }
+    }
+    from.one_of(
+        "initialPositionInStream",
+        &[("LATEST", StartPosition::Latest), ("TRIM_HORIZON", StartPosition::TrimHorizon)],
+    )
+}
+
+fn worker(from: &mut Reading) -> Option<String> {
+    from.text("workerId").or_else(|| from.text("workerIdentifier"))
+}
+
+fn max_leases(from: &mut Reading) -> Option<usize> {
+    let most = i32::MAX as usize;
+    let leases = from.number("maxLeasesForWorker", most, 1);
+    (leases < most).then_some(leases)
+}
+
+fn lease_store(from: &mut Reading, application: &str) -> LeaseStoreChoice {
+    let table = from.given("tableName");
+    let given = from.given("leaseStore");
+    let choice = given.as_ref().map_or("dynamodb", |(text, _)| text);
+    let store = match choice.split_once(':') {
+        None if choice.eq_ignore_ascii_case("dynamodb") => {
+            let table = table.as_ref().map_or(application, |(name, _)| name).to_owned();
+            LeaseStoreChoice::Kcl { table }
+        }
+        None if choice.eq_ignore_ascii_case("dynamodb-native") => {
+            let own = format!("{application}-leases");
+            let table = table.as_ref().map_or(own, |(name, _)| name.clone());
+            LeaseStoreChoice::DynamoDb { table }
+        }
+        None if choice.eq_ignore_ascii_case("memory") => LeaseStoreChoice::Memory,
+        Some(("postgres" | "postgresql", _)) => {
+            LeaseStoreChoice::Postgres { url: choice.to_owned() }
+        }
+        Some(("sqlite", path)) if !path.trim_start_matches('/').is_empty() => {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            LeaseStoreChoice::Sqlite { path: path.to_owned() }
+        }
+        _ => {
+            from.wrong(format!(
+                "line {}: leaseStore is {choice:?}: it must be dynamodb, dynamodb-native, \
+                 postgres://…, sqlite:PATH or memory",
+                given.as_ref().map_or(0, |(_, line)| *line)
+            ));
+            return LeaseStoreChoice::Memory;
+        }
+    };
+    let origin = given.map_or(Origin::Default, |(_, line)| Origin::Line(line));
+    from.show("leaseStore", &store, origin);
+    if let LeaseStoreChoice::Kcl { table: name } | LeaseStoreChoice::DynamoDb { table: name } =
+        &store
+    {
+        let origin = table.map_or(Origin::Key("applicationName"), |(_, line)| Origin::Line(line));
+        from.show("tableName", name, origin);
+    } else if let Some((_, line)) = table {
+        from.warn(format!("line {line}: tableName has no effect: leases are not in DynamoDB"));
+    }
+    store
+}
+
+impl std::fmt::Display for LeaseStoreChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kcl { .. } => f.write_str("dynamodb"),
+            Self::DynamoDb { .. } => f.write_str("dynamodb-native"),
+            // The address may hold a password.
+            Self::Postgres { url } => {
+                let host = url.rsplit_once('@').map_or("", |(_, host)| host);
+                let host = host.split('?').next().unwrap_or_default();
+                if host.is_empty() {
+                    f.write_str("postgres:…")
+                } else {
+                    write!(f, "postgres://…@{host}")
+                }
+            }
+            Self::Sqlite { path } => write!(f, "sqlite:{path}"),
+            Self::Memory => f.write_str("memory"),
+        }
+    }
+}
+
+/// `DEFAULT` is polling where a setting of polling is given, and fan-out elsewhere, as in Java.
+fn fetch(from: &mut Reading) -> FetchMode {
+    const POLLING: [&str; 5] = [
+        "maxRecords",
+        "idleTimeBetweenReadsInMillis",
+        "retryGetRecordsInSeconds",
+        "maxGetRecordsThreadPool",
+        "millisBehindLatestThresholdForReducedTps",
+    ];
+    let mode = from.one_of(
+        "retrievalMode",
+        &[
+            ("DEFAULT", None),
+            ("FANOUT", Some(FetchMode::FanOut)),
+            ("POLLING", Some(FetchMode::Poll)),
+        ],
+    );
+    mode.unwrap_or_else(|| {
+        let polls = POLLING.iter().any(|key| from.given(key).is_some());
+        if polls { FetchMode::Poll } else { FetchMode::FanOut }
+    })
+}
+
+fn silence(from: &mut Reading) -> Option<u64> {
+    let seconds: u64 = from.number("timeoutInSeconds", 0, 0);
+    (seconds > 0).then(|| seconds.saturating_mul(1_000))
+}
+
+/// 0 is Java's default and stops at once. Here it has to be asked for.
+fn grace(from: &mut Reading) -> u64 {
+    if let Some((text, line)) = from.given("shutdownGraceMillis")
+        && text.parse() == Ok(0_u64)
+    {
+        from.show("shutdownGraceMillis", 0, Origin::Line(line));
+        return 0;
+    }
+    from.number("shutdownGraceMillis", GRACE_MS, 1).min(3_600_000)
+}
+
+fn metrics(from: &mut Reading) -> MetricsSettings {
+    let level = from.one_of(
+        "metricsLevel",
+        &[
+            ("DETAILED", MetricsLevel::Detailed),
+            ("SUMMARY", MetricsLevel::Summary),
+            ("NONE", MetricsLevel::None),
+        ],
+    );
+    let every_ms = from.number("metricsBufferTimeMillis", 10_000, 100);
+    let queue = from.number("metricsMaxQueueSize", 10_000, 1);
+    let dimensions = from.text("metricsEnabledDimensions").unwrap_or_default();
+    let dimensions = dimensions.split(',').map(str::trim).filter(|name| !name.is_empty());
+    MetricsSettings { level, every_ms, queue, dimensions: dimensions.map(str::to_owned).collect() }
+}

@@ -1,0 +1,7 @@
+//! Credentials, from the names of Java's provider classes that a properties file holds.
+
+mod names;
+mod providers;
+
+pub use names::{NoProvider, Parsed, Provider, parse};
+pub use providers::{CredentialsUnavailable, check, provider};

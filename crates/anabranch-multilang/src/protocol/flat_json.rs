@@ -1,0 +1,120 @@
+//! Flat JSON objects: names and plain values, with numbers of any length.
+//!
+//! A worker may send a sequence number as a number. It has 56 digits, more than any machine number
+//! keeps, so a number stays the text that it was.
+
+/// A plain value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Plain {
+    /// Text between quotes, unescaped.
+    Text(String),
+    /// A number, as it was written.
+    Number(String),
+    /// `true` or `false`.
+    Flag(bool),
+    /// `null`.
+    Null,
+}
+
+/// Reads the object at the start of `line`. `None` if there is none, or if it holds lists or
+/// objects. What follows the object is left alone, as Java's reader leaves it.
+pub(super) fn read(line: &str) -> Option<Vec<(String, Plain)>> {
+    let mut rest = line.trim_start().strip_prefix('{')?.trim_start();
+    let mut fields = Vec::new();
+    if rest.starts_with('}') {
+        return Some(fields);
+    }
+    loop {
+        let (name, after) = text(rest)?;
+        let (value, after) = plain(after.trim_start().strip_prefix(':')?.trim_start())?;
+        fields.push((name, value));
+        rest = after.trim_start();
+        if rest.starts_with('}') {
+            return Some(fields);
+        }
+        rest = rest.strip_prefix(',')?.trim_start();
+    }
+}
+
+fn plain(rest: &str) -> Option<(Plain, &str)> {
+    if rest.starts_with('"') {
+        let (value, rest) = text(rest)?;
+        return Some((Plain::Text(value), rest));
+    }
+    let end = rest.find(|c: char| c == ',' || c == '}' || c.is_ascii_whitespace())?;
+    let (word, rest) = rest.split_at(end);
+    let value = match word {
+        "null" => Plain::Null,
+        "true" => Plain::Flag(true),
+        "false" => Plain::Flag(false),
+        // Only whether it is a number is asked; its digits are kept as they are.
+        number if number.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
+            serde_json::from_str::<serde::de::IgnoredAny>(number).ok()?;
+            Plain::Number(number.to_owned())
+        }
+        _ => return None,
+    };
+    Some((value, rest))
+}
+
+/// A quoted text at the start of `rest`, and what follows.
+fn text(rest: &str) -> Option<(String, &str)> {
+    let body = rest.strip_prefix('"')?;
+    let mut escaped = false;
+    for (index, byte) in body.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => {
+                let (quoted, after) = rest.split_at(index + 2);
+                return Some((serde_json::from_str(quoted).ok()?, after));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Option<&[(&str, Plain)]>) {
+        let expected = expected
+            .map(|fields| fields.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect());
+        assert_eq!(read(line), expected, "{line}");
+    }
+
+    #[test]
+    fn flat_objects_are_read_and_everything_else_is_not() {
+        let number = |digits: &str| Plain::Number(digits.to_owned());
+        let text = |text: &str| Plain::Text(text.to_owned());
+        check("{}", Some(&[]));
+        check(" { } and more", Some(&[]));
+        check(r#"{"a":null,"b":true}"#, Some(&[("a", Plain::Null), ("b", Plain::Flag(true))]));
+        let long = "49590338271490256608559692538361571095921575989136588898";
+        check(&format!(r#"{{"s" : {long} }}"#), Some(&[("s", number(long))]));
+        check(r#"{"a\"\u0062":"\\x\n"}"#, Some(&[("a\"b", text("\\x\n"))]));
+        check(r#"{"k":"}"} tail"#, Some(&[("k", text("}"))]));
+        for line in [
+            "",
+            "{",
+            "null",
+            "[]",
+            "x{}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1"#,
+            r#"{"a":1,}"#,
+            r#"{"a":[]}"#,
+            r#"{"a":{}}"#,
+            r#"{"a":nul}"#,
+            r#"{"a":01}"#,
+            r#"{"a":"x}"#,
+            r#"{"a":"\q"}"#,
+            r"{a:1}",
+        ] {
+            check(line, None);
+        }
+    }
+}

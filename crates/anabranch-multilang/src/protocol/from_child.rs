@@ -1,0 +1,155 @@
+//! Lines of the child: two messages of the protocol, and everything else that programs print.
+
+use super::flat_json::{self, Plain};
+
+/// A message of the child.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromChild {
+    /// It has done what it was asked.
+    Status {
+        /// The action that it names.
+        response_for: Option<String>,
+    },
+    /// It asks to write down how far it is.
+    Checkpoint {
+        /// Up to and including this record; without it, all that it was given.
+        sequence_number: Option<String>,
+        /// The place inside an aggregate, as it was given.
+        sub_sequence_number: Option<i64>,
+    },
+}
+
+/// What one line of the child is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Nothing.
+    Blank,
+    /// A message of the protocol.
+    Message(FromChild),
+    /// Something that the program printed. It belongs into the log.
+    Print,
+}
+
+/// Tells messages from prints, by the rules of Java's daemon: a message has the fields that the
+/// protocol names and no others. Numbers may stand for texts, and texts for numbers.
+pub fn hear(line: &str) -> Heard {
+    if line.trim().is_empty() {
+        return Heard::Blank;
+    }
+    match flat_json::read(line).and_then(message) {
+        Some(message) => Heard::Message(message),
+        None => Heard::Print,
+    }
+}
+
+fn message(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+    let named = fields.iter().find(|(name, _)| name == "action")?;
+    match &named.1 {
+        Plain::Text(action) if action == "status" => status(fields),
+        Plain::Text(action) if action == "checkpoint" => checkpoint(fields),
+        _ => None,
+    }
+}
+
+fn status(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+    let mut response_for = None;
+    for (name, value) in fields {
+        match name.as_str() {
+            "action" => {}
+            "responseFor" => response_for = as_text(value),
+            _ => return None,
+        }
+    }
+    Some(FromChild::Status { response_for })
+}
+
+fn checkpoint(fields: Vec<(String, Plain)>) -> Option<FromChild> {
+    let (mut sequence_number, mut sub_sequence_number) = (None, None);
+    for (name, value) in fields {
+        match name.as_str() {
+            "action" | "error" => {}
+            "sequenceNumber" => sequence_number = as_text(value),
+            "subSequenceNumber" => {
+                sub_sequence_number = match value {
+                    Plain::Null => None,
+                    Plain::Text(text) | Plain::Number(text) => Some(text.trim().parse().ok()?),
+                    Plain::Flag(_) => return None,
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(FromChild::Checkpoint { sequence_number, sub_sequence_number })
+}
+
+fn as_text(value: Plain) -> Option<String> {
+    match value {
+        Plain::Text(text) | Plain::Number(text) => Some(text),
+        Plain::Flag(flag) => Some(flag.to_string()),
+        Plain::Null => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(action: Option<&str>) -> Heard {
+        Heard::Message(FromChild::Status { response_for: action.map(str::to_owned) })
+    }
+
+    fn checkpoint(sequence: Option<&str>, sub_sequence_number: Option<i64>) -> Heard {
+        let sequence_number = sequence.map(str::to_owned);
+        Heard::Message(FromChild::Checkpoint { sequence_number, sub_sequence_number })
+    }
+
+    #[test]
+    fn messages_are_told_from_prints_as_java_tells_them() {
+        let long = "49590338271490256608559692538361571095921575989136588898";
+        for (line, expected) in [
+            ("", Heard::Blank),
+            ("  \t", Heard::Blank),
+            // As the workers for Python and Node write them.
+            (r#"{"action": "status", "responseFor": "initialize"}"#, status(Some("initialize"))),
+            (r#"{"action":"status","responseFor":"leaseLost"}"#, status(Some("leaseLost"))),
+            (
+                r#"{"action": "checkpoint", "sequenceNumber": null, "subSequenceNumber": null}"#,
+                checkpoint(None, None),
+            ),
+            (r#"{"action":"checkpoint","sequenceNumber":"12"}"#, checkpoint(Some("12"), None)),
+            (r#"{"action":"checkpoint"}"#, checkpoint(None, None)),
+            // As the worker for .NET does, with the field of the reply.
+            (
+                r#"{"sequenceNumber":"12","subSequenceNumber":3,"error":null,"action":"checkpoint"}"#,
+                checkpoint(Some("12"), Some(3)),
+            ),
+            // Numbers for texts and texts for numbers.
+            (
+                &format!(
+                    r#"{{"action":"checkpoint","sequenceNumber":{long},"subSequenceNumber":"4"}}"#
+                ),
+                checkpoint(Some(long), Some(4)),
+            ),
+            (
+                r#"{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":-1}"#,
+                checkpoint(Some("1"), Some(-1)),
+            ),
+            (r#"{"action":"status"}"#, status(None)),
+            (r#"{"action":"status","responseFor":"initialize"} done"#, status(Some("initialize"))),
+            // Prints.
+            ("hello", Heard::Print),
+            ("{}", Heard::Print),
+            (r#"{"action":"record"}"#, Heard::Print),
+            (r#"{"action":"initialize","shardId":"s"}"#, Heard::Print),
+            (r#"{"action":"status","responseFor":"initialize","level":"info"}"#, Heard::Print),
+            (
+                r#"{"action":"checkpoint","sequenceNumber":"1","subSequenceNumber":"x"}"#,
+                Heard::Print,
+            ),
+            (r#"info {"action":"status","responseFor":"initialize"}"#, Heard::Print),
+            (r#"{"action":"status","responseFor":"init"#, Heard::Print),
+        ] {
+            assert_eq!(hear(line), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The protocol: one JSON object a line, down the child's standard input and up its standard output.
+//!
+//! ```text
+//! daemon ── initialize | processRecords | leaseLost | shardEnded | shutdownRequested ──► child
+//!        ◄─ checkpoint ─ (any number) ─ checkpoint with or without error ─►
+//!        ◄─ status, responseFor = that action ─
+//! ```
+
+mod action;
+mod to_child;
+mod flat_json;
+mod from_child;
+
+pub use action::{Action, ShutdownMessages};
+pub use from_child::{FromChild, Heard, hear};
+pub use to_child::{CheckpointReply, Request};
