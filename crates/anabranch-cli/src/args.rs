@@ -1,18 +1,26 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
-use crate::commands::{demo, local};
+use crate::commands::{consume, demo, local, put, shards, shell};
+use crate::connection;
 use crate::failure::Failure;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 
 /// Kinesis consumers and producers that keep every key in order through any split or merge.
 #[derive(Debug, Parser)]
 #[command(name = "anabranch", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 the result is bad, 2 it could not start.")]
-struct Line {
+#[command(after_help = "\
+Exit codes: 0 done, 1 the result is bad (records refused, a guarantee broken, a problem found), \
+2 it could not start.
+Settings may also stand in variables (ANABRANCH_ENDPOINT, …) and in anabranch.toml: docs/cli.md.")]
+pub(crate) struct Line {
+    /// What to do.
     #[command(subcommand)]
-    command: Command,
+    pub(crate) command: Command,
+    /// Where things are.
+    #[command(flatten)]
+    pub(crate) connection: connection::Options,
 }
 
 /// What the person asked for.
@@ -20,14 +28,27 @@ struct Line {
 pub(crate) enum Command {
     /// Run a local Kinesis stream (and DynamoDB) for development and tests
     Local(local::Options),
-    /// See order kept across a split and a merge, in a few seconds, with a verdict
+    /// See order kept across splits, merges and a killed worker, with a verdict
     Demo(demo::Options),
+    /// A worker of the demo, in a process of its own
+    #[command(hide = true)]
+    DemoWorker(demo::worker::Options),
+    /// Put records into a stream, each key in order
+    Put(put::Options),
+    /// Give every record of a stream to a program, or print it, and remember what is done
+    Consume(consume::Options),
+    /// Show the shards of a stream as a tree, and why one isn't being read
+    Shards(shards::Options),
+    /// Print the completions for a shell
+    Completions(shell::Completions),
+    /// Print the manual page
+    Man,
 }
 
 /// What came of reading the command line.
 pub(crate) enum Parsed {
     /// A command to run.
-    Run(Command),
+    Run(Box<Line>),
     /// A text that was asked for: help or the version.
     Show(String),
     /// A mistake.
@@ -38,7 +59,7 @@ pub(crate) enum Parsed {
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Parsed {
     let words: Vec<OsString> = words.into_iter().collect();
     match Line::try_parse_from(&words) {
-        Ok(line) => Parsed::Run(line.command),
+        Ok(line) => Parsed::Run(Box::new(line)),
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
@@ -61,7 +82,9 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     if let Some(better) = suggestion(error) {
         line = format!("{line} (did you mean '{better}'?)");
     }
-    let named = words.get(1).and_then(|w| w.to_str()).filter(|w| ["local", "demo"].contains(w));
+    let root = Line::command();
+    let known = |word: &&str| root.find_subcommand(word).is_some();
+    let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(known);
     let help = named.map_or("anabranch --help".to_owned(), |c| format!("anabranch {c} --help"));
     format!("{line}; see '{help}'")
 }
@@ -104,5 +127,15 @@ mod tests {
             "invalid value '99999' for '--port <PORT>': 99999 is not in 0..=65535; \
              see 'anabranch local --help'",
         );
+        check_wrong(
+            "anabranch put orders --leases redis:x",
+            "invalid value 'redis:x' for '--leases <STORE>': leases are kept in sqlite:PATH, \
+             postgres:URL, dynamodb:TABLE, kcl:TABLE or memory; see 'anabranch put --help'",
+        );
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_holds_together() {
+        Line::command().debug_assert();
     }
 }

@@ -1,6 +1,7 @@
 //! Why a command ended early: one line for a person, and an exit code for a script.
 
 use std::fmt;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// A failed command. Its text is one line: what happened, to what, and the way out.
@@ -16,8 +17,8 @@ impl Failure {
         Self { text: text.to_string(), code: 1 }
     }
 
-    /// The command could not start: bad options, a port that is taken, a folder that can't be
-    /// written.
+    /// The command could not start: bad options, a port that is taken, no credentials, a stream
+    /// that is not there.
     pub(crate) fn usage(text: impl fmt::Display) -> Self {
         Self { text: text.to_string(), code: 2 }
     }
@@ -30,7 +31,8 @@ impl Failure {
 
     /// Prints the line to standard error and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        eprintln!("error: {}", self.text);
+        // Who reads standard error may be gone, and the exit code still tells.
+        let _ = writeln!(std::io::stderr(), "error: {}", self.text);
         ExitCode::from(self.code)
     }
 }

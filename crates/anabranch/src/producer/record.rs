@@ -29,6 +29,11 @@ impl NewRecord {
         self
     }
 
+    /// The bytes of its data.
+    pub fn data_len(&self) -> usize {
+        self.data.len()
+    }
+
     /// What it takes of the buffer.
     pub(super) fn cost(&self) -> usize {
         self.key.len() + self.data.len() + RECORD_OVERHEAD_BYTES

@@ -1,61 +1,78 @@
-//! `anabranch demo`: keyed records across one split and one merge, and a verdict.
+//! `anabranch demo`: keyed records through splits, merges, a stop and a kill, and a verdict.
 //!
 //! ```text
-//! produce ──PutRecords──▶ local stream ──GetRecords──▶ follow
-//!    │ what was accepted      ▲ split, merge              │ what was delivered
-//!    └──────────▶ verdict ◀───┼───────────────────────────┘
+//! produce ──Producer──▶ local stream ──▶ three worker processes ──▶ deliveries.log
+//!    │ what was accepted     ▲ split, merge      ▲ SIGTERM, SIGKILL        │ what was delivered
+//!    │                       └────── script ─────┘                         ▼
+//!    └───────────────────────────────▶ verdict ◀────────────────────── deliveries
 //! ```
-
-/// Prints a line; a reader that went away is no reason to stop.
-macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
-}
 
 mod stream;
 mod produce;
-mod follow;
+pub(crate) mod worker;
+mod fleet;
+mod deliveries;
+mod script;
+mod view;
 mod verdict;
 
 use crate::failure::Failure;
+use crate::output::say;
 use anabranch_local::Local;
-use aws_sdk_kinesis::Client;
+use deliveries::Deliveries;
+use fleet::Fleet;
+use produce::Put;
+use std::io::IsTerminal as _;
+use std::sync::Arc;
 use std::time::Duration;
 use stream::Stream;
-use tokio::sync::watch;
 use verdict::Verdict;
+use view::View;
 
 /// Shards that the stream begins with.
-const SHARDS: i32 = 2;
-/// How long the follower may need, once all is put, before the rest counts as lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SHARDS: i32 = 4;
+/// How long the workers may need, once all is put, before the rest counts as lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the view looks at what was delivered.
+const LOOK: Duration = Duration::from_millis(250);
+/// The name of the stream and of the application.
+const NAME: &str = "demo";
 
 /// What can be chosen about the demo.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+It runs on this machine alone: a local stream, three worker processes that share its shards, and a \
+producer that keeps every key in order. Shards are split and merged while records flow, one worker is \
+stopped in order and replaced, and one is killed. The verdict compares what was accepted with what \
+was delivered. Exit code 1 if a guarantee was broken.")]
 pub(crate) struct Options {
     /// How long to put records
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(5..=3600))]
     seconds: u64,
     /// How many keys the records have
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     keys: u32,
     /// Records a second, of all keys together
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
+    /// Chooses which shards are split and merged, and which workers stop
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// Runs the demo. The result is bad when a guarantee did not hold.
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+    let stop = crate::stop::signals(1)?;
+    let folder = tempfile::Builder::new().prefix("anabranch-demo-").tempdir();
+    let folder =
+        folder.map_err(|error| Failure::usage(format!("no folder to work in: {error}")))?;
     let local = Local::start().await.map_err(Failure::usage)?;
-    let stream = Stream::new(Client::new(&local.sdk_config()), "demo");
-    say!("local stream at {}, {SHARDS} shards, {} keys", local.endpoint(), options.keys);
-
+    let stream = Arc::new(Stream::new(&local.sdk_config(), NAME));
+    // Workers are killed when their fleet is dropped, whatever ends the demo.
     let outcome = tokio::select! {
         biased;
-        _ = tokio::signal::ctrl_c() => Err(Failure::result("stopped by Ctrl-C, no verdict")),
-        outcome = perform(&stream, &options) => outcome,
+        () = stop => Err(Failure::result("stopped before the end, so there is no verdict")),
+        outcome = Box::pin(perform(&stream, local.endpoint(), folder.path(), &options)) => outcome,
     };
     local.stop().await;
     let verdict = outcome?;
@@ -63,28 +80,82 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     if verdict.holds() { Ok(()) } else { Err(Failure::result("a guarantee was broken")) }
 }
 
-/// Puts, reshards and follows at once, then judges.
-async fn perform(stream: &Stream, options: &Options) -> Result<Verdict, Failure> {
+/// Puts, reshards, stops and kills at once, then judges.
+async fn perform(
+    stream: &Arc<Stream>,
+    endpoint: String,
+    folder: &std::path::Path,
+    options: &Options,
+) -> Result<Verdict, Failure> {
     stream.create(SHARDS).await?;
-    let (finish, finished) = watch::channel(None);
-    let produce = async {
-        let accepted = produce::run(stream, options).await?;
-        say!("all put  {} records", accepted.len());
-        finish.send_replace(Some(accepted.len()));
-        Ok(accepted)
+    let deliveries = Deliveries::new(&folder.join("deliveries.log"))?;
+    let mut fleet = Fleet::new(endpoint, folder);
+    let put = Arc::new(Put::default());
+    let mut view = View::new(std::io::stdout().is_terminal());
+    view.say(&format!(
+        "{SHARDS} shards, 3 workers, {} keys, {} records a second for {} s",
+        options.keys, options.rate, options.seconds
+    ));
+    for _ in 0..3 {
+        let name = fleet.start_worker()?;
+        view.say(&format!("{name} starts, process {}", fleet.process_of(&name)));
+    }
+    fleet.until_shared(stream).await?;
+    let scene = Scene { stream, deliveries: &deliveries, put: &put, options };
+    let told = {
+        let producing = produce::run(stream, options, &put);
+        let (said, words) = tokio::sync::mpsc::channel(64);
+        let acting = script::run(&scene, &mut fleet, said);
+        let watching = watch(&scene, &mut view, words);
+        tokio::select! {
+            biased;
+            result = async { tokio::try_join!(producing, acting) } => result?.1,
+            failed = watching => return Err(failed),
+        }
     };
-    let follow = follow::run(stream, finished, PATIENCE);
-    let (accepted, reshards, delivered) =
-        tokio::try_join!(produce, reshard(stream, options.seconds), follow)?;
-    Ok(Verdict::of(&accepted, &delivered, reshards))
+    view.say(&format!("all put: {} records; waiting for the last of them", put.accepted().len()));
+    wait_for_the_rest(&scene, &mut view).await?;
+    fleet.stop_all().await?;
+    deliveries.read()?;
+    view.close();
+    Ok(Verdict::of(&put.accepted(), put.failed(), &deliveries.all(), &told))
 }
 
-/// One split after a third of the time, one merge after two thirds.
-async fn reshard(stream: &Stream, seconds: u64) -> Result<usize, Failure> {
-    let third = Duration::from_secs(seconds) / 3;
-    tokio::time::sleep(third).await;
-    say!("split    {}", stream.split_first_open().await?);
-    tokio::time::sleep(third).await;
-    say!("merge    {}", stream.merge_last_open().await?);
-    Ok(2)
+/// What the parts of the demo look at.
+struct Scene<'a> {
+    stream: &'a Stream,
+    deliveries: &'a Deliveries,
+    put: &'a Put,
+    options: &'a Options,
+}
+
+/// Shows what happens, until it is dropped or can't look any more.
+async fn watch(
+    scene: &Scene<'_>,
+    view: &mut View,
+    mut words: tokio::sync::mpsc::Receiver<String>,
+) -> Failure {
+    let mut ticks = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            biased;
+            Some(word) = words.recv() => view.say(&word),
+            _ = ticks.tick() => {
+                if let Err(failure) = view.look(scene).await {
+                    return failure;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until everything that was accepted was delivered, or until patience is over.
+async fn wait_for_the_rest(scene: &Scene<'_>, view: &mut View) -> Result<(), Failure> {
+    let mut looks_left = PATIENCE.as_millis() / LOOK.as_millis();
+    while looks_left > 0 && scene.deliveries.distinct() < scene.put.accepted().len() {
+        view.look(scene).await?;
+        tokio::time::sleep(LOOK).await;
+        looks_left -= 1;
+    }
+    Ok(())
 }

@@ -1,12 +1,21 @@
-//! Puts numbered records of each key, in order: a key is at most once in a request, and the next
-//! request waits for the reply, so a refused record can't be overtaken.
+//! Puts numbered records of each key, with the library's ordered producer.
 
 use super::Options;
 use super::stream::Stream;
 use crate::failure::Failure;
-use aws_sdk_kinesis::primitives::Blob;
-use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use anabranch::producer::{Outcome, Producer};
+use anabranch_model::ids::ShardId;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The pause between two rounds of puts.
+const ROUND_MS: u64 = 10;
+/// How long the rest may take once all is put.
+const CLOSE: Duration = Duration::from_secs(20);
+/// Tickets that may wait to be counted.
+const WAITING: usize = 65_536;
 
 /// One record: its key's number and its number within the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,44 +31,98 @@ impl Item {
     }
 
     /// Reads a payload back.
-    pub(super) fn read(payload: &[u8]) -> Option<Self> {
-        let (key, number) = std::str::from_utf8(payload).ok()?.split_once(':')?;
+    pub(super) fn read(payload: &str) -> Option<Self> {
+        let (key, number) = payload.split_once(':')?;
         Some(Self { key: key.parse().ok()?, number: number.parse().ok()? })
     }
 }
 
-/// Puts as many records as the time holds at the rate. Gives those that the stream accepted, in order.
-pub(super) async fn run(stream: &Stream, options: &Options) -> Result<Vec<Item>, Failure> {
-    let round = Duration::from_secs_f64(f64::from(options.keys) / f64::from(options.rate));
-    let rounds = options.seconds * u64::from(options.rate) / u64::from(options.keys);
-    let mut ticks = tokio::time::interval(round);
-    let mut accepted = Vec::new();
-    for number in 0..rounds.max(1) {
-        ticks.tick().await;
-        let mut waiting: Vec<Item> = (0..options.keys).map(|key| Item { key, number }).collect();
-        while !waiting.is_empty() {
-            let outcomes = stream.put(entries(&waiting)?).await?;
-            let (placed, refused) =
-                sort_out(&waiting, outcomes.iter().map(|o| o.error_code().is_none()));
-            accepted.extend(placed);
-            waiting = refused;
+/// What was put so far.
+#[derive(Default)]
+pub(super) struct Put(Mutex<Placed>);
+
+#[derive(Default)]
+struct Placed {
+    /// What the stream accepted, each key in order.
+    accepted: Vec<Item>,
+    /// How many of them each shard took.
+    by_shard: BTreeMap<ShardId, u64>,
+    /// Records that have no certain place.
+    failed: usize,
+}
+
+impl Put {
+    fn lock(&self) -> MutexGuard<'_, Placed> {
+        // Counts are changed in single steps.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the stream accepted.
+    pub(super) fn accepted(&self) -> Vec<Item> {
+        self.lock().accepted.clone()
+    }
+
+    /// How many it accepted.
+    pub(super) fn count(&self) -> usize {
+        self.lock().accepted.len()
+    }
+
+    /// How many records have no certain place.
+    pub(super) fn failed(&self) -> usize {
+        self.lock().failed
+    }
+
+    /// How many records a shard took.
+    pub(super) fn of_shard(&self, shard: &ShardId) -> u64 {
+        self.lock().by_shard.get(shard).copied().unwrap_or(0)
+    }
+
+    fn note(&self, item: Item, outcome: &Outcome) {
+        let mut placed = self.lock();
+        if let Outcome::Placed { shard, .. } = outcome {
+            placed.accepted.push(item);
+            *placed.by_shard.entry(shard.clone()).or_default() += 1;
+        } else {
+            placed.failed += 1;
         }
     }
-    Ok(accepted)
 }
 
-fn entries(items: &[Item]) -> Result<Vec<PutRecordsRequestEntry>, Failure> {
-    let entry = |item: &Item| {
-        let key = format!("customer-{}", item.key);
-        let data = Blob::new(item.payload());
-        PutRecordsRequestEntry::builder().partition_key(key).data(data).build()
+/// Puts as many records as the time holds at the rate.
+pub(super) async fn run(stream: &Stream, options: &Options, put: &Put) -> Result<(), Failure> {
+    let producer = Producer::new(stream.name.clone());
+    let producer = producer.start(stream.kinesis.clone()).await.map_err(Failure::result)?;
+    let (tickets, mut waiting) = mpsc::channel(WAITING);
+    let putting = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(ROUND_MS));
+        let total = options.seconds * u64::from(options.rate);
+        let keys = u64::from(options.keys);
+        let mut done = 0;
+        for round in 1.. {
+            ticks.tick().await;
+            let due = (round * ROUND_MS * u64::from(options.rate) / 1_000).min(total);
+            while done < due {
+                let key = u32::try_from(done % keys).unwrap_or(0);
+                let item = Item { key, number: done / keys };
+                let ticket = producer.put(format!("customer-{key}"), item.payload()).await;
+                let ticket = ticket.map_err(Failure::result)?;
+                // The counting half lives as long as this one.
+                let _ = tickets.send((item, ticket)).await;
+                done += 1;
+            }
+            if done == total {
+                break;
+            }
+        }
+        producer.close(CLOSE).await;
+        drop(tickets);
+        Ok(())
     };
-    items.iter().map(entry).collect::<Result<_, _>>().map_err(Failure::result)
-}
-
-/// Parts the items of a request into those placed and those refused.
-fn sort_out(items: &[Item], placed: impl Iterator<Item = bool>) -> (Vec<Item>, Vec<Item>) {
-    let both: Vec<(Item, bool)> = items.iter().copied().zip(placed).collect();
-    let of = |wanted: bool| both.iter().filter(|(_, p)| *p == wanted).map(|(i, _)| *i).collect();
-    (of(true), of(false))
+    let counting = async {
+        while let Some((item, ticket)) = waiting.recv().await {
+            put.note(item, &ticket.await);
+        }
+        Ok(())
+    };
+    tokio::try_join!(putting, counting).map(drop)
 }

@@ -1,6 +1,9 @@
 //! The oracle: what was accepted against what was delivered.
 
+use super::deliveries::Entry;
 use super::produce::Item;
+use super::script::Told;
+use crate::moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -8,39 +11,62 @@ use std::fmt;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     put: usize,
+    /// Records that the producer could not place.
+    failed: usize,
     delivered: usize,
     lost: usize,
     out_of_order: usize,
+    /// Records that came again after their worker had been killed or had starved.
+    repeated: usize,
+    /// Records that came again without such a reason.
     duplicates: usize,
-    reshards: usize,
+    told: Told,
 }
 
 impl Verdict {
-    /// Compares. Only first deliveries count for order; a second one is a duplicate.
-    pub(super) fn of(accepted: &[Item], delivered: &[Item], reshards: usize) -> Self {
-        let mut seen = BTreeSet::new();
+    /// Compares. Only first deliveries count for order; a second one is a duplicate, and only a
+    /// crash of whoever delivered first excuses it.
+    pub(super) fn of(accepted: &[Item], failed: usize, log: &[Entry], told: &Told) -> Self {
+        let crashed: BTreeSet<&str> = log
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::Expelled { worker } => Some(worker.as_str()),
+                Entry::Delivered { .. } => None,
+            })
+            .chain(told.killed.as_deref())
+            .collect();
+        let mut first: BTreeMap<Item, &str> = BTreeMap::new();
         let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut out_of_order = 0;
-        for item in delivered {
-            if seen.insert(*item) {
-                let newest = newest.entry(item.key).or_insert(item.number);
-                out_of_order += usize::from(item.number < *newest);
-                *newest = item.number.max(*newest);
+        let (mut out_of_order, mut repeated, mut duplicates) = (0, 0, 0);
+        for entry in log {
+            let Entry::Delivered { worker, item, .. } = entry else { continue };
+            match first.get(item) {
+                Some(before) if crashed.contains(before) => repeated += 1,
+                Some(_) => duplicates += 1,
+                None => {
+                    first.insert(*item, worker);
+                    let newest = newest.entry(item.key).or_insert(item.number);
+                    out_of_order += usize::from(item.number < *newest);
+                    *newest = item.number.max(*newest);
+                }
             }
         }
         Self {
             put: accepted.len(),
-            delivered: seen.len(),
-            lost: accepted.iter().filter(|item| !seen.contains(item)).count(),
+            failed,
+            delivered: first.len(),
+            lost: accepted.iter().filter(|item| !first.contains_key(item)).count(),
             out_of_order,
-            duplicates: delivered.len() - seen.len(),
-            reshards,
+            repeated,
+            duplicates,
+            told: told.clone(),
         }
     }
 
-    /// Whether every accepted record came, and each key in its order.
+    /// Whether every accepted record came, each key in its order, and nothing twice without a
+    /// crash.
     pub(super) fn holds(&self) -> bool {
-        self.lost == 0 && self.out_of_order == 0
+        self.failed == 0 && self.lost == 0 && self.out_of_order == 0 && self.duplicates == 0
     }
 }
 
@@ -48,14 +74,24 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = [
             ("records put", self.put),
+            ("not put", self.failed),
             ("delivered", self.delivered),
             ("lost", self.lost),
             ("out of order", self.out_of_order),
-            ("duplicates", self.duplicates),
-            ("reshards", self.reshards),
+            ("duplicates without a crash", self.duplicates),
+            ("repeated after the kill", self.repeated),
+            ("splits and merges", self.told.reshards),
         ];
         for (what, count) in rows {
-            writeln!(f, "{what:<14}{count:>9}")?;
+            writeln!(f, "{what:<28}{count:>9}")?;
+        }
+        let times = [
+            ("hand-over after the stop", self.told.after_stop_ms),
+            ("take-over after the kill", self.told.after_kill_ms),
+        ];
+        for (what, ms) in times {
+            let ms = ms.map_or_else(|| "not seen".to_owned(), moment::span);
+            writeln!(f, "{what:<28}{ms:>9}")?;
         }
         let word = if self.holds() { "every key in order, nothing lost" } else { "BROKEN" };
         write!(f, "verdict: {word}")
@@ -66,23 +102,42 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn check(accepted: &[(u32, u64)], delivered: &[(u32, u64)], expected: [usize; 3], holds: bool) {
-        let items = |list: &[(u32, u64)]| -> Vec<Item> {
-            list.iter().map(|(key, number)| Item { key: *key, number: *number }).collect()
-        };
-        let verdict = Verdict::of(&items(accepted), &items(delivered), 0);
-        let found = [verdict.lost, verdict.out_of_order, verdict.duplicates];
+    fn items(list: &[(u32, u64)]) -> Vec<Item> {
+        list.iter().map(|(key, number)| Item { key: *key, number: *number }).collect()
+    }
+
+    fn check(
+        accepted: &[(u32, u64)],
+        delivered: &[(&str, u32, u64)],
+        expected: [usize; 4],
+        holds: bool,
+    ) {
+        let log: Vec<Entry> = delivered
+            .iter()
+            .map(|(worker, key, number)| Entry::Delivered {
+                worker: (*worker).to_owned(),
+                at_ms: 0,
+                shard: "shardId-000000000000".into(),
+                item: Item { key: *key, number: *number },
+            })
+            .collect();
+        let told = Told { killed: Some("dead".to_owned()), ..Told::default() };
+        let verdict = Verdict::of(&items(accepted), 0, &log, &told);
+        let found = [verdict.lost, verdict.out_of_order, verdict.duplicates, verdict.repeated];
         assert_eq!(found, expected, "{accepted:?} against {delivered:?}");
-        assert_eq!(verdict.holds(), holds);
+        assert_eq!(verdict.holds(), holds, "{verdict}");
     }
 
     #[test]
     fn losses_inversions_and_duplicates_are_told_apart() {
         let put = [(1, 0), (2, 0), (1, 1), (1, 2)];
-        check(&put, &put, [0, 0, 0], true);
-        check(&put, &[(2, 0), (1, 0), (1, 1), (1, 2)], [0, 0, 0], true);
-        check(&put, &[(1, 0), (1, 1), (1, 2)], [1, 0, 0], false);
-        check(&put, &[(1, 0), (2, 0), (1, 2), (1, 1)], [0, 1, 0], false);
-        check(&put, &[(1, 0), (1, 1), (1, 0), (1, 1), (1, 2), (2, 0)], [0, 0, 2], true);
+        let (a, b, c, d) = (("w", 1, 0), ("w", 2, 0), ("w", 1, 1), ("w", 1, 2));
+        check(&put, &[a, b, c, d], [0, 0, 0, 0], true);
+        check(&put, &[b, a, c, d], [0, 0, 0, 0], true);
+        check(&put, &[a, c, d], [1, 0, 0, 0], false);
+        check(&put, &[a, b, d, c], [0, 1, 0, 0], false);
+        // What the killed worker delivered may come again; nothing else may.
+        check(&put, &[("dead", 1, 0), a, b, c, d], [0, 0, 0, 1], true);
+        check(&put, &[a, ("dead", 1, 0), b, c, d], [0, 0, 1, 0], false);
     }
 }

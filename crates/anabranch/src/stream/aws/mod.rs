@@ -1,19 +1,19 @@
 //! Kinesis through the AWS SDK: one attempt per call, and a time-out on everything.
 
+mod access;
 mod fault;
 mod date;
 mod reply;
 mod calls;
 mod subscribe;
 
-use aws_config::BehaviorVersion;
+pub use access::{Access, SetupError, config_from_env, from_env};
+
 use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
 use aws_sdk_kinesis::config::retry::RetryConfig;
 use aws_sdk_kinesis::config::timeout::TimeoutConfig;
-use aws_sdk_kinesis::config::{ProvideCredentials, StalledStreamProtectionConfig};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_types::SdkConfig;
-use std::error::Error;
 use std::time::Duration;
 
 /// How long a connection may take to come about.
@@ -32,54 +32,6 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct AwsKinesis {
     /// The SDK's client.
     client: Client,
-}
-
-/// Why the SDK can't be set up from the environment.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// Nothing says which region.
-    #[error(
-        "no AWS region is set: set AWS_REGION, or `region` in the profile that AWS_PROFILE names"
-    )]
-    NoRegion,
-    /// Nothing gives credentials.
-    #[error(
-        "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or run where a role is attached; \
-         a local stream takes any value"
-    )]
-    NoCredentials {
-        /// What the providers said.
-        detail: String,
-        /// The error below.
-        #[source]
-        source: Box<dyn Error + Send + Sync>,
-    },
-}
-
-/// Kinesis with the region, credentials and endpoint of the environment: its variables, the
-/// profile, the role of the machine.
-pub async fn from_env() -> Result<AwsKinesis, SetupError> {
-    Ok(AwsKinesis::new(&config_from_env().await?))
-}
-
-/// The configuration that [`from_env`] uses, for other clients of the same application.
-pub async fn config_from_env() -> Result<SdkConfig, SetupError> {
-    let http = aws_smithy_http_client::Builder::new()
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .build_https();
-    let config = aws_config::defaults(BehaviorVersion::latest()).http_client(http).load().await;
-    if config.region().is_none() {
-        return Err(SetupError::NoRegion);
-    }
-    let no_credentials = |detail: String, source| SetupError::NoCredentials { detail, source };
-    match config.credentials_provider() {
-        None => Err(no_credentials("no provider".to_owned(), "no provider".into())),
-        Some(provider) => match provider.provide_credentials().await {
-            Ok(_) => Ok(config),
-            Err(error) => Err(no_credentials(fault::chain(&error), Box::new(error))),
-        },
-    }
 }
 
 impl AwsKinesis {

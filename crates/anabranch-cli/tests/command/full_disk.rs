@@ -1,7 +1,5 @@
 //! `anabranch local --data DIR` on a disk that is full: each reply says so, and standard error once.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

@@ -1,0 +1,179 @@
+//! `anabranch consume`: a stateful, balanced consumer for a program in any language.
+//!
+//! ```text
+//! Consumer ── records of a shard ──▶ outlet ─┬─▶ exec ── JSON line ──▶ child of the shard
+//!                                            │     ◀── ok | fail: why ──┘
+//!                                            └─▶ Printer ──▶ standard output
+//! ```
+
+pub(crate) mod outlet;
+mod exec;
+mod child;
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::moment::Moment;
+use crate::notice;
+use crate::printer::{self, Printer};
+use anabranch::consumer::{Consumer, OnError, ParkFile, RunError};
+use anabranch::event::{Event, Events, ShardEvent};
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::StreamName;
+use exec::Exec;
+use outlet::{Form, Outlet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What can be chosen about a consumer.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+With --exec, a shell runs CMD once for each shard. It reads one JSON object a line: shard, sequence, \
+sub, key, data (or data_base64, for bytes that are no text) and arrived; and answers each, in order, \
+with a line `ok` or `fail: why`. What it fails comes again, with growing pauses. A child that ends is \
+started again; one that does not answer for --timeout is killed. Other lines that it prints are \
+passed on to standard error.
+
+Without --exec records are printed, and what was written is done.
+
+Run it as often as you like: all that share --app and --leases share the shards. SIGTERM and Ctrl-C \
+stop it in order; nothing comes twice then.")]
+pub(crate) struct Options {
+    /// The stream
+    stream: String,
+    /// The application: those of one name share the work and its memory
+    #[arg(long, value_name = "NAME")]
+    app: String,
+    /// The program that is given the records, run by `sh -c`
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+    /// Records of one shard that may be under way at once, of different keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// Where to start, if the application has never read the stream: trim, latest, 10m, a time
+    #[arg(long, value_name = "TIME", default_value = "trim")]
+    since: Moment,
+    /// Have records pushed by enhanced fan-out
+    #[arg(long)]
+    fan_out: bool,
+    /// How long the program may take to answer a record
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "exec")]
+    #[arg(value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Put a record aside, whole, in this file when it failed --attempts times; without it, it is
+    /// tried for ever
+    #[arg(long, value_name = "FILE")]
+    park: Option<PathBuf>,
+    /// How often a record is tried before it is put aside
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "park")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    attempts: u32,
+    /// For how long a worker may be silent before others take its shards
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    lease_time: Duration,
+    /// For how long a stop waits for records that are under way
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
+    grace: Duration,
+    /// Print records as JSON objects
+    #[arg(long, conflicts_with = "exec")]
+    json: bool,
+    /// Say who takes which shard
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Consumes until it is told to stop.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let start = options.since.start();
+    let leases = connection.leases(&options.app).await?.starting_at(start);
+    let aws = connection.aws().await?;
+    let stream = StreamName::from(options.stream.as_str());
+    aws.look_at(&stream).await?;
+    leases.prepare().await.map_err(|error| crate::connection::Store::trouble(&error))?;
+
+    let (printer, thread) = Printer::start();
+    let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
+    let form = if options.json { Form::Json } else { Form::Plain };
+    let outlet = children
+        .clone()
+        .map_or_else(|| Outlet::Print { printer: printer.clone(), form }, Outlet::Exec);
+    let mut consumer = Consumer::new(stream, options.app.as_str())
+        .with_kinesis(aws.kinesis)
+        .with_leases(leases)
+        .with_handler(outlet)
+        .with_concurrency(usize::from(options.concurrency))
+        .starting_at(start)
+        .with_events(events(children.clone(), options.verbose))
+        .with_settings(|settings| {
+            settings.lease_time_ms = millis(options.lease_time);
+            settings.grace_ms = millis(options.grace);
+        });
+    if options.fan_out {
+        consumer = consumer.with_fan_out();
+    }
+    if let Some(path) = &options.park {
+        let file = ParkFile::new(path);
+        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, file });
+    }
+    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+    let reader = printer.clone();
+    let stop = async move {
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = reader.gone() => {}
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        () = force => Err(RunError::Forced),
+        ended = Box::pin(consumer.run_until(stop)) => ended,
+    };
+    if let Some(children) = children {
+        children.close().await;
+    }
+    drop(printer);
+    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
+    match ended {
+        Err(error @ (RunError::Settings(_) | RunError::Start(_) | RunError::Signals(_))) => {
+            return Err(Failure::usage(chain(&error)));
+        }
+        Err(error) => return Err(Failure::result(chain(&error))),
+        Ok(()) => {}
+    }
+    match end_of_output.await {
+        Ok(Ok(end)) => printer::judge(end),
+        _ => Err(Failure::result("the thread that prints fell over")),
+    }
+}
+
+/// Tells the operator, and lets go of the children of shards that are no longer read.
+fn events(children: Option<Exec>, verbose: bool) -> Events {
+    let notices = notice::printed(verbose);
+    Events::to(move |event| {
+        if let (Event::Shard(ShardEvent::Stopped { shard, .. }), Some(children)) =
+            (event, &children)
+        {
+            children.let_go(&shard.shard);
+        }
+        notices.emit(event.clone());
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An error and what lies below it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        below = error.source();
+    }
+    text
+}

@@ -1,0 +1,88 @@
+//! Where a record goes: to a child process, to standard output, or into a file.
+
+use super::exec::Exec;
+use crate::line;
+use crate::printer::Printer;
+use anabranch::consumer::{Handler, HandlerError};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::record::UserRecord;
+use std::io::Write as _;
+use std::sync::Arc;
+
+/// Where a record goes. One type for all of them, so that there is one consumer to build.
+pub(crate) enum Outlet {
+    /// To the child of its shard, which answers.
+    Exec(Exec),
+    /// To standard output.
+    Print {
+        /// The thread that prints.
+        printer: Printer,
+        /// How.
+        form: Form,
+    },
+    /// Into a file that other processes append to as well, one write a record.
+    Append {
+        /// The file.
+        file: Arc<std::fs::File>,
+        /// The line of a record.
+        line: LineOf,
+    },
+}
+
+/// Makes the line of a record.
+pub(crate) type LineOf = Box<dyn Fn(&LeaseKey, &UserRecord) -> String + Send + Sync>;
+
+/// How a record is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// For people.
+    Plain,
+    /// As a JSON object.
+    Json,
+}
+
+impl Form {
+    /// The line of a record.
+    pub(crate) fn line(self, shard: &LeaseKey, record: &UserRecord) -> String {
+        match self {
+            Self::Plain => line::plain(&shard.shard, record),
+            Self::Json => line::json(&shard.shard, record),
+        }
+    }
+}
+
+impl Handler for Outlet {
+    fn most(&self) -> usize {
+        match self {
+            Self::Exec(_) | Self::Append { .. } => 1,
+            // What is printed together is done together.
+            Self::Print { .. } => 500,
+        }
+    }
+
+    async fn handle(
+        &self,
+        shard: &Arc<LeaseKey>,
+        records: &[UserRecord],
+    ) -> Result<(), HandlerError> {
+        match self {
+            Self::Exec(children) => {
+                for record in records {
+                    children.hand(&shard.shard, line::json(&shard.shard, record)).await?;
+                }
+                Ok(())
+            }
+            Self::Print { printer, form } => {
+                let text: String = records.iter().map(|record| form.line(shard, record)).collect();
+                let printed = printer.print(text).await;
+                printed.map_err(|_| "nobody reads standard output any more".into())
+            }
+            Self::Append { file, line } => {
+                for record in records {
+                    (&**file).write_all(line(shard, record).as_bytes())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

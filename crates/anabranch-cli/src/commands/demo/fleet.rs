@@ -1,0 +1,197 @@
+//! The worker processes of the demo: started, stopped in order, killed.
+
+use super::stream::Stream;
+use super::{NAME, worker};
+use crate::connection::{Connection, LeaseAddress, Store};
+use crate::failure::Failure;
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::Lease;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, ChildStdin, Command};
+
+/// How long a worker may take to stop in order.
+const STOP: Duration = Duration::from_secs(15);
+/// How long the first sharing of the shards may take.
+const SHARING: Duration = Duration::from_secs(30);
+
+/// The processes. Dropped, it kills those that are left.
+pub(super) struct Fleet {
+    /// The local stream's address.
+    endpoint: String,
+    /// Where leases and deliveries are kept.
+    folder: PathBuf,
+    /// The file of leases, to look at.
+    store: Option<Store>,
+    /// Those that run, by name.
+    workers: BTreeMap<String, Child>,
+    /// The other ends of what they read, open as long as the demo is there: a worker whose pipe
+    /// closes ends at once.
+    lifelines: Vec<ChildStdin>,
+    /// How many were started.
+    started: usize,
+}
+
+impl Fleet {
+    pub(super) fn new(endpoint: String, folder: &Path) -> Self {
+        Self {
+            endpoint,
+            folder: folder.to_owned(),
+            store: None,
+            workers: BTreeMap::new(),
+            lifelines: Vec::new(),
+            started: 0,
+        }
+    }
+
+    /// Starts one more worker. Gives its name.
+    pub(super) fn start_worker(&mut self) -> Result<String, Failure> {
+        self.started += 1;
+        let name = format!("worker-{}", self.started);
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::usage(format!("this program can't be found: {error}")))?;
+        let mut child = Command::new(program)
+            .args(["demo-worker", "--name", &name, "--stream", NAME, "--at", &self.endpoint])
+            .arg("--rows")
+            .arg(self.folder.join("leases.db"))
+            .arg("--log")
+            .arg(self.folder.join("deliveries.log"))
+            // The person's own account has nothing to do with it.
+            .env_remove("AWS_PROFILE")
+            .env("AWS_ACCESS_KEY_ID", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local")
+            .env("AWS_REGION", "us-east-1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Ctrl-C is for the demo, which ends its workers itself.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Failure::usage(format!("a worker can't be started: {error}")))?;
+        self.lifelines.extend(child.stdin.take());
+        self.workers.insert(name.clone(), child);
+        Ok(name)
+    }
+
+    /// The process of a worker.
+    pub(super) fn process_of(&self, name: &str) -> u32 {
+        self.workers.get(name).and_then(Child::id).unwrap_or(0)
+    }
+
+    /// The names of those that run.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.workers.keys().cloned().collect()
+    }
+
+    /// The name of the worker that a row of the store names as its owner.
+    fn name_of(&self, owner: &str) -> Option<String> {
+        // An owner is the application and the process, and then random digits.
+        let process = owner.strip_prefix(NAME)?.strip_prefix('-')?.split('/').next()?;
+        let process: u32 = process.parse().ok()?;
+        self.workers.iter().find(|(_, child)| child.id() == Some(process)).map(|(n, _)| n.clone())
+    }
+
+    /// The shards that a worker owns and has not finished.
+    pub(super) async fn shards_of(&mut self, name: &str) -> Result<Vec<ShardId>, Failure> {
+        let rows = self.rows().await?;
+        let mine = |lease: &&Lease| {
+            let owner = lease.owner.as_ref().and_then(|owner| self.name_of(owner.as_str()));
+            !lease.is_ended() && owner.as_deref() == Some(name)
+        };
+        Ok(rows.iter().filter(mine).map(|lease| lease.key.shard.clone()).collect())
+    }
+
+    async fn rows(&mut self) -> Result<Vec<Lease>, Failure> {
+        if self.store.is_none() {
+            let address = LeaseAddress::Sqlite(self.folder.join("leases.db"));
+            let store = Connection::default().store(&address, NAME).await?;
+            store.prepare().await.map_err(Failure::result)?;
+            self.store = Some(store);
+        }
+        match &self.store {
+            Some(store) => store.list(&NAME.into()).await.map_err(Failure::result),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Waits until each worker owns a shard, so that a stop has something to hand over.
+    pub(super) async fn until_shared(&mut self, stream: &Stream) -> Result<(), Failure> {
+        let all = stream.lineage().await?.open_shards().count();
+        let pause = Duration::from_millis(100);
+        for _ in 0..SHARING.as_millis() / pause.as_millis() {
+            let mut owned = Vec::new();
+            for name in self.names() {
+                owned.push(self.shards_of(&name).await?.len());
+            }
+            if owned.iter().all(|count| *count > 0) && owned.iter().sum::<usize>() == all {
+                return Ok(());
+            }
+            if let Some(name) = self.fallen()? {
+                return Err(Failure::result(format!("{name} ended by itself")));
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Err(Failure::result("the workers did not share the shards in time"))
+    }
+
+    /// A worker that ended by itself, if there is one.
+    fn fallen(&mut self) -> Result<Option<String>, Failure> {
+        for (name, child) in &mut self.workers {
+            if child.try_wait().map_err(Failure::result)?.is_some() {
+                return Ok(Some(name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Kills a worker on the spot.
+    pub(super) async fn kill(&mut self, name: &str) -> Result<(), Failure> {
+        if let Some(mut child) = self.workers.remove(name) {
+            child.kill().await.map_err(Failure::result)?;
+        }
+        Ok(())
+    }
+
+    /// Asks a worker to stop, and waits until it has.
+    pub(super) async fn stop(&mut self, name: &str) -> Result<(), Failure> {
+        let Some(mut child) = self.workers.remove(name) else { return Ok(()) };
+        terminate(&child).await?;
+        let ended = tokio::time::timeout(STOP, child.wait()).await;
+        match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => {
+                Err(Failure::result(format!("{name} did not stop in order: {status}")))
+            }
+            Ok(Err(error)) => Err(Failure::result(error)),
+            Err(_) => Err(Failure::result(format!("{name} did not stop within {STOP:?}"))),
+        }
+    }
+
+    /// Stops all that are left.
+    pub(super) async fn stop_all(&mut self) -> Result<(), Failure> {
+        for child in self.workers.values() {
+            terminate(child).await?;
+        }
+        for name in self.names() {
+            self.stop(&name).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends SIGTERM. A process that has ended needs none.
+async fn terminate(child: &Child) -> Result<(), Failure> {
+    if let Some(id) = child.id() {
+        let mut kill = Command::new("kill");
+        kill.args(["-TERM", &id.to_string()]).stderr(Stdio::null());
+        let mut kill = kill.spawn().map_err(Failure::result)?;
+        kill.wait().await.map_err(Failure::result)?;
+    }
+    Ok(())
+}
+
+/// For how long a killed worker is waited for.
+pub(super) const TAKE_OVER_MS: u64 = worker::LEASE_MS * 4;

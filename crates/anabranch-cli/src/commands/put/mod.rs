@@ -1,0 +1,119 @@
+//! `anabranch put`: lines become records, each key in order.
+//!
+//! ```text
+//! input ──Line──▶ read ──NewRecord──▶ Producer ──Ticket──▶ tally ──▶ summary
+//! ```
+
+pub(crate) mod send;
+mod tally;
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::input::{Input, Line};
+use crate::line;
+use crate::output::note;
+use anabranch::producer::NewRecord;
+use anabranch_model::ids::StreamName;
+use bytes::Bytes;
+pub(crate) use send::{Sending, Sink};
+use std::path::PathBuf;
+pub(crate) use tally::Tally;
+
+/// What can be chosen about a put.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+One record a line: {\"key\": \"customer-7\", \"data\": \"paid\"}. Bytes stand in \"data_base64\"; \
+\"hash_key\" is optional. What `tail --json` prints can be put again.
+
+Each key keeps the order of its lines, through retries, splits and merges. A record that the stream \
+refuses stops its key, so that nothing passes it. Exit code 1 when a record has no certain place.")]
+pub(crate) struct Options {
+    /// The stream
+    stream: String,
+    /// Files to read; without any, or for -, standard input
+    files: Vec<PathBuf>,
+    /// Each line is the data of a record, as it is
+    #[arg(long, requires = "key")]
+    lines: bool,
+    /// The key of all records, with --lines
+    #[arg(long, requires = "lines")]
+    key: Option<String>,
+    /// Go on behind a line that is no record, instead of stopping there
+    #[arg(long)]
+    skip_bad_lines: bool,
+    #[command(flatten)]
+    sending: Sending,
+    /// Print the summary as a JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Puts all lines.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    if options.key.as_deref() == Some("") {
+        return Err(Failure::usage("--key is empty: give one of 1 to 256 characters"));
+    }
+    let input = Input::open(&options.files)?;
+    let aws = connection.aws().await?;
+    let stream = StreamName::from(options.stream.as_str());
+    let stop = crate::stop::signals(1)?;
+    let mut sink = Sink::start(&aws, &stream, &options.sending).await?;
+    let fed = feed(&options, input, &mut sink, stop).await;
+    let tally = sink.close().await;
+    tally.report(&stream, options.json);
+    fed?;
+    tally.verdict(&stream)
+}
+
+/// Reads lines and puts them, until the input ends, is wrong, or somebody asks to stop.
+async fn feed(
+    options: &Options,
+    input: Input,
+    sink: &mut Sink,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let mut lines = input.lines();
+    let mut stop = std::pin::pin!(stop);
+    let mut forced = std::pin::pin!(crate::stop::signals(2)?);
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
+            line = lines.recv() => match line {
+                Some(line) => line?,
+                None => return Ok(()),
+            },
+        };
+        let record = match read(options, &line) {
+            Ok(Some(record)) => record,
+            Ok(None) => continue,
+            Err(why) if options.skip_bad_lines => {
+                note!("warning: {}, line {}: {why}; it is skipped", line.source, line.number);
+                sink.tally().refuse();
+                continue;
+            }
+            Err(why) => {
+                return Err(Failure::result(format!(
+                    "{}, line {}: {why}. The lines before it were put, the rest was not",
+                    line.source, line.number
+                )));
+            }
+        };
+        let place = format!("{}, line {}", line.source, line.number);
+        tokio::select! {
+            biased;
+            () = &mut forced => return Err(Failure::result("stopped at once by a second signal")),
+            () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
+            put = sink.put(place, record) => put?,
+        }
+    }
+}
+
+/// The record of a line; `None` for an empty line between JSON objects.
+fn read(options: &Options, line: &Line) -> Result<Option<NewRecord>, String> {
+    match &options.key {
+        Some(key) => line::new_record(key.clone(), Bytes::copy_from_slice(&line.text)).map(Some),
+        None if line.text.iter().all(u8::is_ascii_whitespace) => Ok(None),
+        None => line::read_json(&line.text).map(Some),
+    }
+}

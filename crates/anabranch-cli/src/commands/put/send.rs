@@ -1,0 +1,132 @@
+//! The producer behind `put` and `cp`, and what became of each record.
+
+use super::Tally;
+use crate::connection::Aws;
+use crate::failure::Failure;
+use crate::notice;
+use anabranch::clock::Clock;
+use anabranch::producer::{Aggregation, NewRecord, Producer, StartError, Ticket};
+use anabranch_model::ids::StreamName;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Tickets that may wait for their outcome to be counted.
+const WAITING: usize = 16_384;
+
+/// How records are sent.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Sending {
+    /// Send many records as one KPL aggregate: faster, for readers that take them apart, as KCL,
+    /// this program and its library do
+    #[arg(long)]
+    aggregate: bool,
+    /// Give a record up after so long, such as 30s; without it, it is tried for ever
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+/// Where records go, and the count of what became of them.
+pub(crate) struct Sink {
+    producer: Producer,
+    /// Tickets on their way to the count.
+    tickets: mpsc::Sender<Put>,
+    /// What is counted so far.
+    tally: Arc<Tally>,
+    /// The task that counts.
+    counting: JoinSet<()>,
+}
+
+/// A record that was accepted.
+struct Put {
+    /// Where it came from, for messages.
+    place: String,
+    /// Its bytes.
+    bytes: usize,
+    ticket: Ticket,
+}
+
+impl Sink {
+    /// Starts a producer for the stream, after a look at it.
+    pub(crate) async fn start(
+        aws: &Aws,
+        stream: &StreamName,
+        sending: &Sending,
+    ) -> Result<Self, Failure> {
+        aws.look_if_allowed(stream).await?;
+        let aggregation = if sending.aggregate { Aggregation::ByShard } else { Aggregation::Off };
+        let mut builder = Producer::new(stream.clone())
+            .with_aggregation(aggregation)
+            .with_events(notice::printed(false));
+        if let Some(timeout) = sending.timeout {
+            builder = builder.with_deadline(timeout);
+        }
+        let started = builder.start(aws.kinesis.clone()).await;
+        let producer = started.map_err(|error| start_failure(&error))?;
+        let (tickets, waiting) = mpsc::channel(WAITING);
+        let tally = Arc::new(Tally::new(Clock::machine()));
+        let mut counting = JoinSet::new();
+        counting.spawn(count(waiting, Arc::clone(&tally)));
+        Ok(Self { producer, tickets, tally, counting })
+    }
+
+    /// Puts a record. `place` is where it came from.
+    pub(crate) async fn put(&mut self, place: String, record: NewRecord) -> Result<(), Failure> {
+        let bytes = record.data_len();
+        match self.producer.put_record(record).await {
+            Ok(ticket) => {
+                // The counting task ends only after this sender.
+                let _ = self.tickets.send(Put { place, bytes, ticket }).await;
+            }
+            Err(error) => {
+                self.tally.refused(&place, &error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// What is counted so far.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Waits until every record has its outcome. A signal ends the wait.
+    pub(crate) async fn close(mut self) -> Arc<Tally> {
+        drop(self.tickets);
+        let patience = async {
+            match crate::stop::signals(1) {
+                Ok(stop) => stop.await,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = patience => {
+                // What was sent and not answered has no certain place.
+                self.producer.close(Duration::ZERO).await;
+            }
+            () = self.producer.flush() => {}
+        }
+        while self.counting.join_next().await.is_some() {}
+        self.tally.finish();
+        self.tally
+    }
+}
+
+/// Counts outcomes in the order of the puts.
+async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
+    while let Some(Put { place, bytes, ticket }) = waiting.recv().await {
+        tally.settle(&place, bytes, &ticket.await);
+    }
+}
+
+fn start_failure(error: &StartError) -> Failure {
+    match error {
+        StartError::IgnoresKeys { stream } => Failure::usage(format!(
+            "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
+             can't keep their order: set it to USER_PARTITION_KEY"
+        )),
+        other => Failure::usage(other),
+    }
+}

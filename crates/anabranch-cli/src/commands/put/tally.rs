@@ -1,0 +1,159 @@
+//! What became of the records of a put: counted, shown, and judged.
+
+use crate::failure::Failure;
+use crate::moment;
+use crate::output::{note, say};
+use anabranch::clock::Clock;
+use anabranch::producer::{Outcome, Why};
+use anabranch_model::ids::StreamName;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Failures that are told one by one; the rest is only counted.
+const TOLD: u64 = 10;
+
+/// The counts. Shared by whoever puts and whoever waits for outcomes.
+pub(crate) struct Tally {
+    placed: AtomicU64,
+    refused: AtomicU64,
+    unknown: AtomicU64,
+    /// Bytes of data that were placed.
+    bytes: AtomicU64,
+    /// When it began.
+    began_ms: u64,
+    clock: Clock,
+    /// On a terminal, a line that moves.
+    bar: ProgressBar,
+}
+
+/// The counts as they stand, for a script.
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    stream: &'a str,
+    placed: u64,
+    refused: u64,
+    unknown: u64,
+    bytes: u64,
+    seconds: f64,
+}
+
+impl Tally {
+    pub(crate) fn new(clock: Clock) -> Self {
+        // It draws nothing where standard error is no terminal.
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {human_pos} placed, {per_sec}, {elapsed} {msg}")
+        {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self {
+            placed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            began_ms: clock.now_ms(),
+            clock,
+            bar,
+        }
+    }
+
+    /// Counts an outcome.
+    pub(super) fn settle(&self, place: &str, bytes: usize, outcome: &Outcome) {
+        match outcome {
+            Outcome::Placed { .. } => {
+                self.placed.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                self.bar.inc(1);
+            }
+            Outcome::Rejected { why, .. } => self.refused(place, &reason(why)),
+            Outcome::Unknown { .. } => {
+                let count = self.unknown.fetch_add(1, Ordering::Relaxed);
+                self.tell(
+                    count,
+                    place,
+                    "nobody knows whether it is in the stream: a reply was lost",
+                );
+            }
+        }
+    }
+
+    /// Counts a record that was not taken, and says why.
+    pub(super) fn refused(&self, place: &str, why: &str) {
+        let count = self.refused.fetch_add(1, Ordering::Relaxed);
+        self.tell(count, place, why);
+    }
+
+    /// Counts a line that was told of elsewhere.
+    pub(super) fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn tell(&self, count: u64, place: &str, why: &str) {
+        if count < TOLD {
+            self.bar.suspend(|| note!("warning: {place}: {why}"));
+        } else if count == TOLD {
+            self.bar
+                .suspend(|| note!("warning: more records have no place; they are counted only"));
+        }
+    }
+
+    /// Takes the moving line away.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn count(count: &AtomicU64) -> u64 {
+        count.load(Ordering::Relaxed)
+    }
+
+    /// Prints the summary.
+    pub(crate) fn report(&self, stream: &StreamName, json: bool) {
+        let took_ms = self.clock.now_ms() - self.began_ms;
+        let summary = Summary {
+            stream: stream.as_str(),
+            placed: Self::count(&self.placed),
+            refused: Self::count(&self.refused),
+            unknown: Self::count(&self.unknown),
+            bytes: Self::count(&self.bytes),
+            seconds: Duration::from_millis(took_ms).as_secs_f64(),
+        };
+        if json {
+            say!("{}", serde_json::to_string(&summary).unwrap_or_default());
+            return;
+        }
+        note!(
+            "{stream}: {} placed ({} bytes), {} refused, {} unknown, in {}",
+            summary.placed,
+            summary.bytes,
+            summary.refused,
+            summary.unknown,
+            moment::span(took_ms)
+        );
+    }
+
+    /// Whether every record has its place.
+    pub(crate) fn verdict(&self, stream: &StreamName) -> Result<(), Failure> {
+        match (Self::count(&self.refused), Self::count(&self.unknown)) {
+            (0, 0) => Ok(()),
+            (refused, 0) => Err(Failure::result(format!("{refused} records are not in {stream}"))),
+            (refused, unknown) => Err(Failure::result(format!(
+                "{refused} records are not in {stream}, and {unknown} may be or not"
+            ))),
+        }
+    }
+}
+
+fn reason(why: &Why) -> String {
+    match why {
+        Why::Refused { detail, .. } => format!("the stream refused it: {detail}"),
+        Why::Expired => "its time was over before the stream took it".to_owned(),
+        Why::KeyStopped => {
+            "an earlier record of its key has no certain place, and nothing may pass it".to_owned()
+        }
+        Why::ProducerStopped => "too many keys stand stopped".to_owned(),
+        Why::Closed => "it was not sent any more".to_owned(),
+    }
+}

@@ -1,0 +1,120 @@
+//! How far behind a lease is, read from outside: the age of the oldest record that is not done.
+
+use crate::moment;
+use anabranch::clock::Clock;
+use anabranch::stream::AwsKinesis;
+use anabranch::stream::api::{ReadFrom, StreamApi, StreamError};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Lease, LeaseKey};
+use anabranch_model::lineage::Lineage;
+use anabranch_model::position::Position;
+use anabranch_model::retry::Fault;
+use std::collections::BTreeMap;
+use std::fmt;
+use tokio::task::JoinSet;
+
+/// Shards that are looked at together.
+const TOGETHER: usize = 8;
+/// Reads of one shard before it is left at what the service said. A stretch without records may
+/// take several.
+const READS: usize = 20;
+
+/// How far behind a lease is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lag {
+    /// Nothing waits.
+    None,
+    /// The oldest record that waits is so old, in milliseconds.
+    Behind(u64),
+    /// The record at the checkpoint is past the retention period.
+    Trimmed,
+    /// It can't be learnt.
+    Unknown(String),
+}
+
+impl Lag {
+    /// In milliseconds, if it is known.
+    pub(crate) fn ms(&self) -> Option<u64> {
+        match self {
+            Self::None => Some(0),
+            Self::Behind(ms) => Some(*ms),
+            Self::Trimmed | Self::Unknown(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Lag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("0"),
+            Self::Behind(ms) => f.write_str(&moment::span(*ms)),
+            Self::Trimmed => f.write_str("trimmed"),
+            Self::Unknown(_) => f.write_str("?"),
+        }
+    }
+}
+
+/// The lags of all unfinished leases whose shard is listed. It costs a read or two of each shard.
+pub(crate) async fn lags(
+    kinesis: &AwsKinesis,
+    lineage: &Lineage,
+    rows: &BTreeMap<ShardId, Lease>,
+) -> BTreeMap<ShardId, Lag> {
+    let mut waiting = rows.values().filter(|row| !row.is_ended() && lineage.names(&row.key.shard));
+    let mut reading = JoinSet::new();
+    let mut lags = BTreeMap::new();
+    loop {
+        while reading.len() < TOGETHER
+            && let Some(row) = waiting.next()
+        {
+            let (kinesis, key) = (kinesis.clone(), row.key.clone());
+            let from = row.checkpoint.lowest();
+            reading.spawn(async move {
+                let lag = lag(&kinesis, &key, from).await;
+                (key.shard, lag)
+            });
+        }
+        match reading.join_next().await {
+            None => return lags,
+            Some(Ok((shard, lag))) => {
+                lags.insert(shard, lag);
+            }
+            Some(Err(_)) => {}
+        }
+    }
+}
+
+async fn lag(kinesis: &AwsKinesis, key: &LeaseKey, from: Position) -> Lag {
+    let at = match from {
+        Position::AtTimestamp(ms) => ReadFrom::AtTimestamp(ms),
+        Position::TrimHorizon => ReadFrom::TrimHorizon,
+        Position::At { sequence, .. } => ReadFrom::After(sequence),
+        Position::Latest | Position::ShardEnd => return Lag::None,
+    };
+    match oldest(kinesis, key, at).await {
+        Ok(lag) => lag,
+        Err(error) if error.fault == Fault::Invalid || error.fault == Fault::Missing => {
+            Lag::Trimmed
+        }
+        Err(error) => Lag::Unknown(error.to_string()),
+    }
+}
+
+async fn oldest(kinesis: &AwsKinesis, key: &LeaseKey, at: ReadFrom) -> Result<Lag, StreamError> {
+    let mut next = Some(kinesis.iterator(&key.stream, &key.shard, at).await?);
+    let mut behind_ms = 0;
+    for _ in 0..READS {
+        let Some(iterator) = next else { return Ok(Lag::None) };
+        let fetched = kinesis.records(&key.stream, &iterator, 1).await?;
+        if let Some(record) = fetched.records.first() {
+            let age_ms = Clock::machine().wall_ms().saturating_sub(record.arrival_ms);
+            return Ok(Lag::Behind(age_ms.max(fetched.behind_ms)));
+        }
+        behind_ms = fetched.behind_ms;
+        if behind_ms == 0 {
+            return Ok(Lag::None);
+        }
+        next = fetched.next;
+    }
+    Ok(Lag::Behind(behind_ms))
+}

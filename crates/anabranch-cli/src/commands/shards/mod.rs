@@ -1,0 +1,168 @@
+//! `anabranch shards`: the lineage of a stream as a tree, and why a shard isn't being read.
+
+mod standing;
+mod lag;
+mod tree;
+
+use crate::connection::{Aws, Connection, Store};
+use crate::failure::Failure;
+use crate::output::say;
+use crate::table;
+use anabranch::lease::LeaseStore;
+use anabranch::stream::api::{ShardFilter, StreamApi, StreamSummary};
+use anabranch_model::coverage;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::Lease;
+use anabranch_model::lineage::{Lineage, Shard};
+pub(crate) use lag::{Lag, lags};
+use serde::Serialize;
+pub(crate) use standing::{Standing, holes, standing};
+use std::collections::BTreeMap;
+use tree::share;
+
+/// What can be chosen about the tree.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+With --app it shows who reads each shard, up to where it is done, and how old the oldest record is \
+that waits. --leases says where the application keeps its leases; the table of a Java KCL \
+application is --leases kcl:TABLE. It only reads.
+
+Exit code 1 if some keys of the stream are read by nobody: a hole.")]
+pub(crate) struct Options {
+    /// The stream
+    stream: String,
+    /// Show the leases of this application
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A stream, and what an application knows of it.
+pub(crate) struct Picture {
+    /// The stream.
+    pub(crate) summary: StreamSummary,
+    /// Its shards.
+    pub(crate) lineage: Lineage,
+    /// The rows of the application, if one was asked about.
+    pub(crate) rows: Option<BTreeMap<ShardId, Lease>>,
+    /// How far the unfinished ones are behind.
+    pub(crate) lags: BTreeMap<ShardId, Lag>,
+}
+
+impl Picture {
+    /// Looks at everything.
+    pub(crate) async fn take(
+        aws: &Aws,
+        stream: &StreamName,
+        store: Option<&Store>,
+    ) -> Result<Self, Failure> {
+        let summary = aws.look_at(stream).await?;
+        let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
+        let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
+        let rows = match store {
+            None => None,
+            Some(store) => {
+                let rows = store.list(stream).await.map_err(|error| Store::trouble(&error))?;
+                Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
+            }
+        };
+        let lags = match &rows {
+            None => BTreeMap::new(),
+            Some(rows) => lags(&aws.kinesis, &lineage, rows).await,
+        };
+        Ok(Self { summary, lineage, rows, lags })
+    }
+
+    /// How a shard stands, if an application was asked about.
+    pub(crate) fn standing(&self, shard: &Shard) -> Option<Standing> {
+        self.rows.as_ref().map(|rows| standing(&self.lineage, rows, shard))
+    }
+}
+
+/// One shard as JSON.
+#[derive(Serialize)]
+struct Row<'a> {
+    shard: &'a str,
+    parents: Vec<&'a str>,
+    state: &'static str,
+    starting_hash_key: String,
+    ending_hash_key: String,
+    share_percent: f64,
+    #[serde(flatten)]
+    read: Option<Read>,
+}
+
+/// What an application knows of it, as JSON.
+#[derive(Serialize)]
+struct Read {
+    standing: &'static str,
+    why: String,
+    owner: Option<String>,
+    checkpoint: Option<String>,
+    lag_ms: Option<u64>,
+}
+
+/// Shows the tree.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let store = match &options.app {
+        None => None,
+        Some(app) => Some(connection.existing_leases(app).await?),
+    };
+    let aws = connection.aws().await?;
+    let stream = StreamName::from(options.stream.as_str());
+    let picture = Picture::take(&aws, &stream, store.as_ref()).await?;
+    let holes = picture.rows.as_ref().map(|rows| holes(&picture.lineage, rows)).unwrap_or_default();
+    if options.json {
+        say!("{}", json(&picture));
+    } else {
+        show(&stream, &picture);
+    }
+    match holes.as_slice() {
+        [] => Ok(()),
+        some => Err(Failure::result(format!(
+            "nobody reads {} open shards, and no row is about to come for them: `anabranch doctor \
+             {stream} {}` says more",
+            some.len(),
+            options.app.unwrap_or_default()
+        ))),
+    }
+}
+
+fn show(stream: &StreamName, picture: &Picture) {
+    let open = picture.lineage.open_shards().count();
+    let all = picture.lineage.shards().count();
+    let mode = if picture.summary.on_demand { "on demand" } else { "provisioned" };
+    let status = format!("{:?}", picture.summary.status).to_uppercase();
+    say!("{stream}: {status}, {mode}, {open} open shards of {all}");
+    for hole in coverage::holes(picture.lineage.open_shards().map(|shard| shard.range)) {
+        say!("no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut");
+    }
+    for line in table::aligned(&tree::rows(picture)) {
+        say!("{line}");
+    }
+}
+
+fn json(picture: &Picture) -> String {
+    let row = |shard| {
+        let lease = picture.rows.as_ref().and_then(|rows| rows.get(&Shard::clone(shard).id));
+        Row {
+            shard: shard.id.as_str(),
+            parents: shard.parents().map(ShardId::as_str).collect(),
+            state: if shard.is_open() { "open" } else { "closed" },
+            starting_hash_key: shard.range.start().to_string(),
+            ending_hash_key: shard.range.end().to_string(),
+            share_percent: share(shard),
+            read: picture.standing(shard).map(|standing| Read {
+                standing: standing.word(),
+                why: standing.to_string(),
+                owner: lease.and_then(|lease| lease.owner.as_ref().map(ToString::to_string)),
+                checkpoint: lease.map(|lease| lease.checkpoint.to_string()),
+                lag_ms: picture.lags.get(&shard.id).and_then(Lag::ms),
+            }),
+        }
+    };
+    let rows: Vec<Row<'_>> = picture.lineage.shards().map(row).collect();
+    serde_json::to_string(&rows).unwrap_or_default()
+}

@@ -1,0 +1,156 @@
+//! How a shard stands to an application: read, done, waiting for what, or forgotten.
+
+use crate::line::short;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::Lease;
+use anabranch_model::lineage::{Lineage, Shard};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// How a shard stands to an application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A worker owns it.
+    Read,
+    /// Every record of it is done.
+    Done,
+    /// It may be read, and nobody has taken it.
+    Free,
+    /// A parent is not done.
+    Waits(ShardId),
+    /// It has no row; the end of this ancestor brings one.
+    RowComes(ShardId),
+    /// It is closed and has no row: before the start of the application, or cleaned up.
+    Past,
+    /// It is open, it has no row, and none will come by itself.
+    Hole,
+}
+
+impl Standing {
+    /// One word, for scripts.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Done => "done",
+            Self::Free => "free",
+            Self::Waits(_) => "waits",
+            Self::RowComes(_) => "row-comes",
+            Self::Past => "past",
+            Self::Hole => "hole",
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read => Ok(()),
+            Self::Done => f.write_str("done"),
+            Self::Free => f.write_str("not read: no worker has taken it"),
+            Self::Waits(parent) => write!(f, "not read: {} comes first", short(parent)),
+            Self::RowComes(ancestor) => {
+                write!(f, "not read: its lease comes when {} is done", short(ancestor))
+            }
+            Self::Past => f.write_str("no lease: before the start, or cleaned up"),
+            Self::Hole => f.write_str("HOLE: no lease, and none is about to come"),
+        }
+    }
+}
+
+/// How a shard stands, by the rows of the application.
+pub(crate) fn standing(
+    lineage: &Lineage,
+    rows: &BTreeMap<ShardId, Lease>,
+    shard: &Shard,
+) -> Standing {
+    let unfinished = |id: &ShardId| rows.get(id).is_some_and(|row| !row.is_ended());
+    match rows.get(&shard.id) {
+        Some(row) if row.is_ended() => Standing::Done,
+        Some(row) => {
+            let parent = row.parents.iter().find(|parent| unfinished(parent));
+            match parent {
+                // A row that has moved was let through the gate before.
+                Some(parent) if !row.has_moved() => Standing::Waits(parent.clone()),
+                _ if row.owner.is_some() => Standing::Read,
+                _ => Standing::Free,
+            }
+        }
+        None => {
+            let ancestors = lineage.ancestors(&shard.id);
+            match ancestors.into_iter().rev().find(|ancestor| unfinished(ancestor)) {
+                Some(ancestor) => Standing::RowComes(ancestor.clone()),
+                None if shard.is_open() => Standing::Hole,
+                None => Standing::Past,
+            }
+        }
+    }
+}
+
+/// The open shards that nobody will ever read.
+pub(crate) fn holes<'a>(lineage: &'a Lineage, rows: &BTreeMap<ShardId, Lease>) -> Vec<&'a Shard> {
+    let is_hole = |shard: &&Shard| standing(lineage, rows, shard) == Standing::Hole;
+    lineage.open_shards().filter(is_hole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::hash::HashRange;
+    use anabranch_model::lease::{NewLease, WorkerId};
+    use anabranch_model::position::Position;
+    use anabranch_model::sequence::SequenceNumber;
+
+    fn shard(index: u32, parent: Option<u32>, adjacent: Option<u32>, open: bool) -> Shard {
+        Shard {
+            id: ShardId::from_index(index),
+            parent: parent.map(ShardId::from_index),
+            adjacent_parent: adjacent.map(ShardId::from_index),
+            range: HashRange::ALL,
+            starting: SequenceNumber::ZERO,
+            ending: (!open).then_some(SequenceNumber::ZERO),
+        }
+    }
+
+    /// 0 was split into 1 and 2, which were merged into 3.
+    fn lineage() -> Lineage {
+        Lineage::new([
+            shard(0, None, None, false),
+            shard(1, Some(0), None, false),
+            shard(2, Some(0), None, false),
+            shard(3, Some(1), Some(2), true),
+        ])
+    }
+
+    fn check(rows: &[(u32, Position, Option<&str>)], expected: &[Standing; 4]) {
+        let lineage = lineage();
+        let row = |(index, at, owner): &(u32, Position, Option<&str>)| {
+            let shard = lineage.get(&ShardId::from_index(*index)).unwrap();
+            let mut lease = NewLease::new(shard, *at).into_lease(&"s".into());
+            lease.owner = owner.map(WorkerId::from);
+            (shard.id.clone(), lease)
+        };
+        let rows: BTreeMap<_, _> = rows.iter().map(row).collect();
+        let found: Vec<_> =
+            lineage.shards().map(|shard| standing(&lineage, &rows, shard)).collect();
+        assert_eq!(found, *expected, "{rows:?}");
+    }
+
+    #[test]
+    fn why_a_shard_is_not_read_is_told_by_the_rows() {
+        use Standing::{Done, Free, Hole, Past, Read, RowComes, Waits};
+        let id = ShardId::from_index;
+        let (trim, end) = (Position::TrimHorizon, Position::ShardEnd);
+        check(&[], &[Past, Past, Past, Hole]);
+        check(&[(0, trim, Some("w"))], &[Read, RowComes(id(0)), RowComes(id(0)), RowComes(id(0))]);
+        check(
+            &[(0, end, None), (1, trim, Some("w")), (2, trim, None)],
+            &[Done, Read, Free, RowComes(id(1))],
+        );
+        check(
+            &[(0, end, None), (1, end, None), (2, trim, Some("w")), (3, trim, None)],
+            &[Done, Done, Read, Waits(id(2))],
+        );
+        check(&[(0, end, None), (1, end, None), (2, end, None)], &[Done, Done, Done, Hole]);
+        check(&[(3, trim, Some("w"))], &[Past, Past, Past, Read]);
+    }
+}

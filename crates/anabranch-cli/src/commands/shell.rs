@@ -1,0 +1,41 @@
+//! `anabranch completions SHELL` and `anabranch man`: generated from the command line itself.
+
+use crate::args::Line;
+use crate::failure::Failure;
+use crate::output;
+use clap::CommandFactory;
+
+/// For which shell.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+bash: anabranch completions bash > ~/.local/share/bash-completion/completions/anabranch
+zsh:  anabranch completions zsh > a folder of your $fpath, as _anabranch
+fish: anabranch completions fish > ~/.config/fish/completions/anabranch.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// Prints the completions.
+pub(crate) fn completions(options: &Completions) {
+    let mut text = Vec::new();
+    clap_complete::generate(options.shell, &mut Line::command(), "anabranch", &mut text);
+    output::show(&String::from_utf8_lossy(&text));
+}
+
+/// Prints the manual page: the command, and then each of its commands.
+pub(crate) fn manual() -> Result<(), Failure> {
+    let mut text = Vec::new();
+    let mut root = Line::command();
+    root.build();
+    let failed = |error| Failure::result(format!("the manual page can't be made: {error}"));
+    clap_mangen::Man::new(root.clone()).render(&mut text).map_err(failed)?;
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let man = clap_mangen::Man::new(command.clone());
+        man.render_name_section(&mut text).map_err(failed)?;
+        man.render_synopsis_section(&mut text).map_err(failed)?;
+        man.render_options_section(&mut text).map_err(failed)?;
+    }
+    output::show(&String::from_utf8_lossy(&text));
+    Ok(())
+}

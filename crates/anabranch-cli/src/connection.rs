@@ -1,0 +1,102 @@
+//! What every command may be told about where things are: options, variables, `anabranch.toml`.
+
+mod file;
+mod aws;
+mod address;
+mod store;
+mod trouble;
+
+pub(crate) use address::LeaseAddress;
+pub(crate) use aws::Aws;
+pub(crate) use store::Store;
+
+use crate::failure::Failure;
+use file::ConfigFile;
+use std::path::PathBuf;
+
+/// Where Kinesis is, and where leases are kept. What is left out is looked for in `anabranch.toml`,
+/// and then where every AWS tool looks.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Options {
+    /// Address of Kinesis and DynamoDB, such as `http://127.0.0.1:4567`; without it, AWS
+    #[arg(long, global = true, value_name = "URL", env = "ANABRANCH_ENDPOINT")]
+    endpoint: Option<String>,
+    /// AWS region
+    #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_REGION")]
+    region: Option<String>,
+    /// Profile of the AWS configuration files
+    #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_PROFILE")]
+    profile: Option<String>,
+    /// Where leases are kept: sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE (the table of a
+    /// Java KCL application) or memory
+    #[arg(long, global = true, value_name = "STORE", env = "ANABRANCH_LEASES")]
+    #[arg(hide_env_values = true)]
+    leases: Option<LeaseAddress>,
+    /// File with these settings; without it, anabranch.toml in this folder, if there is one
+    #[arg(long, global = true, value_name = "FILE", env = "ANABRANCH_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// What holds once options, variables and the file are put together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Connection {
+    /// The address of Kinesis and DynamoDB.
+    endpoint: Option<String>,
+    /// The region.
+    region: Option<String>,
+    /// The profile of the AWS configuration files.
+    profile: Option<String>,
+    /// Where leases are kept.
+    leases: Option<LeaseAddress>,
+}
+
+impl Options {
+    /// Reads the file, and lets options and variables go before it.
+    pub(crate) fn settle(self) -> Result<Connection, Failure> {
+        let file = ConfigFile::read(self.config.as_deref())?;
+        let connection = Connection {
+            endpoint: self.endpoint.or(file.endpoint),
+            region: self.region.or(file.region),
+            profile: self.profile.or(file.profile),
+            leases: self.leases.or(file.leases),
+        };
+        if let Some(endpoint) = &connection.endpoint {
+            let (scheme, host) = endpoint.split_once("://").unwrap_or_default();
+            if !["http", "https"].contains(&scheme) || host.is_empty() {
+                return Err(Failure::usage(format!(
+                    "the endpoint {endpoint:?} is not an address: it begins with http:// or \
+                     https://, such as http://127.0.0.1:4567"
+                )));
+            }
+        }
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// What is needed to reach a stream at an address, and nothing else.
+    pub(crate) fn at(endpoint: &str) -> Self {
+        Self { endpoint: Some(endpoint.to_owned()), ..Self::default() }
+    }
+
+    /// The lease store of an application, which the configuration has to name.
+    pub(crate) async fn leases(&self, application: &str) -> Result<Store, Failure> {
+        let address = self.leases.as_ref().ok_or_else(no_leases)?;
+        self.store(address, application).await
+    }
+
+    /// The lease store of an application that is there already: nothing is made.
+    pub(crate) async fn existing_leases(&self, application: &str) -> Result<Store, Failure> {
+        let address = self.leases.as_ref().ok_or_else(no_leases)?;
+        self.existing_store(address, application).await
+    }
+}
+
+fn no_leases() -> Failure {
+    Failure::usage(
+        "nothing says where leases are kept: give --leases sqlite:leases.db (for this machine), \
+         postgres:URL, dynamodb:TABLE, kcl:TABLE (beside Java) or memory (forgotten at the end), \
+         or set ANABRANCH_LEASES, or `leases` in anabranch.toml",
+    )
+}

@@ -1,0 +1,152 @@
+//! Kinesis and DynamoDB as a command reaches them.
+
+use super::{Connection, trouble};
+use crate::failure::Failure;
+use anabranch::stream::AwsKinesis;
+use anabranch::stream::api::{StreamApi, StreamError, StreamSummary};
+use anabranch::stream::aws::{Access, SetupError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::retry::Fault;
+use aws_sdk_kinesis::config::Credentials;
+use aws_types::SdkConfig;
+use std::time::Duration;
+
+/// How often a call is made that may pass later.
+const ATTEMPTS: u32 = 3;
+/// The pause between two of them.
+const PAUSE: Duration = Duration::from_millis(300);
+/// The region of a local stream, unless somebody says otherwise. Nothing there depends on it.
+const LOCAL_REGION: &str = "us-east-1";
+
+/// Kinesis, and the configuration for other clients of AWS.
+#[derive(Clone, Debug)]
+pub(crate) struct Aws {
+    /// What every client is made from.
+    pub(crate) config: SdkConfig,
+    /// Kinesis.
+    pub(crate) kinesis: AwsKinesis,
+}
+
+impl Connection {
+    /// Reaches for AWS, or for the endpoint that stands in for it. No call is made yet.
+    pub(crate) async fn aws(&self) -> Result<Aws, Failure> {
+        let mut access = Access {
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            profile: self.profile.clone(),
+            credentials: None,
+        };
+        if self.is_local() && self.profile.is_none() && !env_has_credentials() {
+            // A stream on this machine checks no signature.
+            access.credentials = Some(Credentials::new("local", "local", None, None, "local"));
+            let told = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| has(name));
+            if access.region.is_none() && !told {
+                access.region = Some(LOCAL_REGION.to_owned());
+            }
+        }
+        let config = access.config().await.map_err(|error| setup_failure(&error))?;
+        Ok(Aws { kinesis: AwsKinesis::new(&config), config })
+    }
+
+    /// Whether the endpoint is on this machine.
+    fn is_local(&self) -> bool {
+        let endpoint = self.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
+        endpoint.is_some_and(|endpoint| is_loopback(&endpoint))
+    }
+}
+
+fn has(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+fn env_has_credentials() -> bool {
+    ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().any(|name| has(name))
+}
+
+fn is_loopback(endpoint: &str) -> bool {
+    let host = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or(host);
+    let host = match host.strip_prefix('[') {
+        Some(six) => six.split(']').next().unwrap_or(six),
+        None => host.split(':').next().unwrap_or(host),
+    };
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+fn setup_failure(error: &SetupError) -> Failure {
+    const LOCAL: &str = "for a stream on this machine run `anabranch local` and add \
+                         --endpoint http://127.0.0.1:4567";
+    Failure::usage(match error {
+        SetupError::NoRegion => format!(
+            "no AWS region is set: give --region, set AWS_REGION, or `region` in the profile; {LOCAL}"
+        ),
+        SetupError::NoCredentials { detail, .. } => format!(
+            "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY, give --profile, or run where a role is attached; {LOCAL}"
+        ),
+    })
+}
+
+impl Aws {
+    /// Looks at a stream before work begins, so that a mistake is told at once and in words.
+    pub(crate) async fn look_at(&self, stream: &StreamName) -> Result<StreamSummary, Failure> {
+        self.ask(stream, || self.kinesis.describe(stream)).await
+    }
+
+    /// The same for those who can work without: `None` where looking is not allowed.
+    pub(crate) async fn look_if_allowed(
+        &self,
+        stream: &StreamName,
+    ) -> Result<Option<StreamSummary>, Failure> {
+        match self.kinesis.describe(stream).await {
+            Err(error) if error.fault == Fault::AccessDenied => Ok(None),
+            Ok(summary) => Ok(Some(summary)),
+            Err(_) => self.look_at(stream).await.map(Some),
+        }
+    }
+
+    /// Makes a call that may be repeated, and says in words why it failed.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        stream: &StreamName,
+        call: impl Fn() -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, StreamError>>,
+    {
+        for attempt in 1.. {
+            match call().await {
+                Ok(reply) => return Ok(reply),
+                Err(error) if attempt < ATTEMPTS && error.is_retryable() => {}
+                Err(error) => return Err(trouble::of_stream(self, stream, &error).await),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// The address that calls go to, for messages.
+    pub(crate) fn place(&self) -> String {
+        let region = self.config.region().map_or("no region", |region| region.as_ref());
+        match self.config.endpoint_url() {
+            Some(endpoint) => format!("at {endpoint}"),
+            None => format!("in {region}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_needs_no_credentials() {
+        let check = |endpoint, expected| assert_eq!(is_loopback(endpoint), expected, "{endpoint}");
+        check("http://127.0.0.1:4567", true);
+        check("http://localhost:4567/", true);
+        check("http://[::1]:4567", true);
+        check("https://kinesis.us-east-1.amazonaws.com", false);
+        check("http://localhost.example.com", false);
+        check("http://10.0.0.1:4567", false);
+    }
+}

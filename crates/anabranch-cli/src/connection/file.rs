@@ -1,0 +1,75 @@
+//! `anabranch.toml`: the settings that a project keeps beside its code.
+
+use super::LeaseAddress;
+use crate::failure::Failure;
+use serde::Deserialize;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Where it is looked for, unless another file is named.
+const NAME: &str = "anabranch.toml";
+
+/// What the file may say.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConfigFile {
+    /// The address of Kinesis and DynamoDB.
+    pub(super) endpoint: Option<String>,
+    /// The region.
+    pub(super) region: Option<String>,
+    /// The profile of the AWS configuration files.
+    pub(super) profile: Option<String>,
+    /// Where leases are kept.
+    pub(super) leases: Option<LeaseAddress>,
+}
+
+impl ConfigFile {
+    /// Reads the named file, or the usual one, which need not be there.
+    pub(super) fn read(named: Option<&Path>) -> Result<Self, Failure> {
+        let path = named.unwrap_or(Path::new(NAME));
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text).map_err(|why| {
+                Failure::usage(format!("{}, {why}; see docs/cli.md", path.display()))
+            }),
+            Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(Failure::usage(format!("{} can't be read: {error}", path.display()))),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
+            let line = before.matches('\n').count() + 1;
+            format!("line {line}: {}", error.message().replace('\n', " "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<ConfigFile, &str>) {
+        assert_eq!(ConfigFile::parse(text), expected.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_is_named_with_its_line() {
+        check("", Ok(ConfigFile::default()));
+        check(
+            "region = \"eu-west-1\"\nleases = \"memory\"",
+            Ok(ConfigFile {
+                region: Some("eu-west-1".to_owned()),
+                leases: Some(LeaseAddress::Memory),
+                ..ConfigFile::default()
+            }),
+        );
+        check(
+            "\nregoin = \"x\"",
+            Err("line 2: unknown field `regoin`, expected one of `endpoint`, `region`, \
+                 `profile`, `leases`"),
+        );
+    }
+}

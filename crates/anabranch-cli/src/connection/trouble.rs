@@ -1,0 +1,105 @@
+//! What went wrong with a call, in words: what, where, and the way out.
+
+use super::Aws;
+use crate::failure::Failure;
+use anabranch::lease::StoreError;
+use anabranch::stream::api::StreamError;
+use anabranch_model::ids::StreamName;
+use anabranch_model::retry::Fault;
+use std::time::Duration;
+
+/// How long the search for a name that was meant may take.
+const SEARCH: Duration = Duration::from_secs(3);
+/// How many names are shown.
+const SHOWN: usize = 5;
+/// How alike two names have to be for one to be meant by the other.
+const ALIKE: f64 = 0.7;
+
+/// Why a call to a stream failed.
+pub(super) async fn of_stream(aws: &Aws, stream: &StreamName, error: &StreamError) -> Failure {
+    let place = aws.place();
+    let StreamError { operation, detail, .. } = error;
+    Failure::usage(match error.fault {
+        Fault::Missing => {
+            let names = stream_names(aws).await;
+            format!(
+                "there is no stream {stream} {place}{}",
+                meant(stream.as_str(), names.as_deref())
+            )
+        }
+        Fault::AccessDenied => format!(
+            "{operation} on {stream} is denied {place} ({detail}): the credentials need \
+             kinesis:{operation} there, or they are those of another account"
+        ),
+        Fault::NotSent => format!(
+            "nothing answers {place} ({detail}): check the address and the network; \
+             `anabranch local` starts a stream on this machine"
+        ),
+        Fault::CredentialsExpired => {
+            format!("the credentials can't be used {place} ({detail}): renew them")
+        }
+        _ => format!("{operation} on {stream} failed {place}: {detail}"),
+    })
+}
+
+/// Why a lease store did not do what it was asked.
+pub(super) fn of_store(error: &StoreError) -> Failure {
+    let hint = match error {
+        StoreError::ForeignSchema { detail, .. } if detail.contains("leaseKey") => {
+            "; the table of a KCL application is given as kcl:TABLE"
+        }
+        StoreError::Unreachable { .. } => ": check its address, and that it runs",
+        _ => "",
+    };
+    Failure::usage(format!("{error}{hint}"))
+}
+
+/// The streams there are, as far as they can be learnt.
+async fn stream_names(aws: &Aws) -> Option<Vec<String>> {
+    let client = aws_sdk_kinesis::Client::new(&aws.config);
+    let list = client.list_streams().limit(1_000).send();
+    let reply = tokio::time::timeout(SEARCH, list).await.ok()?.ok()?;
+    Some(reply.stream_names)
+}
+
+/// What may have been meant, or what there is.
+fn meant(name: &str, names: Option<&[String]>) -> String {
+    let Some(names) = names else {
+        return ": check its name, the region and the account".to_owned();
+    };
+    let near = names
+        .iter()
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((_, near)) = near {
+        return format!(": did you mean {near}?");
+    }
+    match names {
+        [] => ", nor any other: check the region and the account, or create it".to_owned(),
+        some => {
+            let shown = some.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if some.len() > SHOWN { ", …" } else { "" };
+            format!(": there are {shown}{more}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_name_is_answered_with_what_there_is() {
+        let check = |name: &str, names: Option<&[&str]>, expected: &str| {
+            let names: Option<Vec<String>> =
+                names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+            let said = meant(name, names.as_deref());
+            assert!(said.contains(expected), "{name}: {said}");
+        };
+        check("ordrs", Some(&["clicks", "orders"]), "did you mean orders?");
+        check("xyz", Some(&["clicks", "orders"]), "there are clicks, orders");
+        check("xyz", Some(&[]), "nor any other");
+        check("xyz", None, "check its name");
+    }
+}

@@ -1,0 +1,204 @@
+//! Records as lines: one JSON object each, or a line for people.
+
+use crate::moment;
+use anabranch::producer::NewRecord;
+use anabranch_model::hash::HashKey;
+use anabranch_model::ids::ShardId;
+use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
+use anabranch_model::record::UserRecord;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A record as a JSON object, on its way out.
+#[derive(Debug, Serialize)]
+struct Out<'a> {
+    shard: &'a str,
+    sequence: String,
+    sub: u64,
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_base64: Option<String>,
+    arrived: String,
+}
+
+/// The JSON line of a record, with its line break. Data that is text stays text.
+pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
+    let data = std::str::from_utf8(&record.data).ok();
+    let out = Out {
+        shard: shard.as_str(),
+        sequence: record.sequence.to_string(),
+        sub: record.sub,
+        key: record.partition_key.as_str(),
+        hash_key: record.explicit_hash_key.map(|hash| hash.to_string()),
+        data,
+        data_base64: data.is_none().then(|| base64_simd::STANDARD.encode_to_string(&record.data)),
+        arrived: moment::text(record.arrival_ms),
+    };
+    let mut line = serde_json::to_string(&out).expect("strings and numbers always make JSON");
+    line.push('\n');
+    line
+}
+
+/// The line of a record for people, with its line break: when, where, which key, what.
+pub(crate) fn plain(shard: &ShardId, record: &UserRecord) -> String {
+    let data = match std::str::from_utf8(&record.data) {
+        Ok(text) => one_line(text),
+        Err(_) => format!("{} bytes: {}", record.data.len(), record.data.escape_ascii()),
+    };
+    let key = one_line(record.partition_key.as_str());
+    format!("{} {} {key}\t{data}\n", moment::text(record.arrival_ms), short(shard))
+}
+
+/// A shard by its number, as long as it has one.
+pub(crate) fn short(shard: &ShardId) -> String {
+    shard.index().map_or_else(|| shard.to_string(), |index| format!("shard-{index}"))
+}
+
+/// A text without what would move the cursor of a terminal.
+fn one_line(text: &str) -> String {
+    let escaped = |letter: char| letter.is_control() && letter != '\t';
+    if !text.contains(escaped) {
+        return text.to_owned();
+    }
+    let mut line = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if escaped(letter) {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+    }
+    line
+}
+
+/// A record as a JSON object, on its way in. What `tail` and `consume` print is understood too:
+/// where a record came from does not matter to where it goes.
+#[derive(Debug, Deserialize)]
+struct In {
+    key: Option<String>,
+    data: Option<String>,
+    data_base64: Option<String>,
+    hash_key: Option<Hash>,
+}
+
+/// A hash key: its digits, or a number that is small enough for one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Hash {
+    Digits(String),
+    Number(u64),
+}
+
+/// Reads the JSON line of a record.
+pub(crate) fn read_json(line: &[u8]) -> Result<NewRecord, String> {
+    let read: In = serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
+    let key = read.key.ok_or(
+        "it has no \"key\": a record is {\"key\": \"…\", \"data\": \"…\"}, and bytes stand in \
+         \"data_base64\"",
+    )?;
+    let data = match (read.data, read.data_base64) {
+        (Some(text), None) => Bytes::from(text),
+        (None, Some(coded)) => match base64_simd::STANDARD.decode_to_vec(coded) {
+            Ok(data) => Bytes::from(data),
+            Err(_) => return Err("its \"data_base64\" is not base64".to_owned()),
+        },
+        (None, None) => return Err("it has neither \"data\" nor \"data_base64\"".to_owned()),
+        (Some(_), Some(_)) => return Err("it has both \"data\" and \"data_base64\"".to_owned()),
+    };
+    let record = new_record(key, data)?;
+    let hash = match read.hash_key {
+        None => return Ok(record),
+        Some(Hash::Number(number)) => HashKey(number.into()),
+        Some(Hash::Digits(digits)) => {
+            digits.parse().map_err(|why| format!("its hash_key: {why}"))?
+        }
+    };
+    Ok(record.with_explicit_hash_key(hash))
+}
+
+/// A record with a key that the service takes.
+pub(crate) fn new_record(key: String, data: Bytes) -> Result<NewRecord, String> {
+    match key.chars().count() {
+        0 => Err("its key is empty".to_owned()),
+        1..=PARTITION_KEY_MAX_CHARS => Ok(NewRecord::new(key, data)),
+        chars => Err(format!(
+            "its key has {chars} characters, and the service takes {PARTITION_KEY_MAX_CHARS}"
+        )),
+    }
+}
+
+fn not_a_record(error: &serde_json::Error) -> String {
+    let why = error.to_string();
+    let why = why.split(" at line 1").next().unwrap_or(&why);
+    format!(
+        "it is not a record ({why}, column {}): one JSON object a line, such as \
+         {{\"key\": \"customer-7\", \"data\": \"paid\"}}; plain text goes with --lines --key KEY",
+        error.column()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str, data: &'static [u8]) -> UserRecord {
+        UserRecord {
+            sequence: "49590338271490256608559692538361571095921575989136588898".parse().unwrap(),
+            sub: 3,
+            aggregated: true,
+            partition_key: key.into(),
+            explicit_hash_key: None,
+            data: Bytes::from_static(data),
+            arrival_ms: 1_500,
+        }
+    }
+
+    #[test]
+    fn a_record_is_printed_as_one_line_whatever_it_holds() {
+        let shard = ShardId::from_index(4);
+        assert_eq!(
+            json(&shard, &record("a", b"text \"x\"\n")),
+            "{\"shard\":\"shardId-000000000004\",\"sequence\":\"49590338271490256608559692538361571095921575989136588898\",\"sub\":3,\"key\":\"a\",\"data\":\"text \\\"x\\\"\\n\",\"arrived\":\"1970-01-01T00:00:01.500Z\"}\n"
+        );
+        assert!(json(&shard, &record("a", &[0xff, 0])).contains("\"data_base64\":\"/wA=\""));
+        assert_eq!(
+            plain(&shard, &record("a\u{1b}[2J", b"one\ntwo")),
+            "1970-01-01T00:00:01.500Z shard-4 a\\u{1b}[2J\tone\\ntwo\n"
+        );
+        assert!(plain(&shard, &record("a", &[0xff, 0])).contains("2 bytes: \\xff\\x00"));
+    }
+
+    #[test]
+    fn what_was_printed_is_read_again() {
+        let shard = ShardId::from_index(4);
+        for data in [&b"text"[..], &[0xff, 0xfe]] {
+            let mut printed = record("a", data);
+            printed.explicit_hash_key = Some(HashKey(u128::MAX));
+            let read = read_json(json(&shard, &printed).as_bytes()).unwrap();
+            let expected = NewRecord::new("a", Bytes::from_static(data));
+            assert_eq!(read, expected.with_explicit_hash_key(HashKey(u128::MAX)));
+        }
+    }
+
+    #[test]
+    fn a_bad_line_says_what_is_wrong_with_it() {
+        let check = |line: &str, expected: &str| {
+            let why = read_json(line.as_bytes()).unwrap_err();
+            assert!(why.contains(expected), "{line}: {why}");
+        };
+        check("hello", "not a record");
+        check("[1]", "not a record");
+        check("{\"data\":\"x\"}", "no \"key\"");
+        check("{\"key\":\"a\"}", "neither");
+        check("{\"key\":\"a\",\"data\":\"x\",\"data_base64\":\"eA==\"}", "both");
+        check("{\"key\":\"a\",\"data_base64\":\"!\"}", "not base64");
+        check("{\"key\":\"\",\"data\":\"x\"}", "empty");
+        check(&format!("{{\"key\":\"{}\",\"data\":\"x\"}}", "k".repeat(257)), "257 characters");
+        check("{\"key\":\"a\",\"data\":\"x\",\"hash_key\":\"-1\"}", "hash_key");
+        assert!(read_json(b"{\"key\":\"a\",\"data\":\"\",\"hash_key\":7}").is_ok());
+    }
+}

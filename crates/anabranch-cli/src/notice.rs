@@ -1,0 +1,112 @@
+//! What an operator is told on standard error while a command runs: trouble, and changes of hands.
+
+use crate::line::short;
+use crate::output::note;
+use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, ShardEvent};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How often the same trouble is told again: at the first time, and then at each doubling.
+#[derive(Default)]
+struct Repeats(BTreeMap<String, u64>);
+
+impl Repeats {
+    /// Whether to tell it now, and how often it happened.
+    fn count(&mut self, kind: String) -> Option<u64> {
+        let count = self.0.entry(kind).or_default();
+        *count += 1;
+        count.is_power_of_two().then_some(*count)
+    }
+}
+
+/// Prints notices of what happens. `all` shows changes of hands too.
+pub(crate) fn printed(all: bool) -> Events {
+    let repeats = Mutex::new(Repeats::default());
+    Events::to(move |event| {
+        if let Some(trouble) = trouble(event) {
+            let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
+            match repeats.count(trouble.clone()) {
+                None => {}
+                Some(1) => note!("warning: {trouble}"),
+                Some(times) => note!("warning: {trouble} ({times} times)"),
+            }
+        } else if all && let Some(change) = change(event) {
+            note!("{change}");
+        }
+    })
+}
+
+/// What went wrong, if something did.
+fn trouble(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Lease(LeaseEvent::Expelled { worker }) => {
+            format!(
+                "this worker ({worker}) was silent for too long and lost its shards; it joins again"
+            )
+        }
+        Event::Lease(LeaseEvent::Lost { lease }) => format!("{} was lost", short(&lease.shard)),
+        Event::Lease(LeaseEvent::ShardLost { lease, .. }) => format!(
+            "{} is past the retention period: what was not read of it is lost",
+            short(&lease.shard)
+        ),
+        Event::Lease(LeaseEvent::StreamRecreated { stream, .. }) => format!(
+            "stream {stream} was deleted and created again; it is read no longer: start with a new \
+             application name"
+        ),
+        Event::Lease(LeaseEvent::StoreTrouble { what, error }) => format!("{what}: {error}"),
+        Event::Lease(LeaseEvent::StreamTrouble { error, .. }) => error.clone(),
+        Event::Lease(LeaseEvent::UnreadableRow { row, why }) => {
+            format!("row {row} of the lease table can't be read: {why}")
+        }
+        Event::Lease(LeaseEvent::Hole { stream, keys, looks }) if *looks > 1 => {
+            format!("no lease covers the keys {keys:?} of {stream}")
+        }
+        Event::Shard(ShardEvent::AggregateDropped { shard, records, .. }) => format!(
+            "{}: an aggregate of {records} records holds one of another shard, so none is given, \
+             as KCL does",
+            short(&shard.shard)
+        ),
+        Event::Shard(
+            ShardEvent::FetchFailed { shard, error, .. }
+            | ShardEvent::HandlerFailed { shard, error, .. },
+        ) => {
+            format!("{}: {error}", short(&shard.shard))
+        }
+        Event::Shard(ShardEvent::Parked { shard, at, error }) => {
+            format!("{}: record {at} was put aside: {error}", short(&shard.shard))
+        }
+        Event::Shard(ShardEvent::ParkFailed { shard, error, .. }) => {
+            format!("{}: a record could not be put aside: {error}", short(&shard.shard))
+        }
+        Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
+            format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
+        }
+        Event::Producer(ProducerEvent::Retried { detail, .. }) => {
+            format!("the stream did not take records, they are sent again: {detail}")
+        }
+        _ => return None,
+    })
+}
+
+/// Who reads what from now on, if that changed.
+fn change(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Lease(LeaseEvent::Joined { worker }) => format!("joined as {worker}"),
+        Event::Lease(LeaseEvent::Left { .. }) => "left".to_owned(),
+        Event::Lease(LeaseEvent::Taken { lease, .. }) => format!("took {}", short(&lease.shard)),
+        Event::Lease(LeaseEvent::Passed { lease, to }) => {
+            format!("passed {} to {to}", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::Released { lease }) => {
+            format!("gave {} back", short(&lease.shard))
+        }
+        Event::Lease(LeaseEvent::Fenced { worker }) => {
+            format!("shut out {worker}, which is silent")
+        }
+        Event::Lease(LeaseEvent::Ended { lease, children }) => {
+            let children: Vec<_> = children.iter().map(short).collect();
+            format!("finished {}, followed by {}", short(&lease.shard), children.join(" and "))
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,13 @@
+//! The `anabranch` program as a person and a script see it: real processes, over HTTP.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
+
+mod stage;
+mod ready;
+mod killed;
+mod full_disk;
+mod wrong;
+mod put;
+mod consume;
+mod demo;
+mod shell;

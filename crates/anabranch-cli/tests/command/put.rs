@@ -1,0 +1,66 @@
+//! `anabranch put`.
+
+use crate::stage::Stage;
+use serde_json::Value;
+
+#[test]
+fn lines_are_put_in_order_and_every_reader_understands_them() {
+    let stage = Stage::start(&["orders:1"]);
+    let lines: Vec<String> =
+        (0..500).map(|n| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 7)).collect();
+    let ran = stage.run("put orders", &lines.join("\n")).ok();
+    assert!(ran.err.contains("orders: 500 placed"), "{ran:?}");
+    let stored = stage.stored("orders");
+    assert_eq!(stored.len(), 500);
+    for key in 0..7 {
+        let of_key: Vec<u32> =
+            stored.iter().map(|data| data.parse().unwrap()).filter(|n| n % 7 == key).collect();
+        assert!(of_key.is_sorted(), "key {key}: {of_key:?}");
+    }
+}
+
+#[test]
+fn plain_lines_bytes_and_hash_keys_go_in_as_they_are() {
+    let stage = Stage::start(&["orders:2"]);
+    stage.run("put orders --lines --key k", "one\n two \n\nthree").ok();
+    assert_eq!(stage.stored("orders"), ["one", " two ", "", "three"]);
+    std::fs::write(
+        stage.folder.path().join("records"),
+        "{\"key\":\"a\",\"data_base64\":\"/w==\",\"hash_key\":\"0\"}\n\
+         {\"key\":\"b\",\"data\":\"last\",\"hash_key\":\"340282366920938463463374607431768211455\"}\n",
+    )
+    .unwrap();
+    let ran = stage.run("put orders records --json --aggregate", "").ok();
+    let summary: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&summary["placed"], &summary["refused"]), (&2.into(), &0.into()), "{ran:?}");
+    let stored = stage.stored("orders");
+    assert!(
+        stored.first().unwrap().contains('\u{fffd}') || stored.contains(&"\u{fffd}".to_owned())
+    );
+    assert_eq!(stored.last().unwrap(), "last");
+}
+
+#[test]
+fn a_bad_line_stops_the_put_there_and_is_named() {
+    let stage = Stage::start(&["orders:1"]);
+    let input = "{\"key\":\"a\",\"data\":\"1\"}\nnonsense\n{\"key\":\"a\",\"data\":\"2\"}\n";
+    let ran = stage.run("put orders", input);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("standard input, line 2: it is not a record"), "{ran:?}");
+    assert_eq!(stage.stored("orders"), ["1"]);
+    let ran = stage.run("put orders --skip-bad-lines", input);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(stage.stored("orders"), ["1", "1", "2"]);
+}
+
+#[test]
+fn a_record_that_is_too_large_is_refused_by_its_line() {
+    let stage = Stage::start(&["orders:1"]);
+    let large = "x".repeat(11 << 20);
+    let input =
+        format!("{{\"key\":\"a\",\"data\":\"{large}\"}}\n{{\"key\":\"b\",\"data\":\"2\"}}\n");
+    let ran = stage.run("put orders", &input);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("line 1: the record has"), "{ran:?}");
+    assert!(ran.err.contains("1 placed (1 bytes), 1 refused"), "{ran:?}");
+}

@@ -1,0 +1,222 @@
+//! A local stream as a process, and commands against it.
+
+use crate::killed::Client;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The stream, and a folder for files.
+pub(crate) struct Stage {
+    server: Child,
+    /// Its address.
+    pub(crate) endpoint: String,
+    /// Where files go.
+    pub(crate) folder: TempDir,
+    /// Kept open: the server writes to it.
+    _output: BufReader<ChildStdout>,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Whether it ended well. Shows what it said if not.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+}
+
+/// The program, in an environment without any account.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("HOME", "nowhere").env("AWS_EC2_METADATA_DISABLED", "true");
+    command
+}
+
+impl Stage {
+    /// Starts a local stream with these streams, such as `orders:4`.
+    pub(crate) fn start(streams: &[&str]) -> Self {
+        let mut command = program();
+        command.args(["local", "--port", "0", "--state-delay", "0"]);
+        for stream in streams {
+            command.args(["--stream", stream]);
+        }
+        let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(server.stdout.take().unwrap());
+        let mut ready = String::new();
+        output.read_line(&mut ready).unwrap();
+        let endpoint = ready.trim().rsplit(' ').next().unwrap().to_owned();
+        Self { server, endpoint, folder: TempDir::new().unwrap(), _output: output }
+    }
+
+    /// A command against the stream.
+    pub(crate) fn command(&self, words: &str) -> Command {
+        let mut command = program();
+        command.args(words.split(' ')).current_dir(self.folder.path());
+        command.args(["--endpoint", &self.endpoint]);
+        command
+    }
+
+    /// Runs a command with this input.
+    pub(crate) fn run(&self, words: &str, input: &str) -> Ran {
+        run(self.command(words), input)
+    }
+
+    /// Starts a command that runs on.
+    pub(crate) fn spawn(&self, words: &str) -> Running {
+        Running::start(self.command(words))
+    }
+
+    /// Asks the stream directly.
+    pub(crate) fn call(&self, operation: &str, body: &Value) -> Value {
+        let address = self.endpoint.rsplit('/').next().unwrap();
+        Client::connect(address).unwrap().call(operation, body).unwrap()
+    }
+
+    /// Every record of a stream as it is stored, by shard and in order: the data.
+    pub(crate) fn stored(&self, stream: &str) -> Vec<String> {
+        let shards = self.call("ListShards", &json!({"StreamName": stream}))["Shards"].clone();
+        let mut data = Vec::new();
+        for shard in shards.as_array().unwrap() {
+            let ask = json!({"StreamName": stream, "ShardId": shard["ShardId"],
+                             "ShardIteratorType": "TRIM_HORIZON"});
+            let mut iterator = self.call("GetShardIterator", &ask)["ShardIterator"].clone();
+            while !iterator.is_null() {
+                let reply = self.call("GetRecords", &json!({"ShardIterator": iterator}));
+                let records = reply["Records"].as_array().unwrap();
+                for record in records {
+                    let coded = record["Data"].as_str().unwrap();
+                    let bytes = base64_simd::STANDARD.decode_to_vec(coded).unwrap();
+                    data.push(String::from_utf8_lossy(&bytes).into_owned());
+                }
+                let over = records.is_empty() && reply["MillisBehindLatest"] == 0;
+                iterator = if over { Value::Null } else { reply["NextShardIterator"].clone() };
+            }
+        }
+        data
+    }
+
+    /// Splits the first open shard of a stream.
+    pub(crate) fn split(&self, stream: &str) {
+        let shards = self.call("ListShards", &json!({"StreamName": stream}))["Shards"].clone();
+        let open = |shard: &&Value| shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null();
+        let shard = shards.as_array().unwrap().iter().find(open).unwrap();
+        let hash =
+            |end: &str| -> u128 { shard["HashKeyRange"][end].as_str().unwrap().parse().unwrap() };
+        let (low, high) = (hash("StartingHashKey"), hash("EndingHashKey"));
+        let middle = (low + (high - low) / 2).to_string();
+        self.call(
+            "SplitShard",
+            &json!({"StreamName": stream, "ShardToSplit": shard["ShardId"],
+                                        "NewStartingHashKey": middle}),
+        );
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Runs a command with this input.
+pub(crate) fn run(mut command: Command, input: &str) -> Ran {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // A command that refuses its options reads nothing.
+    let writing = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+    let ran = Ran::of(child.wait_with_output().unwrap());
+    writing.join().unwrap();
+    ran
+}
+
+/// A command that runs on, and the lines that it prints.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// The next lines that it prints.
+    pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
+        (0..count)
+            .map(|_| {
+                let mut line = String::new();
+                self.out.read_line(&mut line).unwrap();
+                line.trim_end().to_owned()
+            })
+            .collect()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success()
+        );
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(self) -> Ran {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> Ran {
+        let mut out = String::new();
+        std::io::Read::read_to_string(&mut self.out, &mut out).unwrap();
+        let mut ran = Ran::of(self.child.wait_with_output().unwrap());
+        ran.out = out;
+        ran
+    }
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,91 @@
+//! How AWS is reached: what the environment says, and what a caller says otherwise.
+
+use super::{AwsKinesis, fault};
+use aws_config::BehaviorVersion;
+use aws_sdk_kinesis::config::{Credentials, ProvideCredentials};
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_types::SdkConfig;
+use aws_types::region::Region;
+use std::error::Error;
+
+/// What a caller says about AWS. What is left out comes from the environment: its variables, the
+/// profile, the role of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The address of the service, for all of its clients.
+    pub endpoint: Option<String>,
+    /// The region.
+    pub region: Option<String>,
+    /// The profile of the shared configuration files.
+    pub profile: Option<String>,
+    /// The credentials to sign with.
+    pub credentials: Option<Credentials>,
+}
+
+/// Why the SDK can't be set up from the environment.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Nothing says which region.
+    #[error(
+        "no AWS region is set: set AWS_REGION, or `region` in the profile that AWS_PROFILE names"
+    )]
+    NoRegion,
+    /// Nothing gives credentials.
+    #[error(
+        "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or run where a role is attached; \
+         a local stream takes any value"
+    )]
+    NoCredentials {
+        /// What the providers said.
+        detail: String,
+        /// The error below.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// Kinesis with the region, credentials and endpoint of the environment: its variables, the
+/// profile, the role of the machine.
+pub async fn from_env() -> Result<AwsKinesis, SetupError> {
+    Ok(AwsKinesis::new(&config_from_env().await?))
+}
+
+/// The configuration that [`from_env`] uses, for other clients of the same application.
+pub async fn config_from_env() -> Result<SdkConfig, SetupError> {
+    Access::default().config().await
+}
+
+impl Access {
+    /// The configuration for all clients of the application.
+    pub async fn config(self) -> Result<SdkConfig, SetupError> {
+        let http = aws_smithy_http_client::Builder::new()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .build_https();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+        if let Some(endpoint) = self.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let Some(region) = self.region {
+            loader = loader.region(Region::new(region));
+        }
+        if let Some(profile) = self.profile {
+            loader = loader.profile_name(profile);
+        }
+        if let Some(credentials) = self.credentials {
+            loader = loader.credentials_provider(credentials);
+        }
+        let config = loader.load().await;
+        if config.region().is_none() {
+            return Err(SetupError::NoRegion);
+        }
+        let no_credentials = |detail: String, source| SetupError::NoCredentials { detail, source };
+        match config.credentials_provider() {
+            None => Err(no_credentials("no provider".to_owned(), "no provider".into())),
+            Some(provider) => match provider.provide_credentials().await {
+                Ok(_) => Ok(config),
+                Err(error) => Err(no_credentials(fault::chain(&error), Box::new(error))),
+            },
+        }
+    }
+}
