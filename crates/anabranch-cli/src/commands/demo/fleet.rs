@@ -157,28 +157,31 @@ impl Fleet {
 
     /// Asks a worker to stop, and waits until it has.
     pub(super) async fn stop(&mut self, name: &str) -> Result<(), Failure> {
-        let Some(mut child) = self.workers.remove(name) else { return Ok(()) };
+        let Some(child) = self.workers.remove(name) else { return Ok(()) };
         terminate(&child).await?;
-        let ended = tokio::time::timeout(STOP, child.wait()).await;
-        match ended {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => {
-                Err(Failure::result(format!("{name} did not stop in order: {status}")))
-            }
-            Ok(Err(error)) => Err(Failure::result(error)),
-            Err(_) => Err(Failure::result(format!("{name} did not stop within {STOP:?}"))),
-        }
+        stopped(name, child).await
     }
 
-    /// Stops all that are left.
+    /// Stops all that are left, together.
     pub(super) async fn stop_all(&mut self) -> Result<(), Failure> {
-        for child in self.workers.values() {
+        let workers = std::mem::take(&mut self.workers);
+        for child in workers.values() {
             terminate(child).await?;
         }
-        for name in self.names() {
-            self.stop(&name).await?;
+        for (name, child) in workers {
+            stopped(&name, child).await?;
         }
         Ok(())
+    }
+}
+
+/// Waits until a worker has stopped in order.
+async fn stopped(name: &str, mut child: Child) -> Result<(), Failure> {
+    match tokio::time::timeout(STOP, child.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(Failure::result(format!("{name} did not stop in order: {status}"))),
+        Ok(Err(error)) => Err(Failure::result(error)),
+        Err(_) => Err(Failure::result(format!("{name} did not stop within {STOP:?}"))),
     }
 }
 
