@@ -8,4 +8,5 @@ pub mod event;
 pub mod stream;
 pub mod lease;
 pub mod consumer;
+pub mod tail;
 pub mod producer;

@@ -10,6 +10,7 @@
 
 pub mod row;
 pub mod checkpoint;
+pub mod permitted;
 pub mod worker;
 pub mod application;
 pub mod sync;

@@ -24,7 +24,7 @@ const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
 
 /// What all shards of a worker may hold in memory together. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     /// Room for the shards together, in units.
     common: Arc<Semaphore>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Room {
 
 impl Budget {
     /// A budget of so many bytes, but room for one reply at least.
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         let bytes = bytes.max(limits::GET_RECORDS_MAX_BYTES);
         Self { common: Arc::new(Semaphore::new(bytes / UNIT)) }
     }

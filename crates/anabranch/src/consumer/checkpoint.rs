@@ -1,18 +1,15 @@
 //! Checkpoints of a shard: coalesced, one at a time, never past what is done.
 
-use super::progress::Progress;
 use crate::event::{Events, ShardEvent};
 use crate::lease::{Checkpointed, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
+use anabranch_model::lease::{Checkpoint, LeaseKey};
 use std::sync::Arc;
 
 /// The checkpoints of a shard.
 pub(super) struct Checkpoints {
     /// Which shard.
     shard: Arc<LeaseKey>,
-    /// What a row can keep.
-    layout: Layout,
     /// What the row holds.
     written: Checkpoint,
     /// Who wants to know.
@@ -30,22 +27,16 @@ pub(super) enum Tenancy {
 
 impl Checkpoints {
     /// The row holds `written`.
-    pub(super) fn new(
-        shard: Arc<LeaseKey>,
-        layout: Layout,
-        written: Checkpoint,
-        events: Events,
-    ) -> Self {
-        Self { shard, layout, written, events }
+    pub(super) fn new(shard: Arc<LeaseKey>, written: Checkpoint, events: Events) -> Self {
+        Self { shard, written, events }
     }
 
     /// Writes down up to where the shard is done, if that has moved.
     pub(super) async fn note<S: LeaseStore, A: StreamApi>(
         &mut self,
         grip: &Grip<S, A>,
-        progress: &Progress,
+        at: Checkpoint,
     ) -> Tenancy {
-        let at = progress.checkpoint(self.layout);
         if at == self.written || (at.is_level() && self.written == at.lowest()) {
             return Tenancy::Kept;
         }

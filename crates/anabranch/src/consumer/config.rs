@@ -1,10 +1,15 @@
 //! What a consumer is told before it runs.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
 use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
 use super::park::OnError;
+use super::processor::{ProcessorFactory, Processors};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::lease::Transactional;
 use crate::lease::{LeaseStore, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
@@ -103,8 +108,14 @@ impl ConsumerSettings {
     }
 
     /// Everything that is wrong with them.
-    pub(super) fn check(&self) -> Result<(), BadSettings> {
+    pub(super) fn check(&self, takes_lanes: bool) -> Result<(), BadSettings> {
         let mut wrong = Vec::new();
+        if !takes_lanes && self.concurrency > 1 {
+            wrong.push(format!(
+                "concurrency is {}, and this shape takes a whole shard in order: leave it at 1",
+                self.concurrency
+            ));
+        }
         let mut demand = |holds: bool, text: String| {
             if !holds {
                 wrong.push(text);
@@ -206,6 +217,45 @@ impl<A, S, H> Consumer<A, S, H> {
         self.with_handler(Batches { handle, most })
     }
 
+    /// Calls `handle` with up to `most` records at once, of one lane of one shard, whose effects
+    /// are stored exactly once: `handle` does them in a transaction of its own in the database of
+    /// the leases, ends it with [`TransactionBatch::commit`](super::TransactionBatch::commit), and
+    /// commits. Whatever it returns, the batch is done if its transaction was stored, and comes
+    /// again if not.
+    ///
+    /// Only leases in PostgreSQL or SQLite can do that; with others it does not compile:
+    ///
+    /// ```compile_fail
+    /// # use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
+    /// # use anabranch::lease::MemoryStore;
+    /// # use anabranch_model::lease::Layout;
+    /// # async fn run() -> Result<(), HandlerError> {
+    /// Consumer::new("orders", "mailer")
+    ///     .with_kinesis(anabranch::stream::aws::from_env().await?)
+    ///     .with_leases(MemoryStore::new(Layout::Native))
+    ///     .exactly_once(100, |_: TransactionBatch<MemoryStore>| async { Ok::<(), HandlerError>(()) })
+    ///     .run()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub fn exactly_once<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, ExactlyOnce<F>>
+    where
+        S: Transactional,
+        F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
+        T: Future<Output = Result<(), E>> + Send,
+        E: Into<HandlerError>,
+    {
+        self.with_handler(ExactlyOnce { handle, most })
+    }
+
+    /// Makes a processor for each shard, as KCL does, which says itself what is done. See
+    /// [`ShardProcessor`](super::ShardProcessor).
+    pub fn processors<F: ProcessorFactory>(self, factory: F) -> Consumer<A, S, Processors<F>> {
+        self.with_handler(Processors::new(factory))
+    }
+
     /// Where to start, if the application has never read the streams named so far. A checkpoint
     /// goes before it.
     pub fn starting_at(mut self, start: StartPosition) -> Self {
@@ -270,12 +320,12 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
         let good = Consumer::new("s", "a");
-        assert_eq!(good.settings.check(), Ok(()));
+        assert_eq!(good.settings.check(true), Ok(()));
         let bad = Consumer::new("", "").with_concurrency(0).with_settings(|settings| {
             settings.checkpoint_ms = 1;
             settings.memory_bytes = 1;
         });
-        let said = bad.settings.check().unwrap_err().to_string();
+        let said = bad.settings.check(true).unwrap_err().to_string();
         for part in ["application", "stream", "concurrency is 0", "checkpoint_ms is 1", "memory"] {
             assert!(said.contains(part), "{said} names {part}");
         }

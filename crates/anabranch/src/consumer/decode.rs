@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Takes records apart and gives them to their lanes, in order.
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// Which shard.
     pub(super) shard: Arc<LeaseKey>,
     /// The keys that the shard takes.
@@ -26,10 +26,24 @@ pub(super) struct Feed {
     pub(super) lanes: Vec<mpsc::Sender<Chunk>>,
     /// How many records of one lane go together.
     pub(super) chunk: usize,
+    /// Whether the first lane is told of reads that gave no records.
+    pub(super) tells_empty: bool,
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
     /// Who wants to know.
     pub(super) events: Events,
+}
+
+/// What one read gave.
+pub(super) struct Reply {
+    /// The records. They may be aggregates.
+    pub(super) records: Vec<Record>,
+    /// The memory that they take, until the last of them is done.
+    pub(super) room: Option<Room>,
+    /// How far the last of them is behind the shard's newest, in milliseconds.
+    pub(super) behind_ms: u64,
+    /// Whether the closed shard has no more.
+    pub(super) at_end: bool,
 }
 
 /// Nobody takes the records: the lanes have stopped.
@@ -39,34 +53,49 @@ pub(super) struct LanesStopped;
 impl Feed {
     /// Gives all records of a reply to their lanes, and waits while those are full. The reply's
     /// room is free again when the last of them is done.
-    pub(super) async fn give(&self, records: Vec<Record>, room: Room) -> Result<(), LanesStopped> {
-        let room = Arc::new(room);
-        let mut slice = Slice::new(self.lanes.len());
+    pub(super) async fn give(&self, reply: Reply) -> Result<(), LanesStopped> {
+        let Reply { records, room, behind_ms, at_end } = reply;
+        if records.is_empty() {
+            return self.tell_empty(behind_ms).await;
+        }
+        let mut slice = Slice::new(self.lanes.len(), room.map(Arc::new), behind_ms);
         for record in records {
-            // An aggregate of which nothing is delivered is done too.
-            slice.to = Some(Position::At { sequence: record.sequence, sub: 0 });
-            for part in self.take_apart(record) {
+            let sequence = record.sequence;
+            let mut parts = self.take_apart(record).peekable();
+            if parts.peek().is_none() {
+                // An aggregate of which nothing is delivered is done too.
+                slice.to = Some(Position::At { sequence, sub: 0 });
+            }
+            for part in parts {
                 let (lane, at) = (self.resume.lane_of(&part), part.position());
-                slice.to = Some(at);
-                if self.resume.is_done(lane, at) {
-                    continue;
-                }
-                slice.lanes[lane].push(part);
+                // A full slice goes when more comes, so that the last one is known to be the last.
                 if slice.lanes[lane].len() >= self.chunk {
-                    self.send(&mut slice, &room).await?;
+                    self.send(&mut slice, false).await?;
+                }
+                slice.to = Some(at);
+                if !self.resume.is_done(lane, at) {
+                    slice.lanes[lane].push(part);
                 }
             }
         }
-        self.send(&mut slice, &room).await
+        self.send(&mut slice, at_end).await
     }
 
-    async fn send(&self, slice: &mut Slice, room: &Arc<Room>) -> Result<(), LanesStopped> {
+    async fn tell_empty(&self, behind_ms: u64) -> Result<(), LanesStopped> {
+        let Some(lane) = self.lanes.first().filter(|_| self.tells_empty) else { return Ok(()) };
+        let (shard, records) = (Arc::clone(&self.shard), Vec::new());
+        let chunk = Chunk { shard, records, behind_ms, at_end: false, room: None };
+        lane.send(chunk).await.map_err(|_| LanesStopped)
+    }
+
+    async fn send(&self, slice: &mut Slice, at_end: bool) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
         self.progress.give(to, slice.lanes.iter().map(Vec::len));
         for (records, lane) in slice.lanes.iter_mut().zip(&self.lanes) {
             if !records.is_empty() {
                 let records = std::mem::take(records);
-                let chunk = Chunk { records, room: Arc::clone(room) };
+                let (shard, room) = (Arc::clone(&self.shard), slice.room.clone());
+                let chunk = Chunk { shard, records, behind_ms: slice.behind_ms, at_end, room };
                 lane.send(chunk).await.map_err(|_| LanesStopped)?;
             }
         }
@@ -97,11 +126,15 @@ struct Slice {
     to: Option<Position>,
     /// The records of each lane.
     lanes: Vec<Vec<UserRecord>>,
+    /// The memory that they share with the rest of their reply.
+    room: Option<Arc<Room>>,
+    /// How far the reply is behind the shard's newest record, in milliseconds.
+    behind_ms: u64,
 }
 
 impl Slice {
-    fn new(lanes: usize) -> Self {
-        Self { to: None, lanes: vec![Vec::new(); lanes] }
+    fn new(lanes: usize, room: Option<Arc<Room>>, behind_ms: u64) -> Self {
+        Self { to: None, lanes: vec![Vec::new(); lanes], room, behind_ms }
     }
 }
 

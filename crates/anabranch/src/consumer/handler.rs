@@ -112,15 +112,15 @@ where
     }
 }
 
-/// Calls the handler once. Its first poll is this future's first poll, with nothing in between, so
-/// that a check just before counts for the call. A panic is an error like any other.
-pub(super) async fn attempt<H: Handler>(
-    handler: &H,
-    shard: &Arc<LeaseKey>,
-    records: &[UserRecord],
-) -> Result<(), HandlerError> {
-    // The call is made inside the future, so that a panic of the closure itself is caught too.
-    let mut call = pin!(async { handler.handle(shard, records).await });
+/// Makes one call of the user's code. Its first poll is this future's first poll, with nothing in
+/// between, so that a check just before counts for the call. A panic is an error like any other.
+///
+/// Make the call inside of `call`, in an `async` block, so that a panic of what makes the future is
+/// caught too.
+pub(super) async fn attempt<T>(
+    call: impl Future<Output = Result<T, HandlerError>>,
+) -> Result<T, HandlerError> {
+    let mut call = pin!(call);
     poll_fn(|context| {
         // What a panic leaves half done belongs to the user's own state; the future is not polled
         // again.

@@ -2,13 +2,15 @@
 
 use super::Worker;
 use super::budget::Room;
-use super::handler::{Handler, attempt};
+use super::handler::attempt;
 use super::park::{OnError, ParkFile};
 use super::progress::Progress;
+use super::shape::{Call, Shape, Work};
 use crate::event::ShardEvent;
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;
+use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -17,22 +19,30 @@ use tokio_util::sync::CancellationToken;
 /// The pause before a record that could not be parked is parked again.
 const PARK_PAUSE_MS: u64 = 1_000;
 
-/// Records of one lane, in order.
+/// Records of one lane, in order. Empty only where somebody wants to know of reads without records.
 #[derive(Debug)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
+    /// Which shard.
+    pub(crate) shard: Arc<LeaseKey>,
     /// The records.
-    pub(super) records: Vec<UserRecord>,
+    pub(crate) records: Vec<UserRecord>,
+    /// How far the last of them is behind the shard's newest, in milliseconds.
+    pub(crate) behind_ms: u64,
+    /// Whether the closed shard has no more.
+    pub(crate) at_end: bool,
     /// The memory that they share with the rest of their reply.
     #[expect(dead_code, reason = "held until the records are done")]
-    pub(super) room: Arc<Room>,
+    pub(super) room: Option<Arc<Room>>,
 }
 
 /// One lane of a shard.
-pub(super) struct Lane<A: StreamApi, S: LeaseStore, H> {
+pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// Which lane.
     pub(super) index: usize,
     /// What all shards of the worker share.
     pub(super) worker: Arc<Worker<A, H>>,
+    /// The user's code.
+    pub(super) work: Arc<H::Work>,
     /// The right to deliver.
     pub(super) grip: Arc<Grip<S, A>>,
     /// Which shard.
@@ -51,7 +61,7 @@ enum Delivered {
     Stopped,
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Handler> Lane<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     /// Delivers until there are no more records, or until it is told to stop.
     pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
         let most = self.worker.handler.most().max(1);
@@ -62,20 +72,28 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Lane<A, S, H> {
                 chunk = chunks.recv() => chunk,
             };
             let Some(chunk) = chunk else { return };
+            if chunk.records.is_empty() {
+                let Delivered::Done = self.deliver(self.call(&chunk, &[])).await else { return };
+            }
             for records in chunk.records.chunks(most) {
-                match self.deliver(records).await {
-                    Delivered::Stopped => return,
-                    Delivered::Done => {
-                        let last = records.last().expect("no chunk is empty");
-                        self.progress.done(self.index, last.position(), records.len());
-                    }
-                }
+                let call = self.call(&chunk, records);
+                let Delivered::Done = self.deliver(call).await else { return };
+                let last = records.last().expect("no part of a chunk is empty");
+                self.progress.done(self.index, last.position(), records.len());
             }
         }
     }
 
-    /// Delivers records of one call until they are done.
-    async fn deliver(&self, records: &[UserRecord]) -> Delivered {
+    /// The call for some records of a chunk.
+    fn call<'a>(&'a self, chunk: &Chunk, records: &'a [UserRecord]) -> Call<'a> {
+        let last = |records: &[UserRecord]| records.last().map(UserRecord::position);
+        let at_end = chunk.at_end && last(records) == last(&chunk.records);
+        let (lane, progress) = (self.index, &*self.progress);
+        Call { lane, progress, records, behind_ms: chunk.behind_ms, at_end }
+    }
+
+    /// Delivers the records of one call until they are done.
+    async fn deliver(&self, call: Call<'_>) -> Delivered {
         let mut failures = 0_u32;
         loop {
             if self.stop.is_cancelled() {
@@ -93,7 +111,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Lane<A, S, H> {
                 return Delivered::Stopped;
             }
             // That check and the handler's call are one poll: no await comes between them.
-            let error = match attempt(&self.worker.handler, &self.shard, records).await {
+            let error = match attempt(async { self.work.handle(call).await }).await {
                 Ok(()) => return Delivered::Done,
                 Err(error) => error.to_string(),
             };
@@ -101,11 +119,12 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Lane<A, S, H> {
             if let OnError::Park { attempts, file } = &self.worker.settings.on_error
                 && failures >= *attempts
             {
-                return self.give_up(records, error, file).await;
+                return self.give_up(call, error, file).await;
             }
             let worker = &self.worker;
             let pause_ms = worker.settings.retry.wait_ms(failures, worker.chance.bits());
-            let (shard, at) = (Arc::clone(&self.shard), records[0].position());
+            let shard = Arc::clone(&self.shard);
+            let at = call.records.first().map_or(Position::TrimHorizon, UserRecord::position);
             worker.events.emit(ShardEvent::HandlerFailed { shard, at, error, failures, pause_ms });
             self.pause(pause_ms).await;
         }
@@ -113,10 +132,12 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Lane<A, S, H> {
 
     /// The handler failed too often. Records of one call are tried one by one first, so that only
     /// those which fail by themselves are parked.
-    async fn give_up(&self, records: &[UserRecord], error: String, file: &ParkFile) -> Delivered {
-        let [record] = records else {
-            for record in records {
-                let one = std::slice::from_ref(record);
+    async fn give_up(&self, call: Call<'_>, error: String, file: &ParkFile) -> Delivered {
+        let [record] = call.records else {
+            for (at, record) in call.records.iter().enumerate() {
+                let records = std::slice::from_ref(record);
+                let at_end = call.at_end && at + 1 == call.records.len();
+                let one = Call { records, at_end, ..call };
                 if let Delivered::Stopped = Box::pin(self.deliver(one)).await {
                     return Delivered::Stopped;
                 }

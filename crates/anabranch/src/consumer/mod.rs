@@ -17,16 +17,32 @@ mod budget;
 mod resume;
 mod decode;
 mod lanes;
+mod shape;
 mod handler;
+mod processor;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod exactly_once;
 mod park;
 mod progress;
 mod checkpoint;
 mod shutdown;
+mod alone;
 
+pub(crate) use alone::{Alone, Begin};
+pub(crate) use budget::Budget;
 pub use config::{BadSettings, Consumer, ConsumerSettings};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
+pub(crate) use fetch::FetchEnd;
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
+pub(crate) use lanes::Chunk;
 pub use park::{OnError, ParkFile};
+pub use processor::{
+    CheckpointError, Checkpointer, Prepared, ProcessorBatch, ProcessorFactory, Processors,
+    ShardProcessor, ShardStart,
+};
+pub use shape::{Shape, Work};
 pub use worker::RunError;
 pub(crate) use worker::Worker;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How far the lanes of a shard are.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub struct Progress {
     inside: Mutex<Inside>,
 }
 
@@ -72,6 +72,24 @@ impl Progress {
             Layout::Native => checkpoint,
             Layout::Kcl => Checkpoint::at(checkpoint.lowest()),
         }
+    }
+
+    /// Up to where the shard is done once a lane is done up to `last`.
+    pub(super) fn checkpoint_after(&self, lane: usize, last: Position) -> Checkpoint {
+        let inside = self.lock();
+        let mut lanes: Vec<_> = inside.lanes.iter().map(|l| l.watermark(inside.given)).collect();
+        lanes[lane] = lanes[lane].max(last);
+        Checkpoint::of_lanes(lanes).expect("a shard has at least one lane")
+    }
+
+    /// Every record up to here was given to its lane.
+    pub(super) fn given(&self) -> Position {
+        self.lock().given
+    }
+
+    /// How many lanes there are.
+    pub(super) fn lanes(&self) -> usize {
+        self.lock().lanes.len()
     }
 
     /// How many records were given and are not done.

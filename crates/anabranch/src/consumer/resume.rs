@@ -24,6 +24,11 @@ impl Resume {
         }
     }
 
+    /// What the row says, in one lane: what other lanes had done beyond the lowest comes again.
+    pub(super) fn in_one_lane(checkpoint: &Checkpoint) -> Self {
+        Self { lanes: vec![checkpoint.lowest()] }
+    }
+
     /// How many lanes there are.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()

@@ -14,10 +14,11 @@ use super::decode::Feed;
 use super::fetch::fanout::FanOut;
 use super::fetch::poll::Poll;
 use super::fetch::{FetchEnd, Source};
-use super::handler::Handler;
+use super::handler::{HandlerError, attempt};
 use super::lanes::Lane;
 use super::progress::Progress;
 use super::resume::Resume;
+use super::shape::{Shape, Work};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{Ended, Gone, Grip, How, LeaseStore, Stop};
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi};
@@ -34,11 +35,13 @@ const LANE_CHUNKS: usize = 8;
 const CHUNK: usize = 64;
 /// How long a dropped handler is waited for before it counts as one that can't be stopped.
 const ABORT_MS: u64 = 500;
+/// How long the user's code may take to hear that the shard is no longer read here.
+const OVER_MS: u64 = 5_000;
 /// The pause before something that could not be done is tried again.
 const AGAIN_MS: u64 = 1_000;
 
 /// Reads a shard until its end, or until the lease has to go.
-pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Handler>(
+pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     worker: Arc<Worker<A, H>>,
     grip: Grip<S, A>,
 ) {
@@ -47,27 +50,29 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Handler>(
     events.emit(ShardEvent::Started { shard: Arc::clone(&shard), from: from.clone() });
     let checkpoints = {
         let (shard, events) = (Arc::clone(&shard), events.clone());
-        Checkpoints::new(shard, worker.layout, from.clone(), events)
+        Checkpoints::new(shard, from.clone(), events)
     };
+    let grip = Arc::new(grip);
     let mut reader = Reader {
+        work: Arc::new(worker.handler.work(&grip)),
         worker,
-        grip: Arc::new(grip),
+        grip,
         shard: Arc::clone(&shard),
         checkpoints,
         stands_at: from,
     };
     let (how, why) = reader.read().await;
+    reader.over(why).await;
     events.emit(ShardEvent::Stopped { shard, why });
-    // All tasks of the shard have ended, so this is the only one left.
-    if let Some(grip) = Arc::into_inner(reader.grip) {
-        grip.finish(how);
-    }
+    reader.grip.finish(how);
 }
 
 /// The reading of one shard.
-struct Reader<A: StreamApi, S: LeaseStore, H> {
+struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// What all shards of the worker share.
     worker: Arc<Worker<A, H>>,
+    /// The user's code.
+    work: Arc<H::Work>,
     /// The right to read.
     grip: Arc<Grip<S, A>>,
     /// Which shard.
@@ -98,10 +103,20 @@ enum SessionEnd {
 
 const LOST: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Lost);
 
-impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     async fn read(&mut self) -> (How, ShardStop) {
+        if self.stands_at.is_shard_end() {
+            return (How::Ended, ShardStop::Ended);
+        }
+        if let Some(end) = self.begin().await {
+            return end;
+        }
         loop {
-            let resume = Resume::of(&self.stands_at, self.worker.settings.concurrency);
+            let resume = if self.worker.handler.takes_lanes() {
+                Resume::of(&self.stands_at, self.worker.settings.concurrency)
+            } else {
+                Resume::in_one_lane(&self.stands_at)
+            };
             let Some(from) = resume.read_from() else { return (How::Ended, ShardStop::Ended) };
             let mut session = self.start(resume, from);
             let end = self.oversee(&mut session).await;
@@ -111,6 +126,46 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
                 SessionEnd::Again => self.worker.clock.sleep(AGAIN_MS).await,
             }
         }
+    }
+
+    /// Tells the user's code that the shard is about to be read. Returns how the reading ended, if
+    /// that was all of it.
+    async fn begin(&self) -> Option<(How, ShardStop)> {
+        let work = Arc::clone(&self.work);
+        let begun = tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => return Some(match stop {
+                Stop::Lost => (How::Failed, ShardStop::Lost),
+                Stop::Drain { .. } => (How::Drained, ShardStop::Drained),
+            }),
+            begun = attempt(async { work.begin().await }) => begun,
+        };
+        let error = begun.err()?;
+        self.call_failed("initialize", &error);
+        Some((How::Failed, ShardStop::Failed))
+    }
+
+    /// Tells the user's code that the shard is no longer read here, unless it knows.
+    async fn over(&self, why: ShardStop) {
+        if why == ShardStop::Ended {
+            return;
+        }
+        let over = attempt(async {
+            self.work.over().await;
+            Ok(())
+        });
+        tokio::select! {
+            biased;
+            over = over => if let Err(error) = over {
+                self.call_failed("lease_lost", &error);
+            },
+            () = self.worker.clock.sleep(OVER_MS) => {}
+        }
+    }
+
+    fn call_failed(&self, call: &'static str, error: &HandlerError) {
+        let (shard, error) = (Arc::clone(&self.shard), error.to_string());
+        self.worker.events.emit(ShardEvent::CallFailed { shard, call, error });
     }
 
     fn start(&self, resume: Resume, from: ReadFrom) -> Session {
@@ -125,6 +180,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
             let lane = Lane {
                 index,
                 worker: Arc::clone(worker),
+                work: Arc::clone(&self.work),
                 grip: Arc::clone(&self.grip),
                 shard: Arc::clone(&self.shard),
                 progress: Arc::clone(&progress),
@@ -141,6 +197,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
             resume,
             lanes,
             chunk: CHUNK.max(worker.handler.most()),
+            tells_empty: worker.handler.takes_empty(),
             progress: Arc::clone(&progress),
             events: worker.events.clone(),
         };
@@ -154,7 +211,8 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
         let stopped = stop.clone();
         match &worker.registry {
             None => {
-                let poll = Poll { source, idle_poll_ms: worker.settings.idle_poll_ms };
+                let idle_poll_ms = worker.settings.idle_poll_ms;
+                let poll = Poll { source, idle_poll_ms, first: None };
                 tasks.spawn(async move { Some(poll.run(from, stopped).await) });
             }
             Some(registry) => {
@@ -204,11 +262,29 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
     }
 
     async fn note(&mut self, session: &Session) -> Tenancy {
-        self.checkpoints.note(&self.grip, &session.progress).await
+        match self.work.done(&session.progress, self.worker.layout) {
+            Some(at) => self.checkpoints.note(&self.grip, at).await,
+            None => Tenancy::Kept,
+        }
     }
 
     /// Every record is done: writes the shard's end.
     async fn end(&mut self, session: &mut Session, children: &[ChildShard]) -> SessionEnd {
+        let work = Arc::clone(&self.work);
+        loop {
+            let ended = tokio::select! {
+                biased;
+                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
+                ended = attempt(async { work.ended().await }) => ended,
+            };
+            let Err(error) = ended else { break };
+            self.call_failed("shard_ended", &error);
+            tokio::select! {
+                biased;
+                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
+                () = self.worker.clock.sleep(AGAIN_MS) => {}
+            }
+        }
         loop {
             match self.grip.end(children).await {
                 Ended::Done => return SessionEnd::Over(How::Ended, ShardStop::Ended),
@@ -255,7 +331,10 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
                 session.drop_all().await;
                 return LOST;
             }
-            () = session.ended() => {}
+            () = async {
+                session.ended().await;
+                self.stopping().await;
+            } => {}
             () = clock.sleep_until(deadline_ms) => session.tasks.abort_all(),
         }
         tokio::select! {
@@ -266,6 +345,13 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Reader<A, S, H> {
         match self.note(session).await {
             Tenancy::Kept => SessionEnd::Over(How::Drained, ShardStop::Drained),
             Tenancy::Lost => LOST,
+        }
+    }
+
+    /// Tells the user's code that the shard is to be given back.
+    async fn stopping(&self) {
+        if let Err(error) = attempt(async { self.work.stopping().await }).await {
+            self.call_failed("shutdown_requested", &error);
         }
     }
 

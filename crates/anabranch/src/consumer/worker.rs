@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;
 use super::fetch::fanout::Registry;
-use super::handler::Handler;
+use super::shape::Shape;
 use super::{shard, shutdown};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
@@ -22,7 +22,7 @@ pub(crate) struct Worker<A, H> {
     /// The service.
     pub(super) api: Arc<A>,
     /// Who is given the records.
-    pub(super) handler: H,
+    pub(super) handler: Arc<H>,
     /// What the consumer was told.
     pub(super) settings: ConsumerSettings,
     /// Whom it subscribes as, with enhanced fan-out.
@@ -72,7 +72,7 @@ fn names(leases: &[LeaseKey]) -> String {
     leases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
     /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
     /// at, writes down what is done and gives its shards back, so that others go on at once. A
     /// second signal ends it on the spot.
@@ -90,7 +90,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
     /// Runs until `stop` comes true, and then stops in order as [`Consumer::run`] does. Dropped, it
     /// stops at once, as in a crash.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-        self.settings.check()?;
+        self.settings.check(self.handler.takes_lanes())?;
         let grace_ms = self.settings.grace_ms;
         let mut stop = pin!(stop);
         let (store, api) = (Arc::new(self.store), Arc::new(self.api));
@@ -103,7 +103,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
             budget: Budget::new(self.settings.memory_bytes),
             clock: self.clock.unwrap_or_else(Clock::machine),
             api: Arc::clone(&api),
-            handler: self.handler,
+            handler: Arc::new(self.handler),
             settings: self.settings,
             chance: self.chance,
             events: self.events,
@@ -147,7 +147,7 @@ impl<A: StreamApi, S: LeaseStore, H: Handler> Consumer<A, S, H> {
 }
 
 /// Runs every shard that there is a grip for. Ends when no more can come.
-async fn read_all<A: StreamApi, S: LeaseStore, H: Handler>(
+async fn read_all<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     worker: &Arc<Worker<A, H>>,
     grips: &mut mpsc::Receiver<Grip<S, A>>,
     shards: &mut JoinSet<()>,

@@ -72,6 +72,15 @@ pub enum ShardEvent {
         /// The pause, in milliseconds.
         pause_ms: u64,
     },
+    /// Another call of the user's code failed or panicked: what is told a shard processor.
+    CallFailed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Which call.
+        call: &'static str,
+        /// What it said.
+        error: String,
+    },
     /// The handler failed too often, and the record was put aside whole.
     Parked {
         /// Which shard.

@@ -87,6 +87,11 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         Self { held, tools }
     }
 
+    /// What it is made of, for those who write to the row in ways of their own.
+    pub(crate) fn parts(&self) -> (&Arc<Held>, &Arc<Tools<S, A>>) {
+        (&self.held, &self.tools)
+    }
+
     /// The row as the take returned it: where to read on.
     pub fn lease(&self) -> &Lease {
         self.held.taken()
@@ -131,8 +136,8 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         self.refuse(false).await;
     }
 
-    /// Gives the grip back.
-    pub fn finish(self, how: How) {
+    /// Gives the grip back. It is good for nothing from here on.
+    pub fn finish(&self, how: How) {
         self.held.finish(how);
     }
 }

@@ -25,7 +25,7 @@ pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use sql::CheckpointInTransaction;
+pub use sql::{CheckpointInTransaction, Transactional};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{LeaseStore, Look, StoreError};

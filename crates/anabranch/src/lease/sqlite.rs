@@ -1,6 +1,8 @@
 //! Leases in a SQLite file: for all processes of one machine.
 
-use super::sql::{Address, CheckpointInTransaction, Names, Patience, SQLITE, SqlStore, Wire};
+use super::sql::{
+    Address, CheckpointInTransaction, Names, Patience, SQLITE, SqlStore, Transactional, Wire,
+};
 use super::store::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -144,6 +146,21 @@ impl Settings {
             return Ok(());
         };
         Err(StoreError::Unusable { store: self.label(), detail: problem })
+    }
+}
+
+impl Transactional for SqliteStore {
+    type Database = sqlx::Sqlite;
+
+    fn checkpoint_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
+        hold: &Hold,
+        replaces: &Checkpoint,
+        to: &Checkpoint,
+        nonce: Nonce,
+    ) -> impl Future<Output = Result<CheckpointInTransaction, StoreError>> + Send {
+        Self::checkpoint_in(self, transaction, hold, replaces, to, nonce)
     }
 }
 

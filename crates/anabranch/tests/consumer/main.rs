@@ -12,3 +12,5 @@ mod aggregates;
 mod stops;
 mod outage;
 mod fanout;
+mod processors;
+mod tail;

@@ -2,7 +2,7 @@
 
 use crate::oracle::Oracle;
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::{Consumer, Delivery, Handler, HandlerError, RunError};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
@@ -40,7 +40,9 @@ pub(crate) struct Running {
 
 impl Running {
     /// Runs a consumer.
-    pub(crate) fn start<S: LeaseStore, H: Handler>(consumer: Consumer<LocalKinesis, S, H>) -> Self {
+    pub(crate) fn start<S: LeaseStore, H: Shape<S>>(
+        consumer: Consumer<LocalKinesis, S, H>,
+    ) -> Self {
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let mut task = JoinSet::new();

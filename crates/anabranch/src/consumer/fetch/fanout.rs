@@ -8,6 +8,7 @@
 //! ```
 
 use super::{FAILED, FetchEnd, Source};
+use crate::consumer::decode::Reply;
 use crate::stream::api::{
     FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
 };
@@ -175,12 +176,15 @@ impl<A: StreamApi> FanOut<A> {
         let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
         while let Some(event) = source.in_time("SubscribeToShard", next(&mut events)).await? {
-            if !event.records.is_empty() {
-                source.fetched(event.records.len(), event.behind_ms);
-                let room = source.share.admit(&event.records, &source.clock).await;
-                if source.feed.give(event.records, room).await.is_err() {
-                    return Ok(SubscriptionEnd::Final(FetchEnd::Stopped));
-                }
+            let (records, behind_ms) = (event.records, event.behind_ms);
+            let mut room = None;
+            if !records.is_empty() {
+                source.fetched(records.len(), behind_ms);
+                room = Some(source.share.admit(&records, &source.clock).await);
+            }
+            let reply = Reply { records, room, behind_ms, at_end: event.continuation.is_none() };
+            if source.feed.give(reply).await.is_err() {
+                return Ok(SubscriptionEnd::Final(FetchEnd::Stopped));
             }
             match event.continuation {
                 Some(continuation) => *from = ReadFrom::After(continuation),

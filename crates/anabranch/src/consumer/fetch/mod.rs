@@ -30,7 +30,7 @@ pub enum FetchMode {
 
 /// Why fetching ended.
 #[derive(Debug)]
-pub(super) enum FetchEnd {
+pub(crate) enum FetchEnd {
     /// The closed shard has no more records.
     ShardEnd(Vec<ChildShard>),
     /// The service says that it has no such shard.

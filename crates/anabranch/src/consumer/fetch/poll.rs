@@ -8,6 +8,7 @@
 //! ```
 
 use super::{FetchEnd, Source};
+use crate::consumer::decode::Reply;
 use crate::event::ShardEvent;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};
@@ -26,6 +27,8 @@ pub(crate) struct Poll<A> {
     pub(crate) source: Source<A>,
     /// The longest pause between two reads of an idle shard, in milliseconds.
     pub(crate) idle_poll_ms: u64,
+    /// An iterator that stands where the reading begins, if there is one.
+    pub(crate) first: Option<ShardIterator>,
 }
 
 /// Where reading stands.
@@ -64,7 +67,7 @@ impl<A: StreamApi> Poll<A> {
         let allowance = |most| Allowance { capacity: most, per_second: most };
         let mut rates =
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
-        let mut place = Place { from, iterator: None, empty: 0, failures: 0 };
+        let mut place = Place { from, iterator: self.first.clone(), empty: 0, failures: 0 };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -107,10 +110,12 @@ impl<A: StreamApi> Poll<A> {
         let full = came >= room.limit as usize;
         if came > 0 {
             self.source.fetched(came, behind_ms);
-            let room = room.settle(&fetched.records);
-            if self.source.feed.give(fetched.records, room).await.is_err() {
-                return Round::Over(FetchEnd::Stopped);
-            }
+        }
+        let room = Some(room.settle(&fetched.records));
+        let at_end = place.iterator.is_none();
+        let reply = Reply { records: fetched.records, room, behind_ms, at_end };
+        if self.source.feed.give(reply).await.is_err() {
+            return Round::Over(FetchEnd::Stopped);
         }
         if place.iterator.is_none() {
             return Round::Over(FetchEnd::ShardEnd(fetched.children));

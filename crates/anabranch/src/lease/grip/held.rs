@@ -103,6 +103,19 @@ impl Held {
         self.row.try_lock().ok()
     }
 
+    /// Takes in what the row says, after a write that went around this handle. Returns whether the
+    /// lease is still held.
+    pub(crate) async fn see(&self, lease: &Lease) -> bool {
+        let mut row = self.row.lock().await;
+        let mine = row.hold.is_of(lease);
+        if mine {
+            row.checkpoint = lease.checkpoint.clone();
+        } else {
+            self.lose();
+        }
+        mine
+    }
+
     /// Whether no grip is out.
     pub(crate) fn is_back(&self) -> bool {
         self.stage() != Stage::Running

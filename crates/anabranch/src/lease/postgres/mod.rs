@@ -3,7 +3,9 @@
 mod address;
 mod listen;
 
-use super::sql::{CheckpointInTransaction, Names, POSTGRES, Patience, SqlStore, Wire};
+use super::sql::{
+    CheckpointInTransaction, Names, POSTGRES, Patience, SqlStore, Transactional, Wire,
+};
 use super::store::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -151,6 +153,21 @@ impl Settings {
             return Some(format!("{schema:?} can't name a schema: it needs 1 to 63 bytes"));
         }
         super::sql::problem_with_application(&self.application)
+    }
+}
+
+impl Transactional for PostgresStore {
+    type Database = sqlx::Postgres;
+
+    fn checkpoint_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
+        hold: &Hold,
+        replaces: &Checkpoint,
+        to: &Checkpoint,
+        nonce: Nonce,
+    ) -> impl Future<Output = Result<CheckpointInTransaction, StoreError>> + Send {
+        Self::checkpoint_in(self, transaction, hold, replaces, to, nonce)
     }
 }
 

@@ -25,7 +25,7 @@ mod store;
 pub(super) use dialect::POSTGRES;
 #[cfg(feature = "sqlite")]
 pub(super) use dialect::SQLITE;
-pub use in_transaction::CheckpointInTransaction;
+pub use in_transaction::{CheckpointInTransaction, Transactional};
 pub(super) use link::{Address, Wire};
 pub(super) use statement::Names;
 #[cfg(feature = "postgres")]

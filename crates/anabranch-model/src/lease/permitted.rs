@@ -1,0 +1,173 @@
+//! Which checkpoints the user of a shard may make, by KCL's rules.
+
+use crate::position::Position;
+
+/// Which checkpoints may be made: not before the last one, and not behind what was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Permitted {
+    /// The last checkpoint that was made.
+    last: Position,
+    /// The last record that was given.
+    largest: Position,
+    /// Whether the shard has no more records.
+    at_end: bool,
+    /// Whether its end was checkpointed.
+    ended: bool,
+}
+
+/// What a checkpoint that may be made takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Nothing: it is the last one again.
+    Same,
+    /// This is to be written.
+    To(Position),
+}
+
+/// A checkpoint that may not be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{asked} can't be checkpointed: it has to lie between the last checkpoint, {last}, and the last \
+     record given, {largest}"
+)]
+pub struct OutOfRange {
+    /// What was asked for.
+    pub asked: Position,
+    /// The last checkpoint that was made.
+    pub last: Position,
+    /// The last record that was given.
+    pub largest: Position,
+}
+
+impl From<Position> for Permitted {
+    /// The shard is done up to `at`, and nothing was given yet.
+    fn from(at: Position) -> Self {
+        Self { last: at, largest: at, at_end: false, ended: false }
+    }
+}
+
+impl Permitted {
+    /// The last checkpoint that was made.
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    /// The last record that was given.
+    pub fn largest(&self) -> Position {
+        self.largest
+    }
+
+    /// Notes that everything up to `to` is given to the user.
+    pub fn given(&mut self, to: Position) {
+        self.largest = self.largest.max(to);
+    }
+
+    /// Notes that the shard has no more records.
+    pub fn at_end(&mut self) {
+        self.at_end = true;
+    }
+
+    /// What a checkpoint at `asked` takes. At the end of the shard `SHARD_END` stands for all that
+    /// was given; the end itself is the library's to write, behind the rows of the children.
+    pub fn judge(&self, asked: Position) -> Result<Step, OutOfRange> {
+        let to = self.meant(asked);
+        if to == self.last {
+            Ok(Step::Same)
+        } else if self.last < to && to <= self.largest {
+            Ok(Step::To(to))
+        } else {
+            Err(self.out_of_range(asked))
+        }
+    }
+
+    /// Notes that a checkpoint was made.
+    pub fn made(&mut self, asked: Position) {
+        let to = self.meant(asked);
+        self.last = self.last.max(to);
+        self.ended |= self.at_end && to == self.largest;
+    }
+
+    /// Whether all that was given is checkpointed, since the end of the shard was told.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Why `asked` may not be checkpointed.
+    pub fn out_of_range(&self, asked: Position) -> OutOfRange {
+        OutOfRange { asked, last: self.last, largest: self.largest }
+    }
+
+    fn meant(&self, asked: Position) -> Position {
+        if self.at_end && asked.is_shard_end() { self.largest } else { asked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Position::{Latest, ShardEnd, TrimHorizon};
+
+    fn at(low: u64, sub: u64) -> Position {
+        let sequence = crate::sequence::SequenceNumber::from_limbs(0, 0, low).unwrap();
+        Position::At { sequence, sub }
+    }
+
+    #[test]
+    fn a_checkpoint_lies_between_the_last_one_and_what_was_given() {
+        let mut fresh = Permitted::from(TrimHorizon);
+        let nothing_given = fresh;
+        fresh.given(at(9, 2));
+        let mut moved = fresh;
+        moved.made(at(5, 1));
+        let mut ending = moved;
+        ending.at_end();
+        for (state, asked, want) in [
+            (nothing_given, TrimHorizon, Some(Step::Same)),
+            (nothing_given, at(1, 0), None),
+            (fresh, at(1, 0), Some(Step::To(at(1, 0)))),
+            (fresh, at(9, 2), Some(Step::To(at(9, 2)))),
+            (fresh, at(9, 3), None),
+            (fresh, Latest, Some(Step::To(Latest))),
+            (fresh, ShardEnd, None),
+            (moved, at(5, 0), None),
+            (moved, at(5, 1), Some(Step::Same)),
+            (moved, at(5, 2), Some(Step::To(at(5, 2)))),
+            (moved, TrimHorizon, None),
+            (ending, ShardEnd, Some(Step::To(at(9, 2)))),
+            (ending, at(9, 2), Some(Step::To(at(9, 2)))),
+            (ending, at(9, 3), None),
+        ] {
+            assert_eq!(state.judge(asked).ok(), want, "{asked} in {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_shard_has_ended_once_all_is_checkpointed_since_its_end_was_told() {
+        let mut marks = Permitted::from(TrimHorizon);
+        marks.given(at(9, 0));
+        marks.made(at(9, 0));
+        assert!(!marks.has_ended(), "nobody has told");
+        marks.at_end();
+        assert!(!marks.has_ended(), "checkpoints made before don't count");
+        for (asked, want) in [(at(9, 0), true), (ShardEnd, true)] {
+            let mut marks = marks;
+            marks.made(asked);
+            assert_eq!(marks.has_ended(), want, "{asked}");
+        }
+        let mut behind = Permitted::from(TrimHorizon);
+        behind.given(at(9, 0));
+        behind.at_end();
+        behind.made(at(8, 0));
+        assert!(!behind.has_ended());
+    }
+
+    #[test]
+    fn a_refused_checkpoint_names_the_range() {
+        let mut marks = Permitted::from(at(3, 0));
+        marks.given(at(7, 0));
+        let said = marks.judge(at(8, 0)).unwrap_err().to_string();
+        for part in ["8/0", "3/0", "7/0"] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Reading one shard without a lease: for readers that store nothing.
+
+use super::budget::Budget;
+use super::decode::Feed;
+use super::fetch::poll::Poll;
+use super::fetch::{FetchEnd, Source};
+use super::lanes::Chunk;
+use super::progress::Progress;
+use super::resume::Resume;
+use crate::clock::{Chance, Clock};
+use crate::event::Events;
+use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
+use anabranch_model::hash::HashRange;
+use anabranch_model::lease::{Checkpoint, LeaseKey};
+use anabranch_model::position::Position;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Records that go together, at most.
+const CHUNK: usize = 1_000;
+
+/// What reading any shard without a lease needs.
+pub(crate) struct Alone<A> {
+    /// The service.
+    pub(crate) api: Arc<A>,
+    /// The memory that the records of all shards may take.
+    pub(crate) budget: Budget,
+    /// The longest pause between two reads of an idle shard, in milliseconds.
+    pub(crate) idle_poll_ms: u64,
+    /// Where it reads the time.
+    pub(crate) clock: Clock,
+    /// Where it draws random numbers.
+    pub(crate) chance: Chance,
+    /// Who wants to know.
+    pub(crate) events: Events,
+}
+
+/// Where to begin.
+pub(crate) struct Begin {
+    /// An iterator that stands there already.
+    pub(crate) iterator: Option<ShardIterator>,
+    /// Where to ask for one.
+    pub(crate) from: ReadFrom,
+}
+
+impl<A: StreamApi> Alone<A> {
+    /// Reads a shard into `chunks`, which is also told of reads without records. Returns how it
+    /// ended, and where to read on.
+    pub(crate) async fn read(
+        &self,
+        shard: &Arc<LeaseKey>,
+        range: HashRange,
+        begin: Begin,
+        chunks: mpsc::Sender<Chunk>,
+    ) -> (FetchEnd, ReadFrom) {
+        let resume = Resume::in_one_lane(&Checkpoint::at(Position::TrimHorizon));
+        let progress = Arc::new(Progress::new(&resume));
+        let feed = Feed {
+            shard: Arc::clone(shard),
+            range,
+            resume,
+            lanes: vec![chunks],
+            chunk: CHUNK,
+            tells_empty: true,
+            progress: Arc::clone(&progress),
+            events: self.events.clone(),
+        };
+        let source = Source {
+            api: Arc::clone(&self.api),
+            feed,
+            share: self.budget.share(),
+            clock: self.clock.clone(),
+            chance: self.chance.clone(),
+        };
+        let poll = Poll { source, idle_poll_ms: self.idle_poll_ms, first: begin.iterator };
+        let end = poll.run(begin.from, CancellationToken::new()).await;
+        let on = match progress.given() {
+            Position::At { sequence, .. } => ReadFrom::After(sequence),
+            _ => begin.from,
+        };
+        (end, on)
+    }
+}

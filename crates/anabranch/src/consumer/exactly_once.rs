@@ -1,0 +1,317 @@
+//! Effects exactly once: the checkpoint moves in the user's own transaction.
+//!
+//! ```text
+//! batch ─► the user's transaction: effects, batch.commit(&mut tx), COMMIT ─► returns Ok or an error
+//!                                       │ refused: roll back                        │
+//!                                       └─ WHERE owner, term and checkpoint         ▼
+//!                                          are as before this batch       read the row back:
+//!                                              at the batch's end ─► done, whatever was returned
+//!                                              before it ──────────► the batch comes again
+//! ```
+
+use super::handler::{HandlerError, attempt};
+use super::progress::Progress;
+use super::shape::{Call, Shape, Work};
+use crate::clock::{Chance, Clock};
+use crate::lease::grip::Held;
+use crate::lease::{CheckpointInTransaction, Grip, LeaseStore, StoreError, Transactional};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::{Checkpoint, Layout, LeaseKey, Refusal};
+use anabranch_model::position::Position;
+use anabranch_model::record::UserRecord;
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::OwnedMutexGuard;
+
+/// How long a commit waits for that of another lane.
+const TURN_MS: u64 = 2_000;
+/// The pause before the row is read again, after it could not be.
+const AGAIN_MS: u64 = 100;
+
+/// A closure per batch, whose effects are stored with the batch's checkpoint or not at all.
+#[derive(Clone, Copy, Debug)]
+pub struct ExactlyOnce<F> {
+    /// The closure.
+    pub(super) handle: F,
+    /// How many records one call takes at most.
+    pub(super) most: usize,
+}
+
+/// Records of one lane of one shard, in order, which are done when [`TransactionBatch::commit`] is
+/// part of a transaction that was committed.
+pub struct TransactionBatch<S> {
+    /// The stream and shard.
+    pub shard: Arc<LeaseKey>,
+    /// The records; never empty.
+    pub records: Vec<UserRecord>,
+    /// What the commit needs.
+    ticket: Arc<Ticket<S>>,
+}
+
+impl<S> Deref for TransactionBatch<S> {
+    type Target = [UserRecord];
+
+    fn deref(&self) -> &[UserRecord] {
+        &self.records
+    }
+}
+
+impl<S> fmt::Debug for TransactionBatch<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TransactionBatch({}, {} records)", self.shard, self.records.len())
+    }
+}
+
+/// Why a batch can't be committed. Roll the transaction back: the batch comes again, here or
+/// elsewhere, unless it is done already.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The lease has changed hands, or the batch was committed before.
+    #[error("{shard}: the batch can't be committed ({why}): roll the transaction back")]
+    Refused {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Which part of the condition was false.
+        why: Refusal,
+    },
+    /// The handler's call is over.
+    #[error("{shard}: the handler has returned, so this batch can't be committed any more")]
+    TooLate {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+    },
+    /// Another lane of the shard is between its commit and its return.
+    #[error(
+        "{shard}: another lane has not ended its transaction within {TURN_MS} ms: make \
+         batch.commit the last statement before COMMIT"
+    )]
+    Busy {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+    },
+    /// The database did not do it.
+    #[error("{shard}: {source}")]
+    Store {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What it said.
+        source: StoreError,
+    },
+}
+
+/// The right to commit one batch, while the handler's call lasts.
+struct Ticket<S> {
+    /// What all lanes of the shard share.
+    desk: Arc<Desk<S>>,
+    /// Up to where the lanes are done when the batch is; the row may be further in other lanes.
+    to: Checkpoint,
+    /// The turn, from the commit until the call ends.
+    turn: Mutex<Turn>,
+}
+
+enum Turn {
+    /// Nothing was committed.
+    Open,
+    /// No other lane may move the row.
+    Mine { _guard: OwnedMutexGuard<()> },
+    /// The call is over.
+    Over,
+}
+
+/// What all lanes of a shard share.
+struct Desk<S> {
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+    /// The lease.
+    held: Arc<Held>,
+    /// Where it is kept.
+    store: Arc<S>,
+    /// One lane at a time between its commit and the end of its call: all move one row.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// The worker's clock.
+    clock: Clock,
+    /// The worker's chance.
+    chance: Chance,
+}
+
+impl<S: Transactional> TransactionBatch<S> {
+    /// Notes in the user's transaction that the batch is done. Make it the last statement before
+    /// `COMMIT`. After an error roll back, and return an error.
+    ///
+    /// The batch is done once the transaction is stored, whatever the handler returns, and it
+    /// comes again if it is not.
+    pub async fn commit(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, S::Database>,
+    ) -> Result<(), CommitError> {
+        let (ticket, shard) = (&self.ticket, || Arc::clone(&self.shard));
+        let desk = &ticket.desk;
+        ticket.take_turn().await?;
+        let (hold, replaces) = {
+            let row = desk.held.row().await;
+            (row.hold.clone(), row.checkpoint.clone())
+        };
+        let to = raised(&replaces, &ticket.to);
+        let nonce = desk.chance.nonce();
+        let moved = desk.store.checkpoint_in(transaction, &hold, &replaces, &to, nonce).await;
+        match moved {
+            Ok(CheckpointInTransaction::Moved) => Ok(()),
+            Ok(CheckpointInTransaction::Refused { why }) => {
+                Err(CommitError::Refused { shard: shard(), why })
+            }
+            Err(source) => Err(CommitError::Store { shard: shard(), source }),
+        }
+    }
+}
+
+/// `to`, but no lane behind where the row has it.
+fn raised(row: &Checkpoint, to: &Checkpoint) -> Checkpoint {
+    let same = row.lanes().len() == to.lanes().len();
+    let at = |lane: usize| if same { row.lanes()[lane] } else { row.lowest() };
+    let lanes = to.lanes().iter().enumerate().map(|(lane, to)| (*to).max(at(lane)));
+    Checkpoint::of_lanes(lanes.collect()).unwrap_or_else(|| to.clone())
+}
+
+impl<S> Ticket<S> {
+    async fn take_turn(&self) -> Result<(), CommitError> {
+        let shard = || Arc::clone(&self.desk.shard);
+        if let Turn::Mine { .. } = *self.turn() {
+            return Ok(());
+        }
+        let guard = tokio::select! {
+            biased;
+            guard = Arc::clone(&self.desk.turn).lock_owned() => guard,
+            () = self.desk.clock.sleep(TURN_MS) => {
+                return Err(CommitError::Busy { shard: shard() });
+            }
+        };
+        let mut turn = self.turn();
+        if let Turn::Over = *turn {
+            return Err(CommitError::TooLate { shard: shard() });
+        }
+        *turn = Turn::Mine { _guard: guard };
+        Ok(())
+    }
+
+    fn turn(&self) -> MutexGuard<'_, Turn> {
+        // One word, so a panic leaves no half of one.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the right to commit when the call ends, however that happens.
+struct CallOver<'a, S>(&'a Ticket<S>);
+
+impl<S> Drop for CallOver<'_, S> {
+    fn drop(&mut self) {
+        *self.0.turn() = Turn::Over;
+    }
+}
+
+/// The closure at work on one shard.
+pub struct Committing<S, F> {
+    /// The closure of all shards.
+    shape: Arc<ExactlyOnce<F>>,
+    /// What its lanes share.
+    desk: Arc<Desk<S>>,
+}
+
+impl<S, F> fmt::Debug for Committing<S, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Committing({})", self.desk.shard)
+    }
+}
+
+impl<S, F, T, E> Shape<S> for ExactlyOnce<F>
+where
+    S: Transactional,
+    F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
+    T: Future<Output = Result<(), E>> + Send,
+    E: Into<HandlerError>,
+{
+    type Work = Committing<S, F>;
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Committing<S, F> {
+        let (held, tools) = grip.parts();
+        let desk = Desk {
+            shard: Arc::new(grip.key().clone()),
+            held: Arc::clone(held),
+            store: Arc::clone(&tools.store),
+            turn: Arc::default(),
+            clock: tools.clock.clone(),
+            chance: tools.chance.clone(),
+        };
+        Committing { shape: Arc::clone(self), desk: Arc::new(desk) }
+    }
+}
+
+impl<S, F, T, E> Work for Committing<S, F>
+where
+    S: Transactional,
+    F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
+    T: Future<Output = Result<(), E>> + Send,
+    E: Into<HandlerError>,
+{
+    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+        let Some(last) = call.records.last().map(UserRecord::position) else { return Ok(()) };
+        let ticket = Arc::new(Ticket {
+            desk: Arc::clone(&self.desk),
+            to: call.progress.checkpoint_after(call.lane, last),
+            turn: Mutex::new(Turn::Open),
+        });
+        let over = CallOver(&ticket);
+        let batch = TransactionBatch {
+            shard: Arc::clone(&self.desk.shard),
+            records: call.records.to_vec(),
+            ticket: Arc::clone(&ticket),
+        };
+        let said = attempt(async { (self.shape.handle)(batch).await.map_err(Into::into) }).await;
+        let done = self.desk.is_done(call.lane, call.progress.lanes(), last).await?;
+        drop(over);
+        match said {
+            _ if done => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => Err("the handler returned, but no transaction with batch.commit(..) in it \
+                           was committed"
+                .into()),
+        }
+    }
+
+    /// A row that lanes move in transactions is written by the library only while none does.
+    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+        (progress.open() == 0).then(|| progress.checkpoint(layout))
+    }
+}
+
+impl<S: LeaseStore> Desk<S> {
+    /// Whether the row says that the lane is done up to `last`. Asked until the store answers: a
+    /// transaction of which nothing is known must not be repeated.
+    async fn is_done(
+        &self,
+        lane: usize,
+        lanes: usize,
+        last: Position,
+    ) -> Result<bool, HandlerError> {
+        loop {
+            match self.store.get(&self.shard).await {
+                Ok(row) => {
+                    let row = row.ok_or("the lease row is gone")?;
+                    if !self.held.see(&row).await {
+                        return Err("the lease is lost".into());
+                    }
+                    let of_lane = row.checkpoint.lanes().get(lane).copied();
+                    let at = of_lane.filter(|_| row.checkpoint.lanes().len() == lanes);
+                    return Ok(at.unwrap_or(row.checkpoint.lowest()) >= last);
+                }
+                Err(error) if self.held.is_lost(self.clock.now_ms()) => return Err(error.into()),
+                Err(_) => self.clock.sleep(AGAIN_MS).await,
+            }
+        }
+    }
+}

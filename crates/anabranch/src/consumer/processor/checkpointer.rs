@@ -1,0 +1,236 @@
+//! What a processor says what is done with: KCL's rules, KCL's names for what goes wrong.
+
+use crate::lease::{Checkpointed, Grip, LeaseStore, StoreError};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::permitted::{OutOfRange, Permitted, Step};
+use anabranch_model::lease::{Checkpoint, LeaseKey, PendingCheckpoint};
+use anabranch_model::position::Position;
+use bytes::Bytes;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Says up to where a shard is done. Clones are of one shard and one time of ownership; they may
+/// be kept, and used outside of the callbacks.
+#[derive(Clone)]
+pub struct Checkpointer {
+    desk: Arc<Desk>,
+}
+
+struct Desk {
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+    /// The lease, for as long as the shard is read. A checkpointer that somebody keeps must not
+    /// keep the lease.
+    row: Weak<dyn OwnedRow>,
+    /// One write at a time, each judged by what the one before has left.
+    turn: tokio::sync::Mutex<()>,
+    /// What may be checkpointed.
+    marks: Mutex<Permitted>,
+}
+
+/// The row of a lease that is held, whatever store it is in.
+trait OwnedRow: Send + Sync {
+    /// Writes the position, in the row's own number of lanes.
+    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_>;
+}
+
+type Written<'a> = Pin<Box<dyn Future<Output = Checkpointed> + Send + 'a>>;
+
+impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
+    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_> {
+        Box::pin(async move {
+            let taken = &self.lease().checkpoint;
+            // Lanes that were not level when the shard was taken keep their number, and those that
+            // were ahead stay ahead.
+            let to =
+                Checkpoint::of_lanes(taken.lanes().iter().map(|lane| (*lane).max(to)).collect())
+                    .filter(|_| !taken.is_level())
+                    .unwrap_or(Checkpoint::at(to));
+            self.checkpoint(to, pending).await
+        })
+    }
+}
+
+/// Why nothing was checkpointed.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The position is not one that may be checkpointed now.
+    #[error("{shard}: {source}")]
+    Invalid {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What may be.
+        source: OutOfRange,
+    },
+    /// The lease is lost, or was given back: another worker may process these records.
+    #[error("{shard}: the lease is no longer this worker's, so nothing can be checkpointed")]
+    Shutdown {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+    },
+    /// The lease table is not there any more, or is not one that can be written.
+    #[error("{shard}: {source}")]
+    InvalidState {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What the store said.
+        source: StoreError,
+    },
+    /// The lease store will not do it.
+    #[error("{shard}: {source}")]
+    Dependency {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// What the store said.
+        source: StoreError,
+    },
+}
+
+impl CheckpointError {
+    /// What KCL throws in this case. A store that throttles is asked again for as long as the
+    /// lease is held, so `ThrottlingException` is never seen.
+    pub fn java_name(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "IllegalArgumentException",
+            Self::Shutdown { .. } => "ShutdownException",
+            Self::InvalidState { .. } => "InvalidStateException",
+            Self::Dependency { .. } => "KinesisClientLibDependencyException",
+        }
+    }
+}
+
+/// A checkpoint that was announced: the first of two phases.
+///
+/// The next owner's `initialize` is shown its position and state, unless another checkpoint was
+/// made since.
+#[derive(Clone, Debug)]
+#[must_use = "what is prepared is not checkpointed"]
+pub struct Prepared {
+    checkpointer: Checkpointer,
+    /// Up to where.
+    position: Position,
+}
+
+impl Checkpointer {
+    pub(super) fn new<S: LeaseStore, A: StreamApi>(
+        shard: Arc<LeaseKey>,
+        grip: &Arc<Grip<S, A>>,
+    ) -> Self {
+        let marks = Mutex::new(Permitted::from(grip.lease().checkpoint.lowest()));
+        let row: Arc<dyn OwnedRow> = Arc::clone(grip) as _;
+        let (row, turn) = (Arc::downgrade(&row), tokio::sync::Mutex::default());
+        Self { desk: Arc::new(Desk { shard, row, turn, marks }) }
+    }
+
+    /// Everything that was given so far is done.
+    pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
+        let largest = self.marks().largest();
+        self.checkpoint_at(largest).await
+    }
+
+    /// Everything up to and including the record at `position` is done. It may not lie before the
+    /// last checkpoint, nor behind the last record that was given.
+    pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
+        let _turn = self.desk.turn.lock().await;
+        match self.judge(position)? {
+            Step::Same => {}
+            Step::To(to) => self.write(to, None).await?,
+        }
+        self.marks().made(position);
+        Ok(())
+    }
+
+    /// Announces a checkpoint at `position`, or at everything given so far, and keeps `state`
+    /// beside it, for whoever reads the shard next if the checkpoint is never made.
+    pub async fn prepare(
+        &self,
+        position: Option<Position>,
+        state: Bytes,
+    ) -> Result<Prepared, CheckpointError> {
+        let _turn = self.desk.turn.lock().await;
+        let position = position.unwrap_or_else(|| self.marks().largest());
+        if let Step::To(to) = self.judge(position)? {
+            let pending = PendingCheckpoint { position: to, state: Some(state) };
+            let last = self.marks().last();
+            self.write(last, Some(pending)).await?;
+        }
+        Ok(Prepared { checkpointer: self.clone(), position })
+    }
+
+    /// The last checkpoint that was made.
+    pub fn last(&self) -> Position {
+        self.marks().last()
+    }
+
+    fn judge(&self, position: Position) -> Result<Step, CheckpointError> {
+        let shard = || Arc::clone(&self.desk.shard);
+        self.marks()
+            .judge(position)
+            .map_err(|source| CheckpointError::Invalid { shard: shard(), source })
+    }
+
+    async fn write(
+        &self,
+        to: Position,
+        pending: Option<PendingCheckpoint>,
+    ) -> Result<(), CheckpointError> {
+        let shard = || Arc::clone(&self.desk.shard);
+        let Some(row) = self.desk.row.upgrade() else {
+            return Err(CheckpointError::Shutdown { shard: shard() });
+        };
+        match row.write(to, pending).await {
+            Checkpointed::Done => Ok(()),
+            Checkpointed::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
+            Checkpointed::GoesBack => {
+                let source = self.marks().out_of_range(to);
+                Err(CheckpointError::Invalid { shard: shard(), source })
+            }
+            Checkpointed::Failed(
+                source @ (StoreError::ForeignSchema { .. } | StoreError::Unusable { .. }),
+            ) => Err(CheckpointError::InvalidState { shard: shard(), source }),
+            Checkpointed::Failed(source) => {
+                Err(CheckpointError::Dependency { shard: shard(), source })
+            }
+        }
+    }
+
+    /// Everything up to `position` goes to the processor.
+    pub(super) fn given(&self, position: Position) {
+        self.marks().given(position);
+    }
+
+    /// The shard has no more records.
+    pub(super) fn at_end(&self) {
+        self.marks().at_end();
+    }
+
+    /// Whether the end of the shard was checkpointed.
+    pub(super) fn has_ended(&self) -> bool {
+        self.marks().has_ended()
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Permitted> {
+        // Each change is a few plain assignments, so a panic leaves no half of one.
+        self.desk.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checkpointer({}, {:?})", self.desk.shard, self.marks())
+    }
+}
+
+impl Prepared {
+    /// Up to where.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Makes the checkpoint that was prepared.
+    pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
+        self.checkpointer.checkpoint_at(self.position).await
+    }
+}

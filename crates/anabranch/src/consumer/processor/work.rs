@@ -1,0 +1,121 @@
+//! A processor at work on its shard.
+
+use super::{
+    Checkpointer, ProcessorBatch, ProcessorFactory, Processors, ShardProcessor, ShardStart,
+};
+use crate::consumer::handler::HandlerError;
+use crate::consumer::progress::Progress;
+use crate::consumer::shape::{Call, Shape, Work};
+use crate::lease::{Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
+use anabranch_model::record::UserRecord;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// A processor at work on its shard.
+pub struct Working<P> {
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+    /// Where it begins.
+    start: ShardStart,
+    /// The processor. Its calls never overlap, so nobody waits for it.
+    processor: Mutex<P>,
+    /// What it checkpoints with.
+    checkpointer: Checkpointer,
+    /// Whether `initialize` has returned `Ok`.
+    begun: AtomicBool,
+}
+
+impl<P> fmt::Debug for Working<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Working({})", self.shard)
+    }
+}
+
+impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
+    type Work = Working<F::Processor>;
+
+    fn most(&self) -> usize {
+        self.most
+    }
+
+    fn takes_lanes(&self) -> bool {
+        false
+    }
+
+    fn takes_empty(&self) -> bool {
+        self.empty_calls
+    }
+
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Working<F::Processor> {
+        let shard = Arc::new(grip.key().clone());
+        let lease = grip.lease();
+        let at = lease.checkpoint.lowest();
+        Working {
+            processor: Mutex::new(self.factory.create(&shard)),
+            checkpointer: Checkpointer::new(Arc::clone(&shard), grip),
+            start: ShardStart { shard: Arc::clone(&shard), at, pending: lease.pending.clone() },
+            shard,
+            begun: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<P: ShardProcessor> Working<P> {
+    /// The processor, without a wait: a check of the lease just before a call has to count for it.
+    fn processor(&self) -> Result<MutexGuard<'_, P>, HandlerError> {
+        self.processor.try_lock().map_err(|_| "two calls of one processor overlap".into())
+    }
+}
+
+impl<P: ShardProcessor> Work for Working<P> {
+    async fn begin(&self) -> Result<(), HandlerError> {
+        self.processor()?.initialize(self.start.clone()).await?;
+        self.begun.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+        let mut processor = self.processor()?;
+        if let Some(last) = call.records.last().map(UserRecord::position) {
+            self.checkpointer.given(last);
+        }
+        let batch = ProcessorBatch {
+            shard: Arc::clone(&self.shard),
+            records: call.records.to_vec(),
+            millis_behind_latest: Some(call.behind_ms),
+            at_shard_end: call.at_end,
+        };
+        processor.process_records(batch, &self.checkpointer).await
+    }
+
+    fn done(&self, _: &Progress, _: Layout) -> Option<Checkpoint> {
+        None
+    }
+
+    async fn ended(&self) -> Result<(), HandlerError> {
+        self.checkpointer.at_end();
+        self.processor()?.shard_ended(&self.checkpointer).await?;
+        if self.checkpointer.has_ended() {
+            return Ok(());
+        }
+        Err("shard_ended returned without a checkpoint at the end of the shard: call \
+             checkpointer.checkpoint() in it, or the shard's children are never read"
+            .into())
+    }
+
+    async fn stopping(&self) -> Result<(), HandlerError> {
+        self.processor()?.shutdown_requested(&self.checkpointer).await
+    }
+
+    async fn over(&self) {
+        if self.begun.load(Ordering::Relaxed)
+            && let Ok(mut processor) = self.processor()
+        {
+            processor.lease_lost().await;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The shapes of the user's code: what a shard's reading asks of any of them.
+//!
+//! | shape | calls | who says what is done |
+//! |---|---|---|
+//! | [`Handler`] | a closure per record or batch | the library, when a call returns `Ok` |
+//! | [`ExactlyOnce`](super::ExactlyOnce) | a closure per batch | the user's own transaction |
+//! | [`ShardProcessor`](super::ShardProcessor) | KCL's five callbacks | the user, by a checkpointer |
+
+use super::handler::{Handler, HandlerError};
+use super::progress::Progress;
+use crate::lease::{Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
+use anabranch_model::record::UserRecord;
+use std::future::Future;
+use std::sync::Arc;
+
+/// A shape of the user's code, for all shards of a worker. Write a [`Handler`] or a
+/// [`ShardProcessor`](super::ShardProcessor) instead of one of these.
+pub trait Shape<S: LeaseStore>: Send + Sync + Sized + 'static {
+    /// What it is for one shard.
+    type Work: Work;
+
+    /// How many records one call takes at most.
+    fn most(&self) -> usize;
+
+    /// Whether the records of a shard may go to several lanes.
+    fn takes_lanes(&self) -> bool {
+        true
+    }
+
+    /// Whether a call is made for a read that gave no records.
+    fn takes_empty(&self) -> bool {
+        false
+    }
+
+    /// The work on one shard, from the take of its lease until the lease goes.
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Self::Work;
+}
+
+/// The user's code for one shard. Of these calls only [`Work::handle`] overlaps with itself, once
+/// for each lane.
+pub trait Work: Send + Sync + 'static {
+    /// Before the first record.
+    fn begin(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Records of one lane. On an error the same records come again.
+    fn handle(&self, call: Call<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Up to where the shard is done, as a row of this layout can keep it. `None` if the user
+    /// writes it down.
+    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+        Some(progress.checkpoint(layout))
+    }
+
+    /// Every record of the closed shard was handled. Its end is written after `Ok`; on an error it
+    /// is asked again.
+    fn ended(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// The shard is to be given back, and no call runs. The future is dropped at the deadline.
+    fn stopping(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// The shard is no longer this worker's, or is about to go.
+    fn over(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// One call for records of one lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Which lane.
+    pub lane: usize,
+    /// Where the lanes of the shard stand.
+    pub progress: &'a Progress,
+    /// The records, in order.
+    pub records: &'a [UserRecord],
+    /// How far the last of them is behind the shard's newest, in milliseconds.
+    pub behind_ms: u64,
+    /// Whether the closed shard has no more.
+    pub at_end: bool,
+}
+
+/// A handler, for one shard.
+#[derive(Debug)]
+pub struct Direct<H> {
+    /// The handler of all shards.
+    handler: Arc<H>,
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+}
+
+impl<S: LeaseStore, H: Handler> Shape<S> for H {
+    type Work = Direct<H>;
+
+    fn most(&self) -> usize {
+        Handler::most(self)
+    }
+
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Direct<H> {
+        Direct { handler: Arc::clone(self), shard: Arc::new(grip.key().clone()) }
+    }
+}
+
+impl<H: Handler> Work for Direct<H> {
+    fn handle(&self, call: Call<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        self.handler.handle(&self.shard, call.records)
+    }
+}

@@ -1,0 +1,257 @@
+//! The ephemeral consumer: all shards of a stream from now on or from a moment, with nothing stored.
+//!
+//! ```text
+//! driver ─ list ─► Descent ─ start ─► a Poll per shard ─ Chunk ─► one channel ─► next()
+//!                     ▲                       │ shard's end: those that follow
+//!                     └───────────────────────┘
+//! ```
+
+mod driver;
+
+use crate::clock::{Chance, Clock};
+use crate::consumer::{Chunk, Delivery};
+use crate::event::Events;
+use crate::stream::api::{StreamApi, StreamError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::position::StartPosition;
+use anabranch_model::record::UserRecord;
+use driver::{Driver, Shared};
+use futures_core::Stream;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Replies of all shards that wait to be taken.
+const CHUNKS: usize = 16;
+
+/// Reads all shards of a stream for itself alone: no leases, no checkpoints, nothing stored.
+///
+/// Each key comes in order: a shard that was split or merged is read to its end before those that
+/// follow it. Shards that had ended before the start are skipped. It begins with the first call of
+/// [`Tail::next`], and stops when it is dropped. Calls that fail are made again, for ever; what
+/// can't pass by itself (no such stream, no permission) is an error, and ends it.
+///
+/// ```no_run
+/// # use anabranch::tail::Tail;
+/// # use anabranch_model::position::StartPosition;
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let kinesis = anabranch::stream::aws::from_env().await?;
+/// let mut tail = Tail::new(kinesis, "orders").since(StartPosition::Latest);
+/// while let Some(record) = tail.next().await {
+///     let record = record?;
+///     println!("{}: {:?}", record.partition_key, record.data);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a tail reads nothing until somebody asks for records"]
+pub struct Tail<A> {
+    /// What it was told.
+    told: Told<A>,
+    /// How far it is.
+    flow: Flow,
+    /// What the driver says beside the records.
+    shared: Arc<Shared>,
+    /// Records of the last reply that were not taken yet.
+    waiting: VecDeque<UserRecord>,
+    /// The shard that they came from, and the memory that they take.
+    chunk: Option<Chunk>,
+    /// The shards whose newest record was seen.
+    caught_up: BTreeSet<Arc<LeaseKey>>,
+}
+
+/// What a tail was told.
+struct Told<A> {
+    /// The service.
+    api: Arc<A>,
+    /// The stream.
+    stream: StreamName,
+    /// Where to start.
+    since: StartPosition,
+    /// The longest pause between two reads of an idle shard, in milliseconds.
+    idle_poll_ms: u64,
+    /// Bytes of records that are held at once.
+    memory_bytes: usize,
+    /// Where it reads the time.
+    clock: Clock,
+    /// Where it draws random numbers.
+    chance: Chance,
+    /// Who wants to know what happens.
+    events: Events,
+}
+
+impl<A> Clone for Told<A> {
+    fn clone(&self) -> Self {
+        Self {
+            api: Arc::clone(&self.api),
+            stream: self.stream.clone(),
+            since: self.since,
+            idle_poll_ms: self.idle_poll_ms,
+            memory_bytes: self.memory_bytes,
+            clock: self.clock.clone(),
+            chance: self.chance.clone(),
+            events: self.events.clone(),
+        }
+    }
+}
+
+/// How far a tail is.
+enum Flow {
+    /// Nobody has asked for a record.
+    New,
+    /// It reads.
+    Reading {
+        /// What was read.
+        chunks: mpsc::Receiver<Chunk>,
+        /// The task that reads. Dropped, it stops.
+        _driver: JoinSet<()>,
+    },
+    /// It has ended.
+    Over,
+}
+
+impl<A: StreamApi> Tail<A> {
+    /// All shards of a stream, from now on.
+    pub fn new(api: A, stream: impl Into<StreamName>) -> Self {
+        let told = Told {
+            api: Arc::new(api),
+            stream: stream.into(),
+            since: StartPosition::Latest,
+            idle_poll_ms: 1_000,
+            memory_bytes: 64 << 20,
+            clock: Clock::machine(),
+            chance: Chance::of_system(),
+            events: Events::ignored(),
+        };
+        Self {
+            told,
+            flow: Flow::New,
+            shared: Arc::default(),
+            waiting: VecDeque::new(),
+            chunk: None,
+            caught_up: BTreeSet::new(),
+        }
+    }
+
+    /// Starts there: at what arrives from now on (the default), at a moment, or at the oldest
+    /// record.
+    pub fn since(mut self, since: StartPosition) -> Self {
+        self.told.since = since;
+        self
+    }
+
+    /// The longest pause between two reads of an idle shard, in milliseconds. Default 1,000; 200
+    /// at least.
+    pub fn with_idle_poll_ms(mut self, ms: u64) -> Self {
+        self.told.idle_poll_ms = ms.max(200);
+        self
+    }
+
+    /// Holds at most so many bytes of records. Default 64 MiB; 10 MiB at least.
+    pub fn with_memory_bytes(mut self, bytes: usize) -> Self {
+        self.told.memory_bytes = bytes;
+        self
+    }
+
+    /// Tells `events` what happens.
+    pub fn with_events(mut self, events: Events) -> Self {
+        self.told.events = events;
+        self
+    }
+
+    /// Reads the time and draws random numbers there: for tests.
+    pub fn with_clock(mut self, clock: Clock, chance: Chance) -> Self {
+        (self.told.clock, self.told.chance) = (clock, chance);
+        self
+    }
+
+    /// The next record. `None` after an error.
+    pub async fn next(&mut self) -> Option<Result<Delivery, StreamError>> {
+        poll_fn(|context| self.poll_record(context)).await
+    }
+
+    /// The next record, or `None` once everything that was in the stream has come.
+    pub async fn next_until_caught_up(&mut self) -> Option<Result<Delivery, StreamError>> {
+        poll_fn(|context| match self.poll_record(context) {
+            Poll::Pending if self.is_caught_up() => Poll::Ready(None),
+            polled => polled,
+        })
+        .await
+    }
+
+    /// Whether every record has come that was in the stream when its shard was last read.
+    pub fn is_caught_up(&self) -> bool {
+        let Flow::Reading { chunks, .. } = &self.flow else { return false };
+        // The shards first: a shard's last records are in the channel before it leaves the list.
+        let all = self.shared.all_of(&self.told.stream, |shard| self.caught_up.contains(shard));
+        all && self.waiting.is_empty() && chunks.is_empty()
+    }
+
+    fn poll_record(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Delivery, StreamError>>> {
+        loop {
+            if let (Some(record), Some(chunk)) = (self.waiting.pop_front(), &self.chunk) {
+                return Poll::Ready(Some(Ok(Delivery { shard: Arc::clone(&chunk.shard), record })));
+            }
+            self.chunk = None;
+            let chunks = match &mut self.flow {
+                Flow::Over => return Poll::Ready(None),
+                Flow::Reading { chunks, .. } => chunks,
+                Flow::New => {
+                    self.begin();
+                    continue;
+                }
+            };
+            match chunks.poll_recv(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(chunk)) => self.take(chunk),
+                Poll::Ready(None) => {
+                    self.flow = Flow::Over;
+                    return Poll::Ready(self.shared.error().map(Err));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let driver = Driver::new(self.told.clone(), Arc::clone(&self.shared), sender);
+        let mut task = JoinSet::new();
+        task.spawn(driver.run());
+        self.flow = Flow::Reading { chunks, _driver: task };
+    }
+
+    fn take(&mut self, mut chunk: Chunk) {
+        if chunk.behind_ms == 0 {
+            self.caught_up.insert(Arc::clone(&chunk.shard));
+        } else {
+            self.caught_up.remove(&chunk.shard);
+        }
+        self.caught_up.retain(|shard| self.shared.reads(&shard.shard));
+        self.waiting = std::mem::take(&mut chunk.records).into();
+        self.chunk = Some(chunk);
+    }
+}
+
+/// The records, and the error that ends them.
+impl<A: StreamApi> Stream for Tail<A> {
+    type Item = Result<Delivery, StreamError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_record(context)
+    }
+}
+
+impl<A> fmt::Debug for Tail<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tail({} since {:?})", self.told.stream, self.told.since)
+    }
+}

@@ -1,0 +1,242 @@
+//! The task of a tail: a read for each shard, begun after its ancestors have ended.
+
+use super::Told;
+use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd};
+use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
+use anabranch_model::descent::Descent;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::lineage::{Lineage, Shard};
+use anabranch_model::position::StartPosition;
+use anabranch_model::retry::{Backoff, Fault};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Pauses after a call that failed.
+const FAILED: Backoff = Backoff::new(200, 10_000);
+/// The pause before a list is read again that does not name what it has to.
+const AGAIN_MS: u64 = 1_000;
+
+/// What the driver says beside the records.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// The shards that are read or wait for others.
+    descent: Descent,
+    /// Whether the first shards are known.
+    begun: bool,
+    /// What ended the tail.
+    error: Option<StreamError>,
+}
+
+impl Shared {
+    /// Whether there are shards and all of them are such.
+    pub(super) fn all_of(&self, stream: &StreamName, such: impl Fn(&LeaseKey) -> bool) -> bool {
+        let inside = self.lock();
+        let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
+        inside.begun && inside.descent.shards().all(|shard| such(&key(shard)))
+    }
+
+    /// Whether the shard is read or waits.
+    pub(super) fn reads(&self, shard: &ShardId) -> bool {
+        self.lock().descent.shards().any(|it| it == shard)
+    }
+
+    /// What ended the tail, once.
+    pub(super) fn error(&self) -> Option<StreamError> {
+        self.lock().error.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        // Each change is whole before the lock goes, so a panic leaves no half of one.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task of a tail.
+pub(super) struct Driver<A> {
+    /// What the tail was told.
+    told: Told<A>,
+    /// What it says beside the records.
+    shared: Arc<Shared>,
+    /// Where the records go.
+    chunks: mpsc::Sender<Chunk>,
+    /// What each read of a shard needs.
+    alone: Alone<A>,
+}
+
+/// A shard whose read has ended.
+struct Ended {
+    shard: ShardId,
+    /// The shards that follow, or why the tail can't go on.
+    followers: Result<Vec<(ShardId, HashRange)>, StreamError>,
+}
+
+impl<A: StreamApi> Driver<A> {
+    pub(super) fn new(told: Told<A>, shared: Arc<Shared>, chunks: mpsc::Sender<Chunk>) -> Self {
+        let alone = Alone {
+            api: Arc::clone(&told.api),
+            budget: Budget::new(told.memory_bytes),
+            idle_poll_ms: told.idle_poll_ms,
+            clock: told.clock.clone(),
+            chance: told.chance.clone(),
+            events: told.events.clone(),
+        };
+        Self { told, shared, chunks, alone }
+    }
+
+    /// Reads until something can't pass by itself, or until it is dropped.
+    pub(super) async fn run(self) {
+        let this = Arc::new(self);
+        if let Err(error) = Arc::clone(&this).read_all().await {
+            this.shared.lock().error = Some(error);
+        }
+    }
+
+    async fn read_all(self: Arc<Self>) -> Result<(), StreamError> {
+        let mut reads = JoinSet::new();
+        let since = self.told.since;
+        let filter = match since {
+            StartPosition::Latest => ShardFilter::AtLatest,
+            StartPosition::TrimHorizon => ShardFilter::AtTrimHorizon,
+            StartPosition::AtTimestamp(ms) => ShardFilter::AtTimestamp(ms),
+        };
+        let list = self.list(filter).await?;
+        // The moment that an iterator at LATEST stands for, should it be needed again.
+        let now_ms = list.service_ms.unwrap_or_else(|| self.told.clock.wall_ms());
+        for (shard, range) in self.begin(list.shards) {
+            let this = Arc::clone(&self);
+            reads.spawn(async move {
+                let (from, iterator) = match since {
+                    StartPosition::TrimHorizon => (ReadFrom::TrimHorizon, None),
+                    StartPosition::AtTimestamp(ms) => (ReadFrom::AtTimestamp(ms), None),
+                    StartPosition::Latest => {
+                        (ReadFrom::AtTimestamp(now_ms), this.newest(&shard).await)
+                    }
+                };
+                this.read(shard, range, Begin { iterator, from }).await
+            });
+        }
+        while let Some(ended) = reads.join_next().await {
+            let Ok(Ended { shard, followers }) = ended else { continue };
+            let followers = followers?;
+            let ready = {
+                let mut inside = self.shared.lock();
+                for (follower, range) in followers {
+                    inside.descent.add(follower, range);
+                }
+                inside.descent.end(&shard);
+                inside.descent.start()
+            };
+            for (shard, range) in ready {
+                let this = Arc::clone(&self);
+                // Children of a shard that was read are new as a whole.
+                let begin = Begin { iterator: None, from: ReadFrom::TrimHorizon };
+                reads.spawn(async move { this.read(shard, range, begin).await });
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, shards: Vec<Shard>) -> Vec<(ShardId, HashRange)> {
+        let mut inside = self.shared.lock();
+        for shard in shards {
+            inside.descent.add(shard.id, shard.range);
+        }
+        inside.begun = true;
+        inside.descent.start()
+    }
+
+    /// An iterator at what arrives next.
+    async fn newest(&self, shard: &ShardId) -> Option<ShardIterator> {
+        let mut failures = 0;
+        loop {
+            let asked = self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await;
+            match asked {
+                Ok(iterator) => return Some(iterator),
+                // The read that follows finds out what is wrong.
+                Err(error) if !error.is_retryable() => return None,
+                Err(_) => self.pause(&mut failures).await,
+            }
+        }
+    }
+
+    /// Reads a shard to its end.
+    async fn read(&self, shard: ShardId, range: HashRange, mut begin: Begin) -> Ended {
+        let key = LeaseKey { stream: self.told.stream.clone(), shard: shard.clone() };
+        let key = Arc::new(key);
+        loop {
+            let (end, on) = self.alone.read(&key, range, begin, self.chunks.clone()).await;
+            begin = Begin { iterator: None, from: on };
+            let followers = match end {
+                FetchEnd::ShardEnd(children) if !children.is_empty() => {
+                    Ok(children.into_iter().map(|child| (child.id, child.range)).collect())
+                }
+                FetchEnd::ShardEnd(_) => self.children(&shard).await,
+                FetchEnd::Missing => match self.heirs(&shard, &range).await {
+                    Ok(None) => {
+                        self.told.clock.sleep(AGAIN_MS).await;
+                        continue;
+                    }
+                    Ok(Some(heirs)) => Ok(heirs),
+                    Err(error) => Err(error),
+                },
+                // Nobody takes the records any more.
+                FetchEnd::Stopped => Ok(Vec::new()),
+            };
+            return Ended { shard, followers };
+        }
+    }
+
+    /// The children by a full list, for services that don't name them at the end of a read.
+    async fn children(&self, shard: &ShardId) -> Result<Vec<(ShardId, HashRange)>, StreamError> {
+        loop {
+            let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
+            let children = lineage.children(shard).iter().filter_map(|id| lineage.get(id));
+            let children: Vec<_> = children.map(|it| (it.id.clone(), it.range)).collect();
+            if !children.is_empty() {
+                return Ok(children);
+            }
+            self.told.clock.sleep(AGAIN_MS).await;
+        }
+    }
+
+    /// Who goes on with the keys of a shard that the service does not know. `None` if a list shows
+    /// the shard.
+    async fn heirs(
+        &self,
+        shard: &ShardId,
+        range: &HashRange,
+    ) -> Result<Option<Vec<(ShardId, HashRange)>>, StreamError> {
+        let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
+        let heirs = lineage.heirs(shard, range);
+        Ok(heirs.map(|heirs| heirs.into_iter().map(|it| (it.id.clone(), it.range)).collect()))
+    }
+
+    /// A list of shards. Waits for what may pass by itself.
+    async fn list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
+        let mut failures = 0;
+        loop {
+            match self.told.api.list_shards(&self.told.stream, filter).await {
+                Ok(list) => return Ok(list),
+                // A stream that is being made is busy.
+                Err(error) if error.is_retryable() || error.fault == Fault::Busy => {
+                    self.pause(&mut failures).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn pause(&self, failures: &mut u32) {
+        *failures = failures.saturating_add(1);
+        let ms = FAILED.wait_ms(*failures, self.told.chance.bits());
+        self.told.clock.sleep(ms).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
+
+use crate::world::{STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::stream::LocalKinesis;
+use anabranch::tail::Tail;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_model::position::StartPosition;
+use anabranch_model::retry::Fault;
+use std::sync::Arc;
+
+fn tail(world: &World, since: StartPosition) -> Tail<LocalKinesis> {
+    let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
+    Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Chance::seeded(5))
+}
+
+/// Takes records until everything that was put has come.
+async fn follow(world: &World, tail: &mut Tail<LocalKinesis>) {
+    while world.oracle.seen() < world.oracle.puts() {
+        let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
+        let record = next.expect("a record comes").unwrap().unwrap();
+        world.oracle.delivered(record.partition_key.as_str(), &record.data, "tail");
+    }
+}
+
+/// Takes records until there are no more.
+async fn catch_up(world: &World, tail: &mut Tail<LocalKinesis>) -> usize {
+    let mut count = 0;
+    while let Some(record) = tail.next_until_caught_up().await {
+        let record = record.unwrap();
+        world.oracle.delivered(record.partition_key.as_str(), &record.data, "tail");
+        count += 1;
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_split_or_merged_while_online_is_drained_before_its_children() {
+    let world = World::ticking(2);
+    let mut tail = tail(&world, StartPosition::Latest);
+    assert_eq!(catch_up(&world, &mut tail).await, 0);
+    for step in 0..6 {
+        // What comes behind the reshard is there before the parents are drained.
+        (0..5).for_each(|_| world.put_round(20));
+        match step {
+            0 | 3 => world.split(0),
+            1 => world.merge(1),
+            4 => world.merge(0),
+            _ => {}
+        }
+        (0..5).for_each(|_| world.put_round(20));
+        follow(&world, &mut tail).await;
+    }
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
+    let world = World::ticking(2);
+    let mut tail = tail(&world, StartPosition::Latest);
+    assert_eq!(catch_up(&world, &mut tail).await, 0);
+    // The first shard is slow: its reads fail while the second one is drained.
+    world.put_round(20);
+    world.split(0);
+    world.put_round(20);
+    world.merge(1);
+    world.put_round(20);
+    let first = world.open_shards();
+    assert_eq!(first.len(), 2, "one child of the split, and the merged shard");
+    follow(&world, &mut tail).await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_were_closed_before_the_start_are_skipped() {
+    let world = World::ticking(1);
+    world.put_data("old", b"0");
+    pause(100).await;
+    world.split(0);
+    world.put_data("old", b"1");
+    pause(100).await;
+    let mut tail = tail(&world, StartPosition::Latest);
+    assert_eq!(catch_up(&world, &mut tail).await, 0, "from now on");
+    world.put_round(20);
+    assert_eq!(catch_up_to(&world, &mut tail, 20).await, 20);
+    world.oracle.check();
+}
+
+/// Catches up until so many have come.
+async fn catch_up_to(world: &World, tail: &mut Tail<LocalKinesis>, count: usize) -> usize {
+    let mut came = 0;
+    while came < count {
+        came += catch_up(world, tail).await;
+        pause(100).await;
+    }
+    came
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_the_oldest_record_on_the_whole_line_comes_in_order() {
+    let world = World::ticking(2);
+    for at in [0, 1, 0] {
+        (0..3).for_each(|_| world.put_round(20));
+        pause(100).await;
+        world.split(at);
+    }
+    world.merge(2);
+    (0..3).for_each(|_| world.put_round(20));
+    let mut tail = tail(&world, StartPosition::TrimHorizon);
+    assert_eq!(catch_up(&world, &mut tail).await, 240);
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_in_the_past_gives_what_came_since_through_closed_shards() {
+    let world = World::ticking(1);
+    world.put_data("old", b"0");
+    pause(1_000).await;
+    let since = 1_700_000_000_000 + 900;
+    world.put_round(20);
+    world.split(0);
+    world.put_round(20);
+    world.merge(0);
+    world.put_round(20);
+    let mut tail = tail(&world, StartPosition::AtTimestamp(since));
+    assert_eq!(catch_up(&world, &mut tail).await, 60);
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
+    let world = World::ticking(2);
+    for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
+        world.strike(operation, Effect::InternalError, 0, 3);
+        world.strike(operation, Effect::Throttle, 5, 3);
+    }
+    let mut tail = tail(&world, StartPosition::TrimHorizon);
+    (0..5).for_each(|_| world.put_round(20));
+    follow(&world, &mut tail).await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+
+    let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
+    let mut other =
+        Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Chance::seeded(1));
+    let error = other.next().await.unwrap().unwrap_err();
+    assert_eq!(error.fault, Fault::Missing);
+    assert!(error.to_string().contains("nowhere"), "{error}");
+    assert!(other.next().await.is_none(), "that was all");
+}
