@@ -123,7 +123,10 @@ impl ShardProcessor for Scripted {
     }
 }
 
-fn processors(script: &Arc<Script>, by: &'static str) -> impl Fn(&Arc<LeaseKey>) -> Scripted {
+fn processors(
+    script: &Arc<Script>,
+    by: &'static str,
+) -> impl Fn(&Arc<LeaseKey>) -> Scripted + use<> {
     let script = Arc::clone(script);
     move |shard| Scripted { script: Arc::clone(&script), shard: Arc::clone(shard), by }
 }
