@@ -79,22 +79,23 @@ mod tests {
 
     #[test]
     fn a_merged_shard_waits_for_a_parent_that_nobody_has_named_yet() {
-        // G is split into A and B, and B is merged with X into M. X is drained first.
-        let (g, x, a, b, m) = (id(0), id(1), id(2), id(3), id(4));
+        // The first is split into low and high, and high is merged with the other one, which is
+        // drained first.
+        let (first, other, low, high, merged) = (id(0), id(1), id(2), id(3), id(4));
         let mut descent = Descent::default();
-        descent.add(g.clone(), range(0, 99));
-        descent.add(x.clone(), range(100, 199));
-        assert_eq!(names(descent.start()), [g.clone(), x.clone()]);
-        descent.add(m.clone(), range(50, 199));
-        descent.end(&x);
-        assert_eq!(names(descent.start()), [], "G has not ended");
-        descent.add(a.clone(), range(0, 49));
-        descent.add(b.clone(), range(50, 99));
-        descent.end(&g);
-        assert_eq!(names(descent.start()), [a, b.clone()]);
-        descent.add(m.clone(), range(50, 199));
-        descent.end(&b);
-        assert_eq!(names(descent.start()), [m]);
+        descent.add(first.clone(), range(0, 99));
+        descent.add(other.clone(), range(100, 199));
+        assert_eq!(names(descent.start()), [first.clone(), other.clone()]);
+        descent.add(merged.clone(), range(50, 199));
+        descent.end(&other);
+        assert_eq!(names(descent.start()), [], "the first has not ended");
+        descent.add(low.clone(), range(0, 49));
+        descent.add(high.clone(), range(50, 99));
+        descent.end(&first);
+        assert_eq!(names(descent.start()), [low, high.clone()]);
+        descent.add(merged.clone(), range(50, 199));
+        descent.end(&high);
+        assert_eq!(names(descent.start()), [merged]);
     }
 
     /// A stream of shards over 64 keys that was split and merged at random.

@@ -126,7 +126,7 @@ impl<A: StreamApi> Driver<A> {
         while let Some(ended) = reads.join_next().await {
             let Ok(Ended { shard, followers }) = ended else { continue };
             let followers = followers?;
-            let ready = {
+            let next = {
                 let mut inside = self.shared.lock();
                 for (follower, range) in followers {
                     inside.descent.add(follower, range);
@@ -134,7 +134,7 @@ impl<A: StreamApi> Driver<A> {
                 inside.descent.end(&shard);
                 inside.descent.start()
             };
-            for (shard, range) in ready {
+            for (shard, range) in next {
                 let this = Arc::clone(&self);
                 // Children of a shard that was read are new as a whole.
                 let begin = Begin { iterator: None, from: ReadFrom::TrimHorizon };

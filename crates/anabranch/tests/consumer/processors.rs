@@ -7,6 +7,7 @@ use anabranch::consumer::{
     ShardStart,
 };
 use anabranch::event::{Event, ShardEvent};
+use anabranch::lease::LeaseStore as _;
 use anabranch_model::lease::{Lease, LeaseKey};
 use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -341,7 +342,6 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
         anabranch_model::lease::LeaseChange::Take { taker: "thief-1".into(), term: hold.term },
         anabranch_model::lease::Nonce(7),
     );
-    use anabranch::lease::LeaseStore as _;
     assert!(world.leases.write(&write).await.unwrap().is_done());
     world.put_round(1);
     world.until("it is told", || script.count("lease_lost") == 1).await;

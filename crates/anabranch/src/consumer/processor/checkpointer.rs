@@ -62,7 +62,7 @@ pub enum CheckpointError {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// What may be.
-        source: OutOfRange,
+        source: Box<OutOfRange>,
     },
     /// The lease is lost, or was given back: another worker may process these records.
     #[error("{shard}: the lease is no longer this worker's, so nothing can be checkpointed")]
@@ -168,7 +168,7 @@ impl Checkpointer {
         let shard = || Arc::clone(&self.desk.shard);
         self.marks()
             .judge(position)
-            .map_err(|source| CheckpointError::Invalid { shard: shard(), source })
+            .map_err(|wrong| CheckpointError::Invalid { shard: shard(), source: Box::new(wrong) })
     }
 
     async fn write(
@@ -184,7 +184,7 @@ impl Checkpointer {
             Checkpointed::Done => Ok(()),
             Checkpointed::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
             Checkpointed::GoesBack => {
-                let source = self.marks().out_of_range(to);
+                let source = Box::new(self.marks().out_of_range(to));
                 Err(CheckpointError::Invalid { shard: shard(), source })
             }
             Checkpointed::Failed(
