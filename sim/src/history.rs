@@ -1,7 +1,9 @@
 //! What happened in a world, in order: what checkers judge, and what a failing seed prints.
 
 use crate::clock::WorldClock;
+use crate::supply::Grain;
 use anabranch::event::Event;
+use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Hold, Outcome, Write};
 use anabranch_model::position::Position;
 use std::fmt;
@@ -76,6 +78,40 @@ pub enum What {
         /// In which way, in words.
         how: String,
     },
+    /// A record was put into the stream.
+    Put(Arc<Grain>),
+    /// Shards were closed, and others follow them.
+    Resharded {
+        /// The ones that were closed.
+        closed: Vec<ShardId>,
+        /// The ones that follow.
+        opened: Vec<ShardId>,
+    },
+    /// The retention of everything that was put so far is over.
+    Trimmed,
+    /// The consumer handed a record to its handler.
+    Handed {
+        /// Under which hold.
+        hold: Hold,
+        /// The record.
+        grain: Arc<Grain>,
+    },
+    /// The handler's call returned.
+    Handled {
+        /// Under which hold.
+        hold: Hold,
+        /// The record.
+        grain: Arc<Grain>,
+        /// Whether it is done; if not, it comes again.
+        done: bool,
+    },
+    /// A worker holds more bytes of records than ever before in its life.
+    Holds {
+        /// How many.
+        bytes: usize,
+        /// How many it may hold.
+        most: usize,
+    },
 }
 
 /// A hold in a few words.
@@ -98,8 +134,25 @@ impl fmt::Display for Line {
             What::Delivered { hold, number } => write!(f, "delivers {number} of {}", brief(hold)),
             What::Checkpointed { hold, at } => write!(f, "has {at} stored for {}", brief(hold)),
             What::LetGo { hold, how } => write!(f, "lets go of {}: {how}", brief(hold)),
+            What::Put(grain) => write!(f, "puts {grain} into {} at {}", grain.shard, grain.at),
+            What::Resharded { closed, opened } => {
+                write!(f, "reshards {} into {}", named(closed), named(opened))
+            }
+            What::Trimmed => write!(f, "retention passes for all that was put so far"),
+            What::Handed { hold, grain } => write!(f, "hands {grain} of {}", brief(hold)),
+            What::Handled { hold, grain, done: true } => {
+                write!(f, "is done with {grain} of {}", brief(hold))
+            }
+            What::Handled { hold, grain, done: false } => {
+                write!(f, "fails with {grain} of {}", brief(hold))
+            }
+            What::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
         }
     }
+}
+
+fn named(shards: &[ShardId]) -> String {
+    shards.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 fn ended(outcome: &Outcome) -> String {
@@ -143,9 +196,19 @@ impl History {
         self.push(None, What::World(words.into()));
     }
 
+    /// Notes what happened to the stream.
+    pub fn note_what(&self, what: What) {
+        self.push(None, what);
+    }
+
     fn push(&self, host: Option<HostId>, what: What) {
         let line = Line { at_ms: self.clock.now_ms(), host, what };
         self.lines().push(line);
+    }
+
+    /// Whether something like this happened.
+    pub fn any(&self, like: impl Fn(&What) -> bool) -> bool {
+        self.lines().iter().any(|line| like(&line.what))
     }
 
     /// All lines, taken out.

@@ -140,7 +140,7 @@ impl Host {
             let end = running.runtime.block_on(&mut running.life);
             let rest_ms = running.rest_ms;
             history.note_world(format!("the life on {} ends", self.id));
-            self.state = State::Down { until_ms: now_ms + rest_ms };
+            self.state = State::Down { until_ms: now_ms.saturating_add(rest_ms) };
             end.map_err(|panic| format!("the life on {} panicked: {panic}", self.id))?;
         }
         Ok(())

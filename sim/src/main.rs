@@ -1,31 +1,55 @@
 //! `cargo xtask sim`: runs seeds and says how to replay one that fails.
 
 use anabranch_sim::flaw::Flaw;
-use anabranch_sim::scenarios::leases;
+use anabranch_sim::flaw::consumer::ConsumerFlaw;
+use anabranch_sim::scenarios::{Report, consumer, leases};
 use anabranch_sim::seeds;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask sim [--seeds N] [--seed S [--full]] [--flaw NAME]
+cargo xtask sim [--consumer] [--seeds N] [--seed S [--full]] [--flaw NAME]
 
+  --consumer     fleets of whole consumers, instead of coordinators with pretend readers
   --seeds N      run seeds 0 to N-1 on all cores (default 200)
   --seed S       run one seed, and show what it breaks
-  --full         with --seed: show its whole history
+  --full         with --seed: show its whole history; without: 1000 seeds of both kinds of fleets
   --flaw NAME    break one thing on purpose; see sim/src/flaw/mod.rs for names";
+
+/// How many seeds a full run has.
+const FULL: u64 = 1_000;
 
 /// What was asked for.
 struct Asked {
-    seeds: u64,
+    seeds: Option<u64>,
     seed: Option<u64>,
     full: bool,
-    flaw: Flaw,
+    consumer: bool,
+    flaw: Option<String>,
+}
+
+/// What is run for each seed.
+enum Story {
+    Leases(Flaw),
+    Consumer(ConsumerFlaw),
+}
+
+impl Story {
+    fn run(&self, seed: u64) -> Report {
+        match self {
+            Self::Leases(flaw) => leases::run(seed, *flaw),
+            Self::Consumer(flaw) => consumer::run(seed, *flaw),
+        }
+    }
 }
 
 fn main() -> ExitCode {
-    match asked(std::env::args().skip(1)) {
-        Ok(Some(asked)) => match asked.seed {
-            Some(seed) => one(seed, &asked),
-            None => many(&asked),
+    match asked(std::env::args().skip(1)).and_then(|asked| {
+        let story = asked.as_ref().map(story).transpose()?;
+        Ok(asked.zip(story))
+    }) {
+        Ok(Some((asked, story))) => match asked.seed {
+            Some(seed) => one(seed, &asked, &story),
+            None => ExitCode::from(many(&asked, &story).max(others(&asked, &story))),
         },
         Ok(None) => {
             println!("{HELP}");
@@ -39,19 +63,15 @@ fn main() -> ExitCode {
 }
 
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
-    let mut asked = Asked { seeds: 200, seed: None, full: false, flaw: Flaw::None };
+    let mut asked = Asked { seeds: None, seed: None, full: false, consumer: false, flaw: None };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         match arg.as_str() {
-            "--seeds" => asked.seeds = whole(&arg, &value()?)?,
+            "--seeds" => asked.seeds = Some(whole(&arg, &value()?)?),
             "--seed" => asked.seed = Some(whole(&arg, &value()?)?),
             "--full" => asked.full = true,
-            "--flaw" => {
-                let name = value()?;
-                let names: Vec<String> = Flaw::ALL.iter().map(Flaw::to_string).collect();
-                let unknown = || format!("no flaw {name:?}; there are {}", names.join(", "));
-                asked.flaw = Flaw::named(&name).ok_or_else(unknown)?;
-            }
+            "--consumer" => asked.consumer = true,
+            "--flaw" => asked.flaw = Some(value()?),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument {other:?}")),
         }
@@ -59,12 +79,32 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
     Ok(Some(asked))
 }
 
+fn story(asked: &Asked) -> Result<Story, String> {
+    fn find<T>(
+        asked: &Asked,
+        named: fn(&str) -> Option<T>,
+        names: &[String],
+    ) -> Result<Option<T>, String> {
+        let Some(name) = &asked.flaw else { return Ok(None) };
+        let unknown = || format!("no flaw {name:?}; there are {}", names.join(", "));
+        named(name).map(Some).ok_or_else(unknown)
+    }
+    if asked.consumer {
+        let names: Vec<String> = ConsumerFlaw::ALL.iter().map(ToString::to_string).collect();
+        let flaw = find(asked, ConsumerFlaw::named, &names)?;
+        return Ok(Story::Consumer(flaw.unwrap_or_default()));
+    }
+    let names: Vec<String> = Flaw::ALL.iter().map(ToString::to_string).collect();
+    let flaw = find(asked, Flaw::named, &names)?;
+    Ok(Story::Leases(flaw.unwrap_or_default()))
+}
+
 fn whole(name: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{name} takes a whole number, not {value:?}"))
 }
 
-fn one(seed: u64, asked: &Asked) -> ExitCode {
-    let report = leases::run(seed, asked.flaw);
+fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
+    let report = story.run(seed);
     if asked.full {
         print!("{}", report.history());
     }
@@ -77,17 +117,29 @@ fn one(seed: u64, asked: &Asked) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn many(asked: &Asked) -> ExitCode {
-    let part = (asked.seeds / 20).max(1);
+/// Without a choice, a full run has whole consumers too.
+fn others(asked: &Asked, story: &Story) -> u8 {
+    match story {
+        Story::Leases(Flaw::None) if asked.full => {
+            many(asked, &Story::Consumer(ConsumerFlaw::None))
+        }
+        _ => 0,
+    }
+}
+
+/// Runs many seeds. Gives the program's exit code.
+fn many(asked: &Asked, story: &Story) -> u8 {
+    let count = asked.seeds.unwrap_or(if asked.full { FULL } else { 200 });
+    let part = (count / 20).max(1);
     let summary = seeds::run(
-        0..asked.seeds,
-        |seed| leases::run(seed, asked.flaw),
+        0..count,
+        |seed| story.run(seed),
         |summary, _| {
             if summary.seeds.is_multiple_of(part) {
                 println!(
                     "{} of {} seeds, {} broken",
                     summary.seeds,
-                    asked.seeds,
+                    count,
                     summary.broken.len()
                 );
             }
@@ -99,5 +151,5 @@ fn many(asked: &Asked) -> ExitCode {
     }
     let broken: Vec<String> = summary.broken.iter().map(|(seed, _)| seed.to_string()).collect();
     println!("\n{summary}{}{}", if broken.is_empty() { "" } else { ": seeds " }, broken.join(", "));
-    if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    u8::from(!broken.is_empty())
 }

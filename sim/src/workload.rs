@@ -109,7 +109,7 @@ impl Workload {
         Some(change)
     }
 
-    fn split(&self, shard: &Shard) -> Option<Reshard> {
+    pub(crate) fn split(&self, shard: &Shard) -> Option<Reshard> {
         let (start, end) = (shard.range.start().0, shard.range.end().0);
         let request = split_shard::Request {
             stream: StreamTarget::named(STREAM),
@@ -120,7 +120,7 @@ impl Workload {
         Some(Reshard::Split(shard.id.clone()))
     }
 
-    fn merge(&self, shard: &Shard, neighbour: &Shard) -> Option<Reshard> {
+    pub(crate) fn merge(&self, shard: &Shard, neighbour: &Shard) -> Option<Reshard> {
         let request = merge_shards::Request {
             stream: StreamTarget::named(STREAM),
             shard_to_merge: Some(shard.id.to_string()),
@@ -130,7 +130,7 @@ impl Workload {
         Some(Reshard::Merge(shard.id.clone(), neighbour.id.clone()))
     }
 
-    fn listed(&self) -> Vec<Shard> {
+    pub(crate) fn listed(&self) -> Vec<Shard> {
         let list = at_once(self.api.list_shards(&StreamName::from(STREAM), ShardFilter::All));
         list.map(|list| list.shards).unwrap_or_default()
     }

@@ -157,20 +157,33 @@ impl World {
         for (host, for_ms) in due {
             self.freeze(host, for_ms);
         }
-        let now_ms = self.now_ms();
         for blow in blows {
-            match blow {
-                Blow::Crash(host, for_ms) => {
-                    note(format!("{host} crashes for {for_ms} ms"));
-                    self.hosts[host.0].crash(now_ms + for_ms);
-                }
-                Blow::Freeze(host, for_ms) => self.freeze(host, for_ms),
-                Blow::FreezeLooking(host, for_ms) => self.to_freeze.push((host, for_ms)),
-                Blow::Stop(host, rest_ms) => {
-                    note(format!("{host} is asked to stop"));
-                    self.hosts[host.0].stop(rest_ms);
-                }
+            self.befall(blow);
+        }
+    }
+
+    /// This befalls a host now.
+    pub fn befall(&mut self, blow: Blow) {
+        let now_ms = self.now_ms();
+        match blow {
+            Blow::Crash(host, for_ms) => {
+                self.history.note_world(format!("{host} crashes for {for_ms} ms"));
+                self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
             }
+            Blow::Freeze(host, for_ms) => self.freeze(host, for_ms),
+            Blow::FreezeLooking(host, for_ms) => self.to_freeze.push((host, for_ms)),
+            Blow::Stop(host, rest_ms) => {
+                self.history.note_world(format!("{host} is asked to stop"));
+                self.hosts[host.0].stop(rest_ms);
+            }
+        }
+    }
+
+    /// Hosts that are down boot at once.
+    pub fn boot_all(&mut self) {
+        let now_ms = self.now_ms();
+        for host in &mut self.hosts {
+            host.recover(now_ms);
         }
     }
 }

@@ -1,12 +1,19 @@
 //! The checkers themselves, on histories written by hand: what they let pass, and what they notice.
 
+use anabranch::event::{Event, LeaseEvent};
+use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
     Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Stored, WorkerId, Write,
 };
 use anabranch_model::position::Position;
-use anabranch_sim::checkers::{Quiet, fencing, liveness, ownership, resumption};
+use anabranch_sim::checkers::{
+    Quiet, checkpoint, delivery, duplicates, fencing, lineage, liveness, memory, order, ownership,
+    resumption,
+};
 use anabranch_sim::history::{HostId, Line, What};
+use anabranch_sim::supply::Grain;
 use anabranch_sim::workload::position;
+use std::sync::Arc;
 
 fn key() -> LeaseKey {
     LeaseKey::new("s", "shard-0")
@@ -162,4 +169,134 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
     assert_eq!(words(&both, false), None);
     let uneven = words(&both, true).expect("one host has both");
     assert!(uneven.contains("load is not level"), "{uneven}");
+}
+
+/// The record of that number, of one key, in the shard of that name.
+fn grain(shard: &str, number: u64) -> Arc<Grain> {
+    let (shard, at) = (ShardId::from(shard), position(number));
+    Arc::new(Grain { key: "k".into(), number, shard, at, bytes: 1 })
+}
+
+fn put(shard: &str, number: u64) -> What {
+    What::Put(grain(shard, number))
+}
+
+fn of(shard: &str, term: u64) -> Hold {
+    Hold { key: LeaseKey::new("s", shard), owner: worker("a"), term }
+}
+
+fn handed(shard: &str, number: u64, term: u64) -> What {
+    What::Handed { hold: of(shard, term), grain: grain(shard, number) }
+}
+
+fn handled(shard: &str, number: u64, term: u64, done: bool) -> What {
+    What::Handled { hold: of(shard, term), grain: grain(shard, number), done }
+}
+
+fn split() -> What {
+    let opened = vec![ShardId::from("shard-1"), ShardId::from("shard-2")];
+    What::Resharded { closed: vec![ShardId::from("shard-0")], opened }
+}
+
+fn lost(shard: &str) -> What {
+    let lease = LeaseKey::new("s", shard);
+    What::Told(Event::Lease(LeaseEvent::ShardLost { lease, heirs: Vec::new() }))
+}
+
+#[test]
+fn a_key_comes_in_the_order_of_its_puts() {
+    let check = |story, expected| check(order::check, story, expected);
+    let two = || vec![put("shard-0", 1), put("shard-0", 2)];
+    let then = |rest: Vec<What>| two().into_iter().chain(rest).collect::<Vec<_>>();
+    let (first, done) = (handed("shard-0", 1, 1), handled("shard-0", 1, 1, true));
+    check(then(vec![first.clone(), done.clone(), handed("shard-0", 2, 1)]), None);
+    let early = || handed("shard-0", 2, 1);
+    check(then(vec![first.clone(), early()]), Some("k#2 came before k#1 was done"));
+    check(then(vec![first.clone(), handled("shard-0", 1, 1, false), early()]), Some("k#2"));
+    check(then(vec![early()]), Some("k#2 came before k#1 was done"));
+    check(then(vec![What::Trimmed, early()]), None);
+}
+
+#[test]
+fn a_shard_waits_for_all_that_it_came_from() {
+    let check = |story, expected| check(lineage::check, story, expected);
+    let begin = || vec![put("shard-0", 1), split(), put("shard-1", 2)];
+    let then = |rest: Vec<What>| begin().into_iter().chain(rest).collect::<Vec<_>>();
+    check(then(vec![handed("shard-1", 2, 1)]), Some("before shard-0 was done"));
+    check(then(vec![handled("shard-0", 1, 1, true), handed("shard-1", 2, 1)]), None);
+    // A generation without records does not open the gate.
+    let next = What::Resharded {
+        closed: vec![ShardId::from("shard-2")],
+        opened: vec![ShardId::from("shard-3"), ShardId::from("shard-4")],
+    };
+    let grandchild = vec![next, put("shard-3", 3), handed("shard-3", 3, 1)];
+    check(then(grandchild), Some("before shard-0 was done"));
+}
+
+#[test]
+fn no_checkpoint_passes_what_is_not_done() {
+    let check = |story, expected| check(checkpoint::check, story, expected);
+    let end = || {
+        let change = LeaseChange::End {
+            owner: worker("a"),
+            term: 1,
+            replaces: Checkpoint::at(position(0)),
+        };
+        landed(change, row(Some("a"), 1, 0))
+    };
+    let done = |number| handled("shard-0", number, 1, true);
+    check(vec![put("shard-0", 1), done(1), stored("a", 1, 0, 1), end()], None);
+    check(vec![put("shard-0", 1), stored("a", 1, 0, 1)], Some("k#1 is not done"));
+    check(vec![put("shard-0", 1), put("shard-0", 2), done(2), stored("a", 1, 0, 2)], Some("k#1"));
+    check(vec![put("shard-0", 1), end()], Some("k#1 is not done"));
+    check(vec![put("shard-0", 1), What::Trimmed, end()], None);
+}
+
+#[test]
+fn what_is_written_down_or_given_back_does_not_come_again() {
+    let check = |story, expected| check(duplicates::check, story, expected);
+    let call = |number, term| {
+        vec![handed("shard-0", number, term), handled("shard-0", number, term, true)]
+    };
+    let story = |parts: Vec<Vec<What>>| parts.concat();
+    // After a crash, what was done since the checkpoint.
+    check(story(vec![vec![took("a", 1, 0)], call(1, 1), vec![took("b", 2, 0)], call(1, 2)]), None);
+    check(
+        story(vec![vec![took("a", 1, 0)], call(1, 1), vec![took("b", 2, 1)], call(1, 2)]),
+        Some("k#1 came again"),
+    );
+    let release = |done| vec![landed(release("a", 1), row(None, 2, done))];
+    check(story(vec![vec![took("a", 1, 0)], call(1, 1), release(1)]), None);
+    check(story(vec![vec![took("a", 1, 0)], call(1, 1), release(0)]), Some("k#1 was done under"));
+    check(story(vec![call(1, 1), call(1, 1)]), Some("k#1 came twice"));
+    let failed = vec![handed("shard-0", 1, 1), handled("shard-0", 1, 1, false)];
+    check(story(vec![failed, call(1, 1)]), None);
+}
+
+#[test]
+fn everything_is_delivered_or_its_loss_is_told() {
+    let check = |story, expected| check(delivery::check, story, expected);
+    let created = || {
+        let new = anabranch_model::lease::NewLease {
+            shard: key().shard,
+            parents: Vec::new(),
+            range: anabranch_model::hash::HashRange::ALL,
+            checkpoint: Position::TrimHorizon,
+        };
+        landed(LeaseChange::Create(Box::new(new)), row(None, 0, 0))
+    };
+    check(vec![put("shard-0", 1), handled("shard-0", 1, 1, true)], None);
+    check(vec![put("shard-0", 1), handed("shard-0", 1, 1)], Some("was never delivered"));
+    check(vec![put("shard-0", 1), handled("shard-0", 1, 1, false)], Some("was never delivered"));
+    let trimmed = || vec![created(), put("shard-0", 1), split(), put("shard-1", 2), What::Trimmed];
+    check(trimmed(), Some("was lost, and nobody said so"));
+    check([trimmed(), vec![lost("shard-0")]].concat(), None);
+    check([trimmed(), vec![lost("shard-2")]].concat(), Some("nobody said so"));
+}
+
+#[test]
+fn nobody_holds_more_than_it_may() {
+    let holds = |bytes| vec![What::Holds { bytes, most: 10 }];
+    check(memory::check, holds(10), None);
+    check(memory::check, holds(11), Some("11 bytes are held; 10 may be"));
 }

@@ -12,7 +12,9 @@ pub const PROMISE: &str = "one worker at a time delivers a shard";
 pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut newest: BTreeMap<&LeaseKey, &Hold> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
-        let What::Delivered { hold, .. } = &line.what else { continue };
+        let (What::Delivered { hold, .. } | What::Handed { hold, .. }) = &line.what else {
+            continue;
+        };
         let newest = newest.entry(&hold.key).or_insert(hold);
         if hold.term > newest.term {
             *newest = hold;

@@ -1,7 +1,7 @@
 //! A broken promise, and the part of the history that shows it.
 
 use crate::history::{Line, What};
-use anabranch_model::lease::{LeaseKey, Write};
+use anabranch_model::lease::{Hold, LeaseKey, Write};
 use std::fmt::Write as _;
 
 /// How many lines of the history a report shows.
@@ -18,6 +18,16 @@ pub struct Violation {
     pub line: usize,
     /// The lease that it is about, if it is about one.
     pub lease: Option<LeaseKey>,
+}
+
+/// A promise that a delivery under this hold broke.
+pub(super) fn of_grain(
+    promise: &'static str,
+    words: String,
+    line: usize,
+    hold: &Hold,
+) -> Violation {
+    Violation { promise, words, line, lease: Some(hold.key.clone()) }
 }
 
 impl Violation {
@@ -46,12 +56,20 @@ impl Violation {
     fn is_about(&self, line: &Line) -> bool {
         let Some(lease) = &self.lease else { return !matches!(line.what, What::Delivered { .. }) };
         match &line.what {
+            What::Resharded { closed, opened } => {
+                closed.contains(&lease.shard) || opened.contains(&lease.shard)
+            }
+            What::Trimmed => true,
+            What::Put(grain) => grain.shard == lease.shard,
+            What::Holds { .. } => false,
             What::World(_) | What::Landed { write: Write::Worker { .. }, .. } => true,
             What::Landed { write: Write::Lease { key, .. }, .. } => key == lease,
             What::Landed { write: Write::Stream { .. }, .. } => false,
             What::Told(event) => format!("{event:?}").contains(lease.shard.as_str()),
             What::Began { hold, .. }
             | What::Delivered { hold, .. }
+            | What::Handed { hold, .. }
+            | What::Handled { hold, .. }
             | What::Checkpointed { hold, .. }
             | What::LetGo { hold, .. } => hold.key == *lease,
         }
@@ -61,7 +79,12 @@ impl Violation {
 /// Whether the second line only goes on with what the first one does.
 fn goes_on(first: &Line, second: &Line) -> bool {
     match (&first.what, &second.what) {
-        (What::Delivered { hold, .. }, What::Delivered { hold: other, .. }) => hold == other,
+        (What::Delivered { hold, .. }, What::Delivered { hold: other, .. })
+        | (
+            What::Handed { hold, .. } | What::Handled { hold, .. },
+            What::Handed { hold: other, .. } | What::Handled { hold: other, .. },
+        ) => hold == other,
+        (What::Put(one), What::Put(other)) => one.shard == other.shard,
         _ => false,
     }
 }

@@ -19,6 +19,8 @@ pub struct Chaos {
     pub cut_every_ms: Option<u64>,
     /// The store answers nobody.
     pub outage_every_ms: Option<u64>,
+    /// The stream answers nobody.
+    pub drought_every_ms: Option<u64>,
     /// How long half of the crashes, freezes, cuts and outages last.
     pub lasts_ms: RangeInclusive<u64>,
     /// How long the other half lasts.
@@ -53,6 +55,7 @@ impl Chaos {
             stop_every_ms: None,
             cut_every_ms: None,
             outage_every_ms: None,
+            drought_every_ms: None,
             lasts_ms: 1..=1,
             or_lasts_ms: 1..=1,
         }
@@ -82,7 +85,14 @@ impl Chaos {
             outage_every_ms: often().map(|every| every * 3),
             lasts_ms: lease_time_ms / 20..=lease_time_ms * 3,
             or_lasts_ms: near(lease_time_ms),
+            ..Self::none()
         }
+    }
+
+    /// As [`Chaos::foul`], and the stream may be out too.
+    pub fn foul_stream(rng: &mut Rng, lease_time_ms: u64) -> Self {
+        let drought_every_ms = rng.bool().then(|| lease_time_ms * rng.u64(3..20));
+        Self { drought_every_ms, ..Self::foul(rng, lease_time_ms) }
     }
 
     fn lasts(&self, rng: &mut Rng) -> u64 {
@@ -132,6 +142,11 @@ impl Chaos {
             let for_ms = lasts(rng);
             note(format!("store outage for {for_ms} ms"));
             network.outage(Service::Store, for_ms);
+        }
+        if hits(rng, self.drought_every_ms) {
+            let for_ms = lasts(rng);
+            note(format!("stream outage for {for_ms} ms"));
+            network.outage(Service::Stream, for_ms);
         }
         blows
     }

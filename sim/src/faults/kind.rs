@@ -20,6 +20,10 @@ pub enum Fault {
     Late,
     /// A list showed its rows at two different moments.
     TornList,
+    /// A list of shards showed what was true a while ago.
+    StaleList,
+    /// An iterator was refused as too old.
+    Expired,
     /// A call met an outage of the whole service.
     Outage,
     /// A call met a cut between its host and the services.
@@ -34,6 +38,8 @@ pub enum Fault {
     Split,
     /// Two shards were merged.
     Merge,
+    /// Retention passed for all records.
+    Trim,
 }
 
 impl fmt::Display for Fault {
@@ -46,6 +52,8 @@ impl fmt::Display for Fault {
             Self::ReplyLost => "lost replies",
             Self::Late => "applied late",
             Self::TornList => "torn lists",
+            Self::StaleList => "stale lists",
+            Self::Expired => "expired iterators",
             Self::Outage => "met an outage",
             Self::Cut => "met a cut",
             Self::Crash => "crashes",
@@ -53,6 +61,7 @@ impl fmt::Display for Fault {
             Self::Stop => "stops",
             Self::Split => "splits",
             Self::Merge => "merges",
+            Self::Trim => "trims",
         })
     }
 }

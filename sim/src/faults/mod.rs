@@ -5,6 +5,7 @@ pub mod weather;
 pub mod network;
 pub mod store;
 pub mod stream;
+mod push;
 pub mod chaos;
 
 pub use chaos::Chaos;

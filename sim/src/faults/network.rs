@@ -13,11 +13,15 @@ use super::kind::{Fault, FaultCounts};
 use super::weather::Weather;
 use crate::clock::WorldClock;
 use crate::history::HostId;
+use anabranch::stream::api::{ShardFilter, ShardList};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// How old a list of shards may be.
+const STALE_MS: u64 = 5_000;
 
 /// What hosts call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,6 +65,8 @@ struct State {
     cuts: BTreeMap<HostId, (Cut, u64)>,
     /// The looks at the store that each host waits for.
     looks: BTreeMap<HostId, usize>,
+    /// The lists of shards that were answered lately, and when.
+    lists: Vec<(u64, ShardFilter, ShardList)>,
     /// What went wrong so far.
     counts: FaultCounts,
 }
@@ -101,6 +107,7 @@ impl Network {
             outages: BTreeMap::new(),
             cuts: BTreeMap::new(),
             looks: BTreeMap::new(),
+            lists: Vec::new(),
             counts: FaultCounts::default(),
         };
         Self { clock, state: Arc::new(Mutex::new(state)) }
@@ -265,6 +272,40 @@ impl Link {
         let mut state = self.network.state();
         let torn = state.weather.get(&self.service).map_or(0, |weather| weather.torn);
         state.strikes(torn, Fault::TornList)
+    }
+
+    /// Whether a list is to be answered from memory now.
+    pub fn is_stale(&self) -> bool {
+        let mut state = self.network.state();
+        let stale = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
+        state.strikes(stale, Fault::StaleList)
+    }
+
+    /// Whether an iterator is to be refused now.
+    pub fn expires(&self) -> bool {
+        let mut state = self.network.state();
+        let expired = state.weather.get(&self.service).map_or(0, |weather| weather.expired);
+        state.strikes(expired, Fault::Expired)
+    }
+
+    /// Whether something pushed is lost now, and the connection with it.
+    pub fn breaks(&self) -> bool {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        let cut = state.cuts.get(&self.host).is_some_and(|(_, until)| now_ms < *until);
+        let out = state.outages.get(&self.service).is_some_and(|until| now_ms < *until);
+        let error = state.weather.get(&self.service).map_or(0, |weather| weather.error);
+        cut || out || state.strikes(error, Fault::Error)
+    }
+
+    /// Remembers a list, and gives the oldest of its kind that may still be answered.
+    pub fn older_list(&self, filter: ShardFilter, list: ShardList) -> ShardList {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        state.lists.retain(|(at_ms, ..)| at_ms + STALE_MS > now_ms);
+        state.lists.push((now_ms, filter, list.clone()));
+        let oldest = state.lists.iter().find(|(_, kind, _)| *kind == filter);
+        oldest.map_or(list, |(_, _, old)| old.clone())
     }
 
     /// Carries one call: `serve` runs when the request arrives, if it does.

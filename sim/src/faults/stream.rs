@@ -1,12 +1,14 @@
 //! A stream behind the network: calls fail, are lost, or are carried out late.
 
 use super::network::{Carried, Link};
+use super::push::Pushed;
 use super::store::at_once;
 use anabranch::stream::api::{
     Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::record::Record;
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 use std::sync::Arc;
@@ -17,18 +19,31 @@ pub struct FaultyStream<A> {
     inner: Arc<A>,
     /// The way to it.
     link: Link,
+    /// Who hears of all records that arrive.
+    heard: Heard,
 }
+
+/// Who hears of all records that arrive at a host.
+pub type Heard = Arc<dyn Fn(&[Record]) + Send + Sync>;
 
 impl<A> Clone for FaultyStream<A> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), link: self.link.clone() }
+        let (inner, heard) = (Arc::clone(&self.inner), Arc::clone(&self.heard));
+        Self { inner, link: self.link.clone(), heard }
     }
 }
 
 impl<A: StreamApi> FaultyStream<A> {
     /// The stream, reached over `link`.
     pub fn new(inner: Arc<A>, link: Link) -> Self {
-        Self { inner, link }
+        Self { inner, link, heard: Arc::new(|_| ()) }
+    }
+
+    /// Tells `heard` of all records that arrive.
+    #[must_use]
+    pub fn heard_by(mut self, heard: Heard) -> Self {
+        self.heard = heard;
+        self
     }
 
     async fn call<T: Send + 'static>(
@@ -44,9 +59,14 @@ impl<A: StreamApi> FaultyStream<A> {
             Carried::Throttled => Fault::Throttled,
             Carried::Silent => Fault::ReplyLost,
         };
-        let detail = "the simulator's weather".to_owned();
-        Err(StreamError { fault, operation, target: target.to_owned(), detail, source: None })
+        Err(weather(fault, operation, target))
     }
+}
+
+/// The weather was bad.
+pub(super) fn weather(fault: Fault, operation: &'static str, target: &str) -> StreamError {
+    let detail = "the simulator's weather".to_owned();
+    StreamError { fault, operation, target: target.to_owned(), detail, source: None }
 }
 
 impl<A: StreamApi> StreamApi for FaultyStream<A> {
@@ -61,8 +81,13 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         stream: &StreamName,
         filter: ShardFilter,
     ) -> Result<ShardList, StreamError> {
-        let name = stream.clone();
-        let ask = move |api: &A| at_once(api.list_shards(&name, filter));
+        let (name, link) = (stream.clone(), self.link.clone());
+        let stale = self.link.is_stale();
+        let ask = move |api: &A| {
+            let list = at_once(api.list_shards(&name, filter))?;
+            let older = link.older_list(filter, list.clone());
+            Ok(if stale { older } else { list })
+        };
         self.call("ListShards", stream.as_str(), ask).await
     }
 
@@ -84,8 +109,16 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         limit: u32,
     ) -> Result<Fetched, StreamError> {
         let (name, iterator) = (stream.clone(), iterator.clone());
-        let ask = move |api: &A| at_once(api.records(&name, &iterator, limit));
-        self.call("GetRecords", stream.as_str(), ask).await
+        let expires = self.link.expires();
+        let ask = move |api: &A| {
+            if expires {
+                return Err(weather(Fault::IteratorExpired, "GetRecords", name.as_str()));
+            }
+            at_once(api.records(&name, &iterator, limit))
+        };
+        let fetched = self.call("GetRecords", stream.as_str(), ask).await?;
+        (self.heard)(&fetched.records);
+        Ok(fetched)
     }
 
     async fn register_consumer(
@@ -124,7 +157,8 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
     ) -> Result<Subscription, StreamError> {
         let (asked, shard) = (consumer.clone(), shard.clone());
         let ask = move |api: &A| at_once(api.subscribe(&asked, &shard, at));
-        self.call("SubscribeToShard", &consumer.name, ask).await
+        let events = self.call("SubscribeToShard", &consumer.name, ask).await?;
+        Ok(Box::pin(Pushed::new(events, self.link.clone(), Arc::clone(&self.heard))))
     }
 
     async fn put_records(

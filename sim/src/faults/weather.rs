@@ -21,6 +21,10 @@ pub struct Weather {
     pub late: u32,
     /// Lists of which one half is read later than the other.
     pub torn: u32,
+    /// Lists of shards that show what was true a while ago.
+    pub stale: u32,
+    /// Iterators that are refused as too old.
+    pub expired: u32,
 }
 
 impl Weather {
@@ -35,6 +39,8 @@ impl Weather {
             reply_lost: 0,
             late: 0,
             torn: 0,
+            stale: 0,
+            expired: 0,
         }
     }
 
@@ -52,6 +58,14 @@ impl Weather {
             late: often(80),
             torn: often(300),
             latency_ms: if far { rng.u64(60..400) } else { rng.u64(2..60) },
+            ..Self::fair()
         }
+    }
+
+    /// A bad day of a stream that is read: lists and iterators can be old as well.
+    pub fn foul_stream(rng: &mut Rng) -> Self {
+        let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
+        let (stale, expired) = (often(300), often(100));
+        Self { stale, expired, ..Self::foul(rng) }
     }
 }

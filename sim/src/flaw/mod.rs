@@ -7,6 +7,7 @@
 pub mod rules;
 pub mod rename;
 pub mod habits;
+pub mod consumer;
 
 pub use habits::{Habits, Rash};
 pub use rules::Lax;

@@ -143,6 +143,7 @@ impl Stage {
         let deliveries = count(&lines, |what| matches!(what, What::Delivered { .. }));
         Report {
             seed,
+            replay: format!("cargo xtask sim --seed {seed}"),
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.ground.network.counts(),

@@ -2,5 +2,9 @@
 
 pub mod report;
 pub mod leases;
+pub mod stage;
+pub mod consumer;
+pub mod cases;
+pub mod fixed;
 
 pub use report::Report;

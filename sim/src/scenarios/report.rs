@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 pub struct Report {
     /// Which seed.
     pub seed: u64,
+    /// The one command that replays it.
+    pub replay: String,
     /// What happened.
     pub lines: Vec<Line>,
     /// The promise that was broken, if one was.
@@ -30,7 +32,7 @@ impl Report {
         let violation = self.violation.as_ref()?;
         let seed = self.seed;
         let story = violation.report(&self.lines);
-        Some(format!("seed {seed}: {story}  replay: cargo xtask sim --seed {seed}"))
+        Some(format!("seed {seed}: {story}  replay: {}", self.replay))
     }
 
     /// The whole history as text.

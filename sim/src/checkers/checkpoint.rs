@@ -1,0 +1,51 @@
+//! Checkpoint: none passes a record of its lane that is not done, and none is a shard's end before
+//! its last record is done. That checkpoints go forward is a matter of fencing.
+
+use super::violation::Violation;
+use crate::history::{Line, What};
+use crate::supply::Grain;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Checkpoint, LeaseChange, Outcome, Write};
+use anabranch_model::position::Position;
+use std::collections::BTreeMap;
+
+/// The promise.
+pub const PROMISE: &str = "a checkpoint never passes a record that is not done";
+
+/// Whether every checkpoint that was stored had only done records behind it.
+pub fn check(lines: &[Line]) -> Option<Violation> {
+    let mut open: BTreeMap<&ShardId, BTreeMap<Position, &Grain>> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        match &line.what {
+            What::Put(grain) => {
+                open.entry(&grain.shard).or_default().insert(grain.at, grain);
+            }
+            What::Trimmed => open.clear(),
+            What::Handled { grain, done: true, .. } => {
+                open.entry(&grain.shard).or_default().remove(&grain.at);
+            }
+            What::Landed {
+                write: Write::Lease { key, change, .. },
+                outcome: Outcome::Done(_),
+            } => {
+                let Some(to) = reached(change) else { continue };
+                let mut open = open.get(&key.shard).into_iter().flat_map(BTreeMap::values);
+                if let Some(passed) = open.find(|grain| grain.is_behind(&to)) {
+                    let words = format!("{to} was stored, and {passed} is not done");
+                    let lease = Some(key.clone());
+                    return Some(Violation { promise: PROMISE, words, line: at, lease });
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn reached(change: &LeaseChange) -> Option<Checkpoint> {
+    match change {
+        LeaseChange::Checkpoint { to, .. } => Some(to.clone()),
+        LeaseChange::End { .. } => Some(Checkpoint::at(Position::ShardEnd)),
+        _ => None,
+    }
+}

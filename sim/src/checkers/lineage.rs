@@ -1,0 +1,56 @@
+//! Lineage: no record of a shard is handed out before every record of its ancestors is done.
+
+use super::violation::{Violation, of_grain};
+use crate::history::{Line, What};
+use anabranch_model::ids::ShardId;
+use anabranch_model::position::Position;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The promise.
+pub const PROMISE: &str = "a shard is read when all shards that it came from are done";
+
+/// Whether every shard was begun after its ancestors were done.
+pub fn check(lines: &[Line]) -> Option<Violation> {
+    let mut parents: BTreeMap<&ShardId, &[ShardId]> = BTreeMap::new();
+    let mut open: BTreeMap<&ShardId, BTreeSet<Position>> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        match &line.what {
+            What::Resharded { closed, opened } => {
+                parents.extend(opened.iter().map(|child| (child, closed.as_slice())));
+            }
+            What::Put(grain) => {
+                open.entry(&grain.shard).or_default().insert(grain.at);
+            }
+            What::Trimmed => open.clear(),
+            What::Handled { grain, done: true, .. } => {
+                open.entry(&grain.shard).or_default().remove(&grain.at);
+            }
+            What::Handed { hold, grain } => {
+                let unfinished = ancestors(&parents, &grain.shard)
+                    .into_iter()
+                    .find(|shard| open.get(shard).is_some_and(|open| !open.is_empty()));
+                if let Some(ancestor) = unfinished {
+                    let words = format!("{grain} of {} came before {ancestor} was done", hold.key);
+                    return Some(of_grain(PROMISE, words, at, hold));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// All shards that this one came from, however long ago.
+pub(super) fn ancestors<'a>(
+    parents: &BTreeMap<&'a ShardId, &'a [ShardId]>,
+    shard: &ShardId,
+) -> BTreeSet<&'a ShardId> {
+    let mut found = BTreeSet::new();
+    let mut next: Vec<&ShardId> = parents.get(shard).into_iter().copied().flatten().collect();
+    while let Some(shard) = next.pop() {
+        if found.insert(shard) {
+            next.extend(parents.get(shard).into_iter().copied().flatten());
+        }
+    }
+    found
+}

@@ -1,0 +1,66 @@
+//! A subscription behind the network: events arrive at the host's own pace, until the line breaks.
+
+use super::network::Link;
+use super::stream::{Heard, weather};
+use anabranch::stream::api::{StreamError, Subscription, SubscriptionEvent};
+use anabranch_model::retry::Fault;
+use futures_core::Stream;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+/// The pause between two looks for an event.
+const LOOK_MS: u64 = 25;
+
+/// The events of a subscription as one host sees them. The subscription itself is asked again and
+/// again with a waker that wakes nobody: who wakes whom is then no matter of chance.
+pub(super) struct Pushed {
+    /// The subscription itself.
+    inner: Subscription,
+    /// The way to it.
+    link: Link,
+    /// Who hears of the records.
+    heard: Heard,
+    /// The pause until the next look.
+    pause: Pin<Box<Sleep>>,
+    /// Whether the line broke.
+    broken: bool,
+}
+
+impl Pushed {
+    pub(super) fn new(inner: Subscription, link: Link, heard: Heard) -> Self {
+        Self { inner, link, heard, pause: Box::pin(pause()), broken: false }
+    }
+}
+
+fn pause() -> Sleep {
+    tokio::time::sleep(Duration::from_millis(LOOK_MS))
+}
+
+impl Stream for Pushed {
+    type Item = Result<SubscriptionEvent, StreamError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while !self.broken {
+            let nobody = &mut Context::from_waker(Waker::noop());
+            if let Poll::Ready(event) = self.inner.as_mut().poll_next(nobody) {
+                if matches!(event, Some(Ok(_))) && self.link.breaks() {
+                    self.broken = true;
+                    let lost = weather(Fault::ReplyLost, "SubscribeToShard", "a shard");
+                    return Poll::Ready(Some(Err(lost)));
+                }
+                if let Some(Ok(event)) = &event {
+                    (self.heard)(&event.records);
+                }
+                return Poll::Ready(event);
+            }
+            match self.pause.as_mut().poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) => self.pause = Box::pin(pause()),
+            }
+        }
+        Poll::Ready(None)
+    }
+}

@@ -1,0 +1,242 @@
+//! Hosts that run the real consumer, with a handler that is slow or fails at random.
+
+use crate::faults::network::Service;
+use crate::faults::{FaultyStore, FaultyStream};
+use crate::flaw::consumer::{ConsumerFlaw, Warped};
+use crate::history::{HostId, What};
+use crate::host::{Berth, Boot, Life};
+use crate::supply::{CONTAINER_MAX_BYTES, Grain, Supply};
+use crate::workload::STREAM;
+use crate::world::Ground;
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{Consumer, Delivery, FetchMode, HandlerError};
+use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
+use anabranch::lease::MemoryStore;
+use anabranch::stream::LocalKinesis;
+use anabranch_model::lease::{Hold, LeaseKey};
+use anabranch_model::record::Record;
+use anabranch_model::retry::Backoff;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The lease time of every fleet.
+pub const LEASE_TIME_MS: u64 = 3_000;
+
+/// When a call to a service is given up.
+pub const PATIENCE_MS: u64 = 700;
+
+/// How the handler and its consumer are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Temper {
+    /// The numbers of lanes that a life may draw.
+    pub lanes: Vec<usize>,
+    /// How records are fetched.
+    pub fetch: FetchMode,
+    /// How long a call takes, at most.
+    pub call_ms: u64,
+    /// Calls in a thousand that take up to `slow_ms`.
+    pub slow: u64,
+    /// How long a slow call takes, at most.
+    pub slow_ms: u64,
+    /// Calls in a thousand that fail.
+    pub fails: u64,
+    /// How long a stop waits for handlers.
+    pub grace_ms: u64,
+    /// How often a checkpoint is made.
+    pub checkpoint_ms: u64,
+    /// The memory of a worker.
+    pub memory_bytes: usize,
+}
+
+impl Default for Temper {
+    fn default() -> Self {
+        Self {
+            lanes: vec![1],
+            fetch: FetchMode::Poll,
+            call_ms: 8,
+            slow: 0,
+            slow_ms: 1,
+            fails: 0,
+            grace_ms: 2_000,
+            checkpoint_ms: 500,
+            memory_bytes: 256 << 20,
+        }
+    }
+}
+
+/// What every life of a fleet works with.
+#[derive(Clone)]
+pub struct Fleet {
+    /// The world.
+    pub ground: Ground,
+    /// The stream and its records.
+    pub supply: Supply,
+    /// The lease rows.
+    pub rows: MemoryStore,
+    /// How the handlers are.
+    pub temper: Temper,
+    /// What is broken.
+    pub flaw: ConsumerFlaw,
+}
+
+impl Fleet {
+    /// What makes the lives of this fleet.
+    pub fn boot(&self) -> Boot {
+        let fleet = self.clone();
+        Box::new(move |berth: Berth| -> Life { Box::pin(live(berth, fleet.clone())) })
+    }
+}
+
+/// One life of a worker: a real consumer until it is stopped.
+async fn live(mut berth: Berth, fleet: Fleet) {
+    let (host, ground) = (berth.host, &fleet.ground);
+    let chance = Chance::seeded(berth.seed);
+    let temper = &fleet.temper;
+    let lanes = temper.lanes[pick(&chance, temper.lanes.len())];
+    let desk = Arc::new(Desk {
+        host,
+        fleet: fleet.clone(),
+        clock: Clock::of_runtime(),
+        chance: Chance::seeded(berth.seed ^ 0x6861_6e64),
+        inside: Mutex::default(),
+    });
+    let link = ground.network.link(host, Service::Store, PATIENCE_MS);
+    let store = FaultyStore::new(Arc::new(fleet.rows.clone()), link, ground.history.clone());
+    let store = Warped::new(store, fleet.flaw);
+    let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
+    let heard = Arc::clone(&desk);
+    let api = FaultyStream::new(Arc::new(fleet.supply.workload().api().clone()), link)
+        .heard_by(Arc::new(move |records| heard.arrived(records)));
+    let told = Arc::clone(&desk);
+    let consumer: Consumer<FaultyStream<LocalKinesis>, _> = Consumer::new(STREAM, "app")
+        .with_kinesis(api)
+        .with_leases(store)
+        .with_clock(desk.clock.clone(), chance)
+        .with_events(Events::to(move |event| told.hear(event)))
+        .with_concurrency(lanes)
+        .with_settings(|settings| {
+            settings.fetch = temper.fetch;
+            settings.lease_time_ms = LEASE_TIME_MS;
+            settings.grace_ms = temper.grace_ms;
+            settings.checkpoint_ms = temper.checkpoint_ms;
+            settings.memory_bytes = temper.memory_bytes;
+            settings.retry = Backoff::new(20, 1_000);
+        });
+    let handled = Arc::clone(&desk);
+    let consumer = consumer.each(move |delivery: Delivery| {
+        // Noted in the very poll of the call, before anything is awaited.
+        let call = handled.begin(&delivery);
+        let desk = Arc::clone(&handled);
+        async move { desk.handle(call?).await }
+    });
+    let stop = async move {
+        // A host that goes away does not ask.
+        if berth.stop.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let ended = consumer.run_until(stop).await;
+    ground.history.note_world(format!("the consumer on {host} ends: {ended:?}"));
+}
+
+fn pick(chance: &Chance, of: usize) -> usize {
+    usize::try_from(chance.below(of as u64)).unwrap_or(0)
+}
+
+/// What the handler of one life works with.
+struct Desk {
+    host: HostId,
+    fleet: Fleet,
+    clock: Clock,
+    chance: Chance,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// Under which term this life took each lease last.
+    holds: BTreeMap<LeaseKey, Hold>,
+    /// The records that arrived and are not done.
+    held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
+    /// Their bytes.
+    bytes: usize,
+    /// The most that were ever held.
+    most: usize,
+}
+
+/// One call of the handler.
+struct Call {
+    hold: Hold,
+    grain: Arc<Grain>,
+}
+
+impl Desk {
+    /// Takes in what the consumer tells.
+    fn hear(&self, event: &Event) {
+        match event {
+            Event::Lease(LeaseEvent::Taken { lease, worker, term }) => {
+                let hold = Hold { key: lease.clone(), owner: worker.clone(), term: *term };
+                self.inside().holds.insert(lease.clone(), hold);
+            }
+            Event::Shard(ShardEvent::Stopped { shard, .. }) => {
+                let mut inside = self.inside();
+                inside.held.retain(|(key, ..), _| *key != **shard);
+                inside.bytes = inside.held.values().sum();
+            }
+            _ => {}
+        }
+        self.fleet.ground.history.note(self.host, What::Told(event.clone()));
+    }
+
+    /// Takes in records that arrived.
+    fn arrived(&self, records: &[Record]) {
+        let parts = records.iter().flat_map(|record| self.fleet.supply.open_parts(record));
+        let parts: Vec<Arc<Grain>> = parts.collect();
+        let mut inside = self.inside();
+        for grain in parts {
+            let key = LeaseKey::new(STREAM, grain.shard.as_str());
+            inside.held.insert((key, grain.number, Arc::clone(&grain.key)), grain.bytes);
+        }
+        inside.bytes = inside.held.values().sum();
+        if inside.bytes > inside.most {
+            inside.most = inside.bytes;
+            let shards: BTreeSet<&LeaseKey> = inside.held.keys().map(|(key, ..)| key).collect();
+            let most = self.fleet.temper.memory_bytes + shards.len() * CONTAINER_MAX_BYTES;
+            let what = What::Holds { bytes: inside.bytes, most };
+            self.fleet.ground.history.note(self.host, what);
+        }
+    }
+
+    /// The handler is called.
+    fn begin(&self, delivery: &Delivery) -> Result<Call, HandlerError> {
+        let hold = self.inside().holds.get(&*delivery.shard).cloned();
+        let found = self.fleet.supply.find(&delivery.record).zip(hold);
+        let (grain, hold) = found.ok_or("a record that was never put, or without a lease")?;
+        let what = What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) };
+        self.fleet.ground.history.note(self.host, what);
+        Ok(Call { hold, grain })
+    }
+
+    /// The handler takes its time, and then is done or fails.
+    async fn handle(&self, call: Call) -> Result<(), HandlerError> {
+        let temper = &self.fleet.temper;
+        let slow = self.chance.below(1_000) < temper.slow;
+        let most_ms = if slow { temper.slow_ms } else { temper.call_ms };
+        self.clock.sleep(self.chance.below(most_ms + 1)).await;
+        let done = self.chance.below(1_000) >= temper.fails;
+        let Call { hold, grain } = call;
+        if done {
+            self.fleet.supply.done(&grain);
+            let mut inside = self.inside();
+            inside.held.remove(&(hold.key.clone(), grain.number, Arc::clone(&grain.key)));
+            inside.bytes = inside.held.values().sum();
+        }
+        self.fleet.ground.history.note(self.host, What::Handled { hold, grain, done });
+        if done { Ok(()) } else { Err("the handler fails, as it was told".into()) }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        // Each change is a few plain assignments, so a panic leaves no half of one.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,335 @@
+//! Keyed records for a stream: what was put where, in which order, and what of it is done.
+
+use crate::faults::store::at_once;
+use crate::history::{History, What};
+use crate::workload::{Reshard, STREAM, Workload};
+use anabranch::stream::api::{Entry, Placement, StreamApi};
+use anabranch_model::aggregate::encode::{self, Builder};
+use anabranch_model::hash::HashKey;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{Checkpoint, Lease};
+use anabranch_model::lineage::Shard;
+use anabranch_model::position::Position;
+use anabranch_model::record::{Record, UserRecord};
+use anabranch_model::sequence::SequenceNumber;
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Longer than the stream keeps a record.
+const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
+
+/// The largest container that is put.
+pub const CONTAINER_MAX_BYTES: usize = 1_000_000;
+
+/// One user record that was put.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grain {
+    /// Its key.
+    pub key: Arc<str>,
+    /// The how manieth of its key, from 1.
+    pub number: u64,
+    /// The shard that took it.
+    pub shard: ShardId,
+    /// Its place there.
+    pub at: Position,
+    /// How many bytes it has.
+    pub bytes: usize,
+}
+
+impl Grain {
+    /// Whether a checkpoint says that it is done.
+    pub fn is_behind(&self, checkpoint: &Checkpoint) -> bool {
+        let lanes = checkpoint.lanes();
+        let HashKey(place) = HashKey::of_partition_key(&self.key);
+        let lane = usize::try_from(place % lanes.len() as u128).unwrap_or(0);
+        self.at <= lanes[lane]
+    }
+}
+
+impl fmt::Display for Grain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}", self.key, self.number)
+    }
+}
+
+/// What a supply is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mix {
+    /// How many shards the stream begins with.
+    pub shards: u32,
+    /// How many keys there are. Each third one has an explicit hash key.
+    pub keys: usize,
+    /// The largest record.
+    pub bytes_max: usize,
+}
+
+/// A stream, its producer, and what is known of every record. Clones share it.
+#[derive(Clone)]
+pub struct Supply {
+    /// The stream.
+    workload: Workload,
+    /// Where puts and reshards are noted.
+    history: History,
+    /// The largest record.
+    bytes_max: usize,
+    /// All records.
+    inside: Arc<Mutex<Inside>>,
+}
+
+struct Inside {
+    /// The keys.
+    keys: Vec<KeyCount>,
+    /// Every record by its place. A sequence number names its shard too.
+    grains: BTreeMap<(SequenceNumber, u64), Arc<Grain>>,
+    /// Those that are neither done nor past retention.
+    open: BTreeSet<(SequenceNumber, u64)>,
+    /// Those that were not done when retention passed.
+    trimmed: u64,
+}
+
+/// A key and how many records it has.
+struct KeyCount {
+    name: Arc<str>,
+    hash: Option<HashKey>,
+    puts: u64,
+}
+
+impl KeyCount {
+    fn place(&self) -> HashKey {
+        HashKey::effective(&self.name, self.hash)
+    }
+}
+
+impl Supply {
+    /// A stream without records.
+    pub fn new(mix: &Mix, history: History, rng: &mut Rng) -> Self {
+        let key = |at: usize| KeyCount {
+            name: format!("key-{at}").into(),
+            hash: (at % 3 == 2).then(|| HashKey(rng.u128(..))),
+            puts: 0,
+        };
+        let inside = Inside {
+            keys: (0..mix.keys).map(key).collect(),
+            grains: BTreeMap::new(),
+            open: BTreeSet::new(),
+            trimmed: 0,
+        };
+        Self {
+            workload: Workload::new(mix.shards),
+            history,
+            bytes_max: mix.bytes_max,
+            inside: Arc::new(Mutex::new(inside)),
+        }
+    }
+
+    /// The stream.
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Puts the next record of every key, each alone.
+    pub fn put_round(&self, rng: &mut Rng) {
+        let keys = self.inside().keys.len();
+        for key in 0..keys {
+            self.put(&[key], rng);
+        }
+    }
+
+    /// Puts a record, or an aggregate of records of one shard.
+    pub fn put_any(&self, rng: &mut Rng) {
+        let count = self.inside().keys.len();
+        let first = rng.usize(0..count);
+        let mut keys = vec![first];
+        if rng.bool() {
+            let shards = self.open_shards();
+            let here = |shard: &&Shard| shard.range.contains(self.inside().keys[first].place());
+            let near = shards.iter().find(here).map_or(Vec::new(), |shard| self.keys_of(shard));
+            keys.extend((0..rng.usize(1..6)).filter_map(|_| rng.choice(&near)));
+        }
+        self.put(&keys, rng);
+    }
+
+    /// Puts so many records into the `at`-th open shard, if any key belongs there.
+    pub fn put_into(&self, at: usize, count: usize, rng: &mut Rng) {
+        let near = self.open_shards().get(at).map_or(Vec::new(), |shard| self.keys_of(shard));
+        for _ in 0..count {
+            if let Some(key) = rng.choice(&near) {
+                self.put(&[*key], rng);
+            }
+        }
+    }
+
+    fn keys_of(&self, shard: &Shard) -> Vec<usize> {
+        let inside = self.inside();
+        let keys = inside.keys.iter().enumerate();
+        keys.filter(|(_, key)| shard.range.contains(key.place())).map(|(at, _)| at).collect()
+    }
+
+    /// Puts the next records of these keys as one container.
+    fn put(&self, keys: &[usize], rng: &mut Rng) {
+        let mut inside = self.inside();
+        let mut builder = Builder::new();
+        let mut parts = Vec::new();
+        for key in keys {
+            let key = &mut inside.keys[*key];
+            let (name, number) = (Arc::clone(&key.name), key.puts + 1);
+            let mut data = text(&name, number).into_bytes();
+            let bytes = rng.usize(0..=self.bytes_max).max(data.len());
+            data.resize(bytes, b'.');
+            let entry = encode::Entry {
+                partition_key: &name,
+                explicit_hash_key: key.hash,
+                data: &data,
+            };
+            if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::Room::Taken {
+                break;
+            }
+            key.puts = number;
+            parts.push((name, number, bytes));
+        }
+        let container = builder.close().expect("the first record always fits").seal();
+        let entry = Entry {
+            key: container.partition_key,
+            hash: container.explicit_hash_key,
+            data: container.data,
+        };
+        let stream = StreamName::from(STREAM);
+        let placed = at_once(self.workload.api().put_record(&stream, &entry, None));
+        let Placement { shard, sequence } = placed.expect("the engine takes every record");
+        for (sub, (key, number, bytes)) in (0..).zip(parts) {
+            let at = Position::At { sequence, sub };
+            let grain = Arc::new(Grain { key, number, shard: shard.clone(), at, bytes });
+            self.history.note_what(What::Put(Arc::clone(&grain)));
+            inside.grains.insert((sequence, sub), grain);
+            inside.open.insert((sequence, sub));
+        }
+    }
+
+    /// The record that was delivered, if it was put and is whole.
+    pub fn find(&self, record: &UserRecord) -> Option<Arc<Grain>> {
+        let inside = self.inside();
+        let grain = inside.grains.get(&(record.sequence, record.sub))?;
+        let whole = record.data.len() == grain.bytes
+            && record.data.starts_with(text(&grain.key, grain.number).as_bytes())
+            && *record.partition_key.as_str() == *grain.key;
+        whole.then(|| Arc::clone(grain))
+    }
+
+    /// The user records of a record that arrived, but for those that are done.
+    pub fn open_parts(&self, record: &Record) -> Vec<Arc<Grain>> {
+        let inside = self.inside();
+        let places = (record.sequence, 0)..=(record.sequence, u64::MAX);
+        let parts = inside.grains.range(places);
+        parts.filter(|(at, _)| inside.open.contains(at)).map(|(_, it)| Arc::clone(it)).collect()
+    }
+
+    /// The handler is done with a record.
+    pub fn done(&self, grain: &Grain) {
+        if let Position::At { sequence, sub } = grain.at {
+            self.inside().open.remove(&(sequence, sub));
+        }
+    }
+
+    /// The records that are neither done nor past retention, oldest of each shard first.
+    pub fn open(&self) -> Vec<Arc<Grain>> {
+        let inside = self.inside();
+        inside.open.iter().map(|at| Arc::clone(&inside.grains[at])).collect()
+    }
+
+    /// How many records were put.
+    pub fn puts(&self) -> u64 {
+        self.inside().keys.iter().map(|key| key.puts).sum()
+    }
+
+    /// How many records were not done when retention passed.
+    pub fn trimmed(&self) -> u64 {
+        self.inside().trimmed
+    }
+
+    /// What of the stream these rows leave to do, in words.
+    pub fn left(&self, rows: &[Lease]) -> Option<String> {
+        if let Some(grain) = self.open().first() {
+            return Some(format!("{grain} of {} is not done", grain.shard));
+        }
+        let shards = self.workload.listed();
+        for row in rows.iter().filter(|row| !row.is_ended()) {
+            let shard = &row.key.shard;
+            if !shards.iter().any(|listed| listed.id == *shard && listed.is_open()) {
+                return Some(format!("{shard} is closed, and its row does not say its end"));
+            }
+            let inside = self.inside();
+            let mut of_shard = inside.grains.values().filter(|grain| grain.shard == *shard);
+            if let Some(grain) = of_shard.find(|grain| !grain.is_behind(&row.checkpoint)) {
+                return Some(format!("{grain} of {shard} is done, and the row does not say so"));
+            }
+        }
+        None
+    }
+
+    /// The service's time goes on.
+    pub fn advance(&self, by_ms: u64) {
+        self.workload.advance(by_ms);
+    }
+
+    /// Retention passes for all that was put so far.
+    pub fn trim(&self) {
+        self.workload.advance(PAST_RETENTION_MS);
+        let mut inside = self.inside();
+        inside.trimmed += inside.open.len() as u64;
+        inside.open.clear();
+        drop(inside);
+        self.history.note_what(What::Trimmed);
+    }
+
+    /// The open shards, from the lowest keys on.
+    pub fn open_shards(&self) -> Vec<Shard> {
+        let shards = self.workload.listed().into_iter().filter(Shard::is_open);
+        let mut shards: Vec<Shard> = shards.collect();
+        shards.sort_by_key(|shard| shard.range.start());
+        shards
+    }
+
+    /// Splits a random shard, or merges two that lie side by side.
+    pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
+        let open = self.open_shards();
+        let at = rng.usize(0..open.len());
+        if at + 1 < open.len() && rng.bool() { self.merge(at) } else { self.split(at) }
+    }
+
+    /// Splits the `at`-th open shard in the middle.
+    pub fn split(&self, at: usize) -> Option<Reshard> {
+        let change = self.workload.split(self.open_shards().get(at)?)?;
+        self.changed(&change);
+        Some(change)
+    }
+
+    /// Merges the `at`-th open shard with the next.
+    pub fn merge(&self, at: usize) -> Option<Reshard> {
+        let open = self.open_shards();
+        let change = self.workload.merge(open.get(at)?, open.get(at + 1)?)?;
+        self.changed(&change);
+        Some(change)
+    }
+
+    fn changed(&self, change: &Reshard) {
+        let closed = match change {
+            Reshard::Split(shard) => vec![shard.clone()],
+            Reshard::Merge(one, other) => vec![one.clone(), other.clone()],
+        };
+        let mut opened = self.open_shards();
+        opened.retain(|shard| shard.parents().any(|parent| closed.contains(parent)));
+        let opened = opened.into_iter().map(|shard| shard.id).collect();
+        self.history.note_what(What::Resharded { closed, opened });
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        // A world in which something panicked is over; its supply is only read.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn text(key: &str, number: u64) -> String {
+    format!("{key} {number} ")
+}
