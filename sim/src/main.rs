@@ -83,10 +83,10 @@ fn story(asked: &Asked) -> Result<Story, String> {
     fn find<T>(
         asked: &Asked,
         named: fn(&str) -> Option<T>,
-        names: &[String],
+        all: &[String],
     ) -> Result<Option<T>, String> {
         let Some(name) = &asked.flaw else { return Ok(None) };
-        let unknown = || format!("no flaw {name:?}; there are {}", names.join(", "));
+        let unknown = || format!("no flaw {name:?}; there are {}", all.join(", "));
         named(name).map(Some).ok_or_else(unknown)
     }
     if asked.consumer {
@@ -136,12 +136,7 @@ fn many(asked: &Asked, story: &Story) -> u8 {
         |seed| story.run(seed),
         |summary, _| {
             if summary.seeds.is_multiple_of(part) {
-                println!(
-                    "{} of {} seeds, {} broken",
-                    summary.seeds,
-                    count,
-                    summary.broken.len()
-                );
+                println!("{} of {} seeds, {} broken", summary.seeds, count, summary.broken.len());
             }
             true
         },

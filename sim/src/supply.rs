@@ -178,11 +178,8 @@ impl Supply {
             let mut data = text(&name, number).into_bytes();
             let bytes = rng.usize(0..=self.bytes_max).max(data.len());
             data.resize(bytes, b'.');
-            let entry = encode::Entry {
-                partition_key: &name,
-                explicit_hash_key: key.hash,
-                data: &data,
-            };
+            let entry =
+                encode::Entry { partition_key: &name, explicit_hash_key: key.hash, data: &data };
             if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::Room::Taken {
                 break;
             }

@@ -237,11 +237,8 @@ fn a_shard_waits_for_all_that_it_came_from() {
 fn no_checkpoint_passes_what_is_not_done() {
     let check = |story, expected| check(checkpoint::check, story, expected);
     let end = || {
-        let change = LeaseChange::End {
-            owner: worker("a"),
-            term: 1,
-            replaces: Checkpoint::at(position(0)),
-        };
+        let change =
+            LeaseChange::End { owner: worker("a"), term: 1, replaces: Checkpoint::at(position(0)) };
         landed(change, row(Some("a"), 1, 0))
     };
     let done = |number| handled("shard-0", number, 1, true);

@@ -24,10 +24,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Handled { grain, done: true, .. } => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }
-            What::Landed {
-                write: Write::Lease { key, change, .. },
-                outcome: Outcome::Done(_),
-            } => {
+            What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
                 let Some(to) = reached(change) else { continue };
                 let mut open = open.get(&key.shard).into_iter().flat_map(BTreeMap::values);
                 if let Some(passed) = open.find(|grain| grain.is_behind(&to)) {

@@ -11,7 +11,8 @@ use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The promise.
-pub const PROMISE: &str = "duplicates are bounded by the checkpoint, and none follow a stop in order";
+pub const PROMISE: &str =
+    "duplicates are bounded by the checkpoint, and none follow a stop in order";
 
 #[derive(Default)]
 struct Known<'a> {

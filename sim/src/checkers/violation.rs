@@ -59,12 +59,12 @@ impl Violation {
             What::Resharded { closed, opened } => {
                 closed.contains(&lease.shard) || opened.contains(&lease.shard)
             }
-            What::Trimmed => true,
             What::Put(grain) => grain.shard == lease.shard,
-            What::Holds { .. } => false,
-            What::World(_) | What::Landed { write: Write::Worker { .. }, .. } => true,
+            What::World(_) | What::Trimmed | What::Landed { write: Write::Worker { .. }, .. } => {
+                true
+            }
             What::Landed { write: Write::Lease { key, .. }, .. } => key == lease,
-            What::Landed { write: Write::Stream { .. }, .. } => false,
+            What::Holds { .. } | What::Landed { write: Write::Stream { .. }, .. } => false,
             What::Told(event) => format!("{event:?}").contains(lease.shard.as_str()),
             What::Began { hold, .. }
             | What::Delivered { hold, .. }

@@ -28,7 +28,7 @@ pub struct Chaos {
 }
 
 /// One thing that befalls the fleet.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blow {
     /// The host dies, and comes back after a while.
     Crash(HostId, u64),

@@ -277,8 +277,8 @@ impl Link {
     /// Whether a list is to be answered from memory now.
     pub fn is_stale(&self) -> bool {
         let mut state = self.network.state();
-        let stale = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
-        state.strikes(stale, Fault::StaleList)
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
+        state.strikes(often, Fault::StaleList)
     }
 
     /// Whether an iterator is to be refused now.

@@ -5,8 +5,8 @@ use super::stage::{Setting, Stage};
 use crate::faults::Weather;
 use crate::faults::chaos::Blow;
 use crate::faults::network::Service;
-use crate::fleet::{LEASE_TIME_MS, Temper};
 use crate::flaw::consumer::ConsumerFlaw;
+use crate::fleet::{LEASE_TIME_MS, Temper};
 use crate::supply::Mix;
 
 /// Whether the fleet runs while the stream is resharded.

@@ -4,8 +4,8 @@ use super::report::Report;
 use crate::checkers::{self, Violation, delivery};
 use crate::faults::Fault;
 use crate::faults::chaos::Blow;
-use crate::fleet::{Fleet, LEASE_TIME_MS, PATIENCE_MS, Temper};
 use crate::flaw::consumer::ConsumerFlaw;
+use crate::fleet::{Fleet, LEASE_TIME_MS, PATIENCE_MS, Temper};
 use crate::history::{HostId, What};
 use crate::supply::{Mix, Supply};
 use crate::workload::{Reshard, STREAM};
@@ -181,9 +181,8 @@ impl Stage {
         let violation = checkers::of_consumer(&lines)
             .or(self.mishap.map(|mishap| Violation { line: last, ..mishap }))
             .or_else(|| delivery::check(&lines).filter(|_| whole));
-        let count = |is: fn(&What) -> bool| {
-            lines.iter().filter(|line| is(&line.what)).count() as u64
-        };
+        let count =
+            |is: fn(&What) -> bool| lines.iter().filter(|line| is(&line.what)).count() as u64;
         Report {
             seed: self.setting.seed,
             replay: self.setting.replay,
