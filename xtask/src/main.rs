@@ -24,6 +24,8 @@ cargo xtask <command>
   bench local          server CPU per record beside a peer, memory per record, time to ready
   bench leases [PART]  planning, an idle fleet's calls beside KCL's, a fleet's start, hand-overs
                        (parts: plan, idle, takes, hand-over)
+  bench producer       CPU per record beside a bare SDK loop and aiokpl, memory over many records
+  bench consumer       CPU per record, plain and aggregated, JSON and CBOR, beside a bare SDK loop
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
 With CI=true a skipped part is a failure.";
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
         ["bench", "leases", parts @ ..] => bench::leases::run(parts),
+        ["bench", "producer"] => bench::speed::producer(),
+        ["bench", "consumer"] => bench::speed::consumer(),
         ["help" | "--help" | "-h"] => {
             // A reader that has seen enough closes the pipe, and that is no failure.
             let _ = writeln!(std::io::stdout(), "{HELP}");

@@ -23,9 +23,18 @@ pub(crate) fn cache() -> PathBuf {
 
 /// A Python with the packages of `interop/requirements.txt`.
 pub(crate) fn python() -> Result<PathBuf, Missing> {
-    let venv = cache().join("python");
+    python_with("python", "interop/requirements.txt")
+}
+
+/// A Python with others' aggregators. It is one of its own: they want another botocore than boto3.
+pub(crate) fn aggregates_python() -> Result<PathBuf, Missing> {
+    python_with("python-aggregates", "interop/aggregates/requirements.txt")
+}
+
+fn python_with(folder: &str, requirements: &str) -> Result<PathBuf, Missing> {
+    let venv = cache().join(folder);
     let python = venv.join("bin/python");
-    let wanted = root().join("interop/requirements.txt");
+    let wanted = root().join(requirements);
     once(&venv, &wanted, || {
         if !is_there("python3", "--version") || output(&mut make_venv(&venv)).is_err() {
             debian(&["python3", "python3-venv"])?;

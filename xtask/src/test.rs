@@ -82,6 +82,13 @@ fn cargo_tests(tally: &mut Tally) {
         tally,
     );
     lend(&mut command, "ANABRANCH_KCL", "Java's KCL", parts::kcl(), tally);
+    lend(
+        &mut command,
+        "ANABRANCH_AGGREGATES_PYTHON",
+        "aws_kinesis_agg and aiokpl",
+        parts::aggregates_python(),
+        tally,
+    );
     lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
     println!("$ cargo {} --no-fail-fast", args.join(" "));
     tally.tests("cargo test", &mut command);

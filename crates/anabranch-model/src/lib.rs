@@ -12,6 +12,7 @@ pub mod coverage;
 pub mod sequence;
 pub mod position;
 pub mod record;
+pub mod cbor;
 pub mod lineage;
 pub mod descent;
 pub mod lease;

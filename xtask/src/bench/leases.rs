@@ -1,9 +1,9 @@
 //! `cargo xtask bench leases`: what planning costs, what an idle fleet asks of its store beside KCL,
 //! a fleet that starts on an empty store, and planned hand-overs, on every store.
 
-use crate::parts::{self, Missing};
+use super::lend;
+use crate::parts;
 use crate::shell::{cargo, profile, show};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// The part that the model's own benchmark measures.
@@ -38,17 +38,4 @@ fn bench(parts: &[&str]) -> Result<(), String> {
 /// In the profile and with the features of the tests, so that nothing is built twice.
 fn benchmark(name: &str) -> Command {
     cargo(&["bench", "--workspace", "--locked", "--profile", profile(), "--bench", name])
-}
-
-/// Tells the benchmark where a server is. It leaves out what is missing.
-fn lend(command: &mut Command, variable: &str, part: Result<PathBuf, Missing>) {
-    if std::env::var_os(variable).is_some() {
-        return;
-    }
-    match part {
-        Ok(path) => {
-            command.env(variable, path);
-        }
-        Err(Missing(way_out)) => println!("left out: {way_out}"),
-    }
 }

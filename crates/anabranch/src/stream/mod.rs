@@ -4,11 +4,15 @@ pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
 mod subscription;
 #[cfg(feature = "aws")]
+mod cbor;
+#[cfg(feature = "aws")]
 pub mod aws;
 #[cfg(feature = "local")]
 pub mod local;
 
 #[cfg(feature = "aws")]
 pub use aws::AwsKinesis;
+#[cfg(feature = "aws")]
+pub use cbor::spoken::WireFormat;
 #[cfg(feature = "local")]
 pub use local::LocalKinesis;

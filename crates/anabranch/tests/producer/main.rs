@@ -6,3 +6,4 @@ mod stage;
 mod order;
 mod ends;
 mod refusals;
+mod exchange;

@@ -5,9 +5,10 @@
 mod stage;
 mod contract;
 mod unreachable;
+mod formats;
 mod environment;
 
-use anabranch::stream::{AwsKinesis, LocalKinesis};
+use anabranch::stream::{AwsKinesis, LocalKinesis, WireFormat};
 use stage::Stage;
 
 #[tokio::test]
@@ -18,8 +19,17 @@ async fn the_local_stream_in_process_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn the_aws_sdk_over_http_keeps_the_contract() {
+async fn the_aws_sdk_over_http_keeps_the_contract_in_json() {
     let stage = Stage::new().await;
-    let api = AwsKinesis::new(&stage.sdk_config());
+    let api = AwsKinesis::speaking(WireFormat::Json, &stage.sdk_config());
     contract::check(&api, &stage).await;
+    assert_eq!(api.format(), WireFormat::Json);
+}
+
+#[tokio::test]
+async fn the_aws_sdk_over_http_keeps_the_contract_in_cbor() {
+    let stage = Stage::new().await;
+    let api = AwsKinesis::speaking(WireFormat::Cbor, &stage.sdk_config());
+    contract::check(&api, &stage).await;
+    assert_eq!(api.format(), WireFormat::Cbor, "the local stream speaks it");
 }

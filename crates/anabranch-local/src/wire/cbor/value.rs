@@ -7,8 +7,8 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::read::Head;
-use super::{Cursor, MAX_DEPTH, Malformed, TAG_TIME, major, write};
+use super::{Cursor, Malformed, write};
+use anabranch_model::cbor::{MAX_DEPTH, TAG_TIME, major};
 
 /// Reads a whole body. An empty one is an empty request, as it is in JSON.
 pub(crate) fn from_cbor(body: &[u8]) -> Result<Value, Malformed> {
@@ -63,38 +63,20 @@ fn read(cursor: &mut Cursor<'_>, depth: u8, time: bool) -> Result<Value, Malform
             let tag = cursor.tag()?;
             read(cursor, depth, time || tag == Some(TAG_TIME))
         }
-        _ => simple(cursor.head()?),
+        _ => simple(cursor),
     }
 }
 
 /// A float under tag 1 is in seconds, as RFC 8949 has it: only whole numbers are AWS's milliseconds.
-fn simple(head: Head) -> Result<Value, Malformed> {
-    let float = match head.info {
-        20 => return Ok(Value::Bool(false)),
-        21 => return Ok(Value::Bool(true)),
-        22 | 23 => return Ok(Value::Null),
-        25 => half(head.argument),
-        26 => {
-            let bits = u32::try_from(head.argument).expect("the argument has four bytes");
-            f64::from(f32::from_bits(bits))
-        }
-        27 => f64::from_bits(head.argument),
-        _ => return Err(Malformed("an unknown simple value")),
-    };
-    Number::from_f64(float).map(Value::Number).ok_or(Malformed("a number that is not finite"))
-}
-
-/// The value of a 16-bit float (RFC 8949, appendix D).
-fn half(bits: u64) -> f64 {
-    let exponent = i32::from((bits >> 10 & 0x1f) as u8);
-    let mantissa = f64::from((bits & 0x3ff) as u16);
-    let magnitude = match exponent {
-        0 => mantissa * 2_f64.powi(-24),
-        31 if mantissa == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        _ => (mantissa + 1024.0) * 2_f64.powi(exponent - 25),
-    };
-    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
+fn simple(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+    if cursor.null()? {
+        return Ok(Value::Null);
+    }
+    if matches!(cursor.peek()?, 0xf4 | 0xf5) {
+        return cursor.boolean().map(Value::Bool);
+    }
+    let float = Number::from_f64(cursor.number()?);
+    float.map(Value::Number).ok_or(Malformed("a number that is not finite"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "times of this age are exact to the millisecond")]

@@ -8,6 +8,7 @@ use super::AwsKinesis;
 use super::date::ReplyDate;
 use super::fault::Call;
 use super::reply;
+use super::told::Effect;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::limits;
 use anabranch_model::sequence::SequenceNumber;
@@ -44,12 +45,10 @@ impl StreamApi for AwsKinesis {
         let first_date = ReplyDate::default();
         let first = self.client.list_shards();
         let first = first.set_stream_name(name).set_stream_arn(arn).set_max_results(page_size);
-        let first = first.set_shard_filter(listed(filter)).customize();
-        let mut page = first
-            .interceptor(first_date.clone())
-            .send()
-            .await
-            .map_err(|error| call.failed(error))?;
+        let first = first.set_shard_filter(listed(filter));
+        let send = || first.clone().customize().interceptor(first_date.clone()).send();
+        let page = self.told(Effect::Reads, send).await;
+        let mut page = page.map_err(|error| call.failed(error))?;
         let mut shards = Vec::new();
         loop {
             for shard in page.shards.unwrap_or_default() {
@@ -76,7 +75,8 @@ impl StreamApi for AwsKinesis {
         let request = self.client.get_shard_iterator();
         let request = request.set_stream_name(name).set_stream_arn(arn).shard_id(shard.as_str());
         let request = request.shard_iterator_type(kind).set_starting_sequence_number(number);
-        let reply = request.set_timestamp(moment).send().await;
+        let request = request.set_timestamp(moment);
+        let reply = self.told(Effect::Reads, || request.clone().send()).await;
         let text = reply.map_err(|error| call.failed(error))?.shard_iterator;
         Ok(ShardIterator(text.ok_or_else(|| call.unreadable("iterator", "absent"))?.into()))
     }
@@ -92,7 +92,8 @@ impl StreamApi for AwsKinesis {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().set_stream_arn(arn);
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
-        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let reply = self.told(Effect::Reads, || request.clone().send()).await;
+        let reply = reply.map_err(|error| call.failed(error))?;
         Ok(Fetched {
             records: call.records(reply.records)?,
             next: reply.next_shard_iterator.map(|text| ShardIterator(text.into())),
@@ -108,7 +109,8 @@ impl StreamApi for AwsKinesis {
     ) -> Result<FanOutConsumer, StreamError> {
         let call = consumer_call("RegisterStreamConsumer", &stream.arn);
         let request = self.client.register_stream_consumer();
-        let reply = request.stream_arn(&stream.arn).consumer_name(name).send().await;
+        let request = request.stream_arn(&stream.arn).consumer_name(name);
+        let reply = self.told(Effect::Writes, || request.clone().send()).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer;
         consumer.map(reply::consumer).ok_or_else(|| call.unreadable("consumer", "absent"))
     }
@@ -120,7 +122,8 @@ impl StreamApi for AwsKinesis {
     ) -> Result<FanOutConsumer, StreamError> {
         let call = consumer_call("DescribeStreamConsumer", &stream.arn);
         let request = self.client.describe_stream_consumer();
-        let reply = request.stream_arn(&stream.arn).consumer_name(name).send().await;
+        let request = request.stream_arn(&stream.arn).consumer_name(name);
+        let reply = self.told(Effect::Reads, || request.clone().send()).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
         consumer.map(reply::described).ok_or_else(|| call.unreadable("consumer", "absent"))
     }
@@ -128,7 +131,8 @@ impl StreamApi for AwsKinesis {
     async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
         let call = consumer_call("DeregisterStreamConsumer", &consumer.arn);
         let request = self.client.deregister_stream_consumer().consumer_arn(&consumer.arn);
-        request.send().await.map(|_| ()).map_err(|error| call.failed(error))
+        let reply = self.told(Effect::Writes, || request.clone().send()).await;
+        reply.map(|_| ()).map_err(|error| call.failed(error))
     }
 
     async fn subscribe(
@@ -162,11 +166,14 @@ impl StreamApi for AwsKinesis {
                 .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
                 .data(Blob::from_maybe_shared(entry.data.clone()))
                 .build()
-                .map_err(|error| call.unreadable("entry", &error.to_string()))
+                .expect("an entry needs its data only, which are set")
         };
-        let records = entries.iter().map(entry).collect::<Result<_, _>>()?;
-        let request = self.client.put_records().set_stream_name(name).set_stream_arn(arn);
-        let reply = request.set_records(Some(records)).send().await;
+        let send = || {
+            let request = self.client.put_records().set_stream_name(name.clone());
+            let records = entries.iter().map(entry).collect();
+            request.set_stream_arn(arn.clone()).set_records(Some(records)).send()
+        };
+        let reply = self.told(Effect::Writes, send).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         if reply.records.len() != entries.len() {
             let count = format!("{} for {} entries", reply.records.len(), entries.len());
@@ -189,7 +196,8 @@ impl StreamApi for AwsKinesis {
             .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
             .data(Blob::from_maybe_shared(entry.data.clone()))
             .set_sequence_number_for_ordering(after.map(|number| number.to_string()));
-        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let reply = self.told(Effect::Writes, || request.clone().send()).await;
+        let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
         Ok(Placement { shard: reply.shard_id.into(), sequence })
     }

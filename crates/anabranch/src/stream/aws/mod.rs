@@ -2,6 +2,7 @@
 
 mod access;
 mod fault;
+mod told;
 mod date;
 mod reply;
 mod calls;
@@ -9,11 +10,14 @@ mod subscribe;
 
 pub use access::{Access, SetupError, config_from_env, from_env};
 
+use super::cbor::spoken::{Spoken, WireFormat};
+use super::cbor::{KinesisProtocol, NoteEncoding};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
 use aws_sdk_kinesis::config::retry::RetryConfig;
 use aws_sdk_kinesis::config::timeout::TimeoutConfig;
 use aws_types::SdkConfig;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection may take to come about.
@@ -32,12 +36,21 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct AwsKinesis {
     /// The SDK's client.
     client: Client,
+    /// Whether it speaks CBOR or JSON.
+    spoken: Arc<Spoken>,
 }
 
 impl AwsKinesis {
     /// Kinesis with the endpoint, region, credentials and HTTP client of `config`. Its retries and
-    /// time-outs are not used: those are this library's own.
+    /// time-outs are not used: those are this library's own. Speaks CBOR, with JSON as fallback,
+    /// unless the environment asks for JSON: see [`WireFormat::from_env`].
     pub fn new(config: &SdkConfig) -> Self {
+        Self::speaking(WireFormat::from_env(), config)
+    }
+
+    /// The same, in a format of choice.
+    pub fn speaking(format: WireFormat, config: &SdkConfig) -> Self {
+        let spoken = Arc::new(Spoken::new(format));
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
@@ -48,7 +61,14 @@ impl AwsKinesis {
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
             // A quiet subscription is not a stalled one, and a stalled call has its time-out.
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-        Self { client: Client::from_conf(config.build()) }
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .protocol(KinesisProtocol::new(Arc::clone(&spoken)))
+            .interceptor(NoteEncoding);
+        Self { client: Client::from_conf(config.build()), spoken }
+    }
+
+    /// What is spoken now: JSON once the endpoint has shown that it does not speak CBOR.
+    pub fn format(&self) -> WireFormat {
+        self.spoken.format()
     }
 }

@@ -142,7 +142,26 @@ fn named(id: Option<String>) -> Option<ShardId> {
     id.filter(|id| !id.is_empty()).map(ShardId::from)
 }
 
-/// Milliseconds since 1970; a moment before that is 0.
+/// Milliseconds since 1970, the nearest; a moment before that is 0. JSON has seconds in a float,
+/// which is a little below or above the millisecond that was meant.
 fn millis(moment: DateTime) -> u64 {
-    moment.to_millis().ok().and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)
+    let seconds = u64::try_from(moment.secs()).ok();
+    let whole = seconds.and_then(|seconds| seconds.checked_mul(1000));
+    whole.map_or(0, |ms| ms + u64::from((moment.subsec_nanos() + 500_000) / 1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_the_same_millisecond_in_both_formats() {
+        for ms in (1_700_000_000_000..1_700_000_010_000).step_by(7) {
+            #[expect(clippy::cast_precision_loss, reason = "exact to far below a millisecond")]
+            let in_json = DateTime::from_secs_f64(ms as f64 / 1000.0);
+            assert_eq!(millis(in_json), ms);
+            assert_eq!(millis(DateTime::from_millis(ms.cast_signed())), ms);
+        }
+        assert_eq!(millis(DateTime::from_secs(-1)), 0);
+    }
 }

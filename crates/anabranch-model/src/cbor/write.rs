@@ -2,8 +2,9 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "each cast is behind a check of its range")]
 
-use super::{TAG_TIME, major};
+use super::{BREAK, TAG_TIME, major};
 
+#[inline]
 fn head(out: &mut Vec<u8>, major: u8, argument: u64) {
     let major = major << 5;
     match argument {
@@ -25,39 +26,58 @@ fn head(out: &mut Vec<u8>, major: u8, argument: u64) {
 }
 
 /// The header of a map of `count` pairs.
-pub(crate) fn map(out: &mut Vec<u8>, count: usize) {
+pub fn map(out: &mut Vec<u8>, count: usize) {
     head(out, major::MAP, count as u64);
 }
 
 /// The header of a list of `count` items.
-pub(crate) fn array(out: &mut Vec<u8>, count: usize) {
+pub fn array(out: &mut Vec<u8>, count: usize) {
     head(out, major::ARRAY, count as u64);
 }
 
+/// The beginning of a map that [`close`] ends.
+pub fn open_map(out: &mut Vec<u8>) {
+    out.push(major::MAP << 5 | 31);
+}
+
+/// The beginning of a list that [`close`] ends.
+pub fn open_array(out: &mut Vec<u8>) {
+    out.push(major::ARRAY << 5 | 31);
+}
+
+/// The end of what [`open_map`] or [`open_array`] began.
+pub fn close(out: &mut Vec<u8>) {
+    out.push(BREAK);
+}
+
 /// A text string.
-pub(crate) fn text(out: &mut Vec<u8>, text: &str) {
+#[inline]
+pub fn text(out: &mut Vec<u8>, text: &str) {
     utf8(out, text.as_bytes());
 }
 
 /// A text string, given as the bytes of its UTF-8.
-pub(crate) fn utf8(out: &mut Vec<u8>, text: &[u8]) {
+#[inline]
+pub fn utf8(out: &mut Vec<u8>, text: &[u8]) {
     head(out, major::TEXT, text.len() as u64);
     out.extend_from_slice(text);
 }
 
 /// A byte string.
-pub(crate) fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
+#[inline]
+pub fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
     head(out, major::BYTES, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// A number that is not negative.
-pub(crate) fn unsigned(out: &mut Vec<u8>, value: u64) {
+#[inline]
+pub fn unsigned(out: &mut Vec<u8>, value: u64) {
     head(out, major::UNSIGNED, value);
 }
 
 /// A number of either sign.
-pub(crate) fn integer(out: &mut Vec<u8>, value: i64) {
+pub fn integer(out: &mut Vec<u8>, value: i64) {
     match u64::try_from(value) {
         Ok(value) => head(out, major::UNSIGNED, value),
         // -1 - value is the bitwise complement, which cannot overflow.
@@ -66,23 +86,23 @@ pub(crate) fn integer(out: &mut Vec<u8>, value: i64) {
 }
 
 /// A double.
-pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
+pub fn float(out: &mut Vec<u8>, value: f64) {
     out.push(0xfb);
     out.extend_from_slice(&value.to_be_bytes());
 }
 
 /// A truth value.
-pub(crate) fn boolean(out: &mut Vec<u8>, value: bool) {
+pub fn boolean(out: &mut Vec<u8>, value: bool) {
     out.push(if value { 0xf5 } else { 0xf4 });
 }
 
 /// Null.
-pub(crate) fn null(out: &mut Vec<u8>) {
+pub fn null(out: &mut Vec<u8>) {
     out.push(0xf6);
 }
 
 /// A point in time as AWS sends it: tag 1 and whole *milliseconds*, where RFC 8949 has seconds.
-pub(crate) fn time(out: &mut Vec<u8>, ms: i64) {
+pub fn time(out: &mut Vec<u8>, ms: i64) {
     head(out, major::TAG, TAG_TIME);
     integer(out, ms);
 }

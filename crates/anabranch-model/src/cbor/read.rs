@@ -7,7 +7,8 @@ use super::{BREAK, MAX_DEPTH, Malformed, major};
 const CUT: Malformed = Malformed("the CBOR body ends too early");
 
 /// A place in a CBOR document.
-pub(crate) struct Cursor<'a> {
+#[derive(Debug, Clone)]
+pub struct Cursor<'a> {
     /// The whole document.
     bytes: &'a [u8],
     /// Where the next item begins.
@@ -15,22 +16,25 @@ pub(crate) struct Cursor<'a> {
 }
 
 /// What is left of a container: a count, or everything up to the break byte.
-pub(crate) struct Items(Option<u64>);
+#[derive(Debug)]
+pub struct Items(Option<u64>);
 
 impl Items {
     /// A size to reserve for: what the header claims, but never more than the caller's bound.
-    pub(crate) fn hint(&self, most: usize) -> usize {
+    pub fn hint(&self, most: usize) -> usize {
         self.0.map_or(0, |count| usize::try_from(count).unwrap_or(most).min(most))
     }
 }
 
 /// The first byte of an item, taken apart, with its argument.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    pub(super) major: u8,
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// The major type.
+    pub major: u8,
     /// The low five bits. 31 means indefinite.
-    pub(super) info: u8,
-    pub(super) argument: u64,
+    pub info: u8,
+    /// The number that stands in the item's head, or behind it.
+    pub argument: u64,
 }
 
 impl Head {
@@ -40,15 +44,18 @@ impl Head {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// The beginning of a document.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// The next byte, without taking it.
-    pub(crate) fn peek(&self) -> Result<u8, Malformed> {
+    #[inline]
+    pub fn peek(&self) -> Result<u8, Malformed> {
         self.bytes.get(self.at).copied().ok_or(CUT)
     }
 
+    #[inline]
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(count).ok_or(CUT)?;
         let taken = self.bytes.get(self.at..end).ok_or(CUT)?;
@@ -56,7 +63,9 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    pub(super) fn head(&mut self) -> Result<Head, Malformed> {
+    /// Takes the head of the next item.
+    #[inline]
+    pub fn head(&mut self) -> Result<Head, Malformed> {
         let first = self.peek()?;
         self.at += 1;
         let (major, info) = (first >> 5, first & 31);
@@ -78,19 +87,79 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the null (or undefined) that stands here, if one does.
-    pub(crate) fn null(&mut self) -> Result<bool, Malformed> {
+    #[inline]
+    pub fn null(&mut self) -> Result<bool, Malformed> {
         let null = matches!(self.peek()?, 0xf6 | 0xf7);
         self.at += usize::from(null);
         Ok(null)
     }
 
+    /// Where the next item begins, in bytes from the beginning of the document.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Whether nothing is left of the document.
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// Whether null (or undefined) stands here.
+    #[inline]
+    pub fn is_at_null(&self) -> bool {
+        matches!(self.bytes.get(self.at), Some(0xf6 | 0xf7))
+    }
+
     /// Takes the tag that stands here, if one does.
-    pub(crate) fn tag(&mut self) -> Result<Option<u64>, Malformed> {
+    pub fn tag(&mut self) -> Result<Option<u64>, Malformed> {
         if self.peek()? >> 5 == major::TAG { Ok(Some(self.head()?.argument)) } else { Ok(None) }
     }
 
+    /// A number, whole or not.
+    #[expect(clippy::cast_precision_loss, reason = "a float is what the caller asked for")]
+    pub fn number(&mut self) -> Result<f64, Malformed> {
+        if self.peek()? >> 5 != major::SIMPLE {
+            return Ok(self.integer()? as f64);
+        }
+        let head = self.head()?;
+        match head.info {
+            25 => Ok(half(head.argument)),
+            26 => {
+                let bits = u32::try_from(head.argument).expect("the argument has four bytes");
+                Ok(f64::from(f32::from_bits(bits)))
+            }
+            27 => Ok(f64::from_bits(head.argument)),
+            _ => Err(Malformed("a value that is not a number")),
+        }
+    }
+
+    /// A truth value.
+    pub fn boolean(&mut self) -> Result<bool, Malformed> {
+        match self.head()? {
+            Head { major: major::SIMPLE, info: 20, .. } => Ok(false),
+            Head { major: major::SIMPLE, info: 21, .. } => Ok(true),
+            _ => Err(Malformed("a value that is neither true nor false")),
+        }
+    }
+
+    /// A point in time, in milliseconds since 1970. AWS sends whole milliseconds under tag 1, where
+    /// RFC 8949 has seconds, and some test doubles do as the RFC says: a whole number that would be
+    /// a moment of the first three years of that count is taken for seconds.
+    #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, it never wraps")]
+    pub fn time_ms(&mut self) -> Result<i64, Malformed> {
+        const SECONDS_BELOW: i64 = 100_000_000_000;
+        self.tag()?;
+        if self.peek()? >> 5 == major::SIMPLE {
+            return Ok((self.number()? * 1000.0).round() as i64);
+        }
+        let value = self.integer()?;
+        if value.abs() < SECONDS_BELOW { Ok(value * 1000) } else { Ok(value) }
+    }
+
     /// A whole number.
-    pub(crate) fn integer(&mut self) -> Result<i64, Malformed> {
+    #[inline]
+    pub fn integer(&mut self) -> Result<i64, Malformed> {
         let head = self.head()?;
         let value = i64::try_from(head.argument).map_err(|_| Malformed("a number too large"))?;
         match head.major {
@@ -101,7 +170,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// A text string; borrowed unless it came in chunks.
-    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
+    #[inline]
+    pub fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
         const NOT_UTF8: Malformed = Malformed("a CBOR text that is not UTF-8");
         match self.string(major::TEXT)? {
             Cow::Borrowed(bytes) => {
@@ -112,15 +182,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// A text string, or null.
-    pub(crate) fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
+    pub fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
         if self.null()? { Ok(None) } else { self.text().map(Some) }
     }
 
     /// A byte string; borrowed unless it came in chunks.
-    pub(crate) fn blob(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+    #[inline]
+    pub fn blob(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
         self.string(major::BYTES)
     }
 
+    #[inline]
     fn string(&mut self, wanted: u8) -> Result<Cow<'a, [u8]>, Malformed> {
         let head = self.head()?;
         if head.major != wanted {
@@ -140,11 +212,13 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Owned(whole))
     }
 
+    #[inline]
     fn take_string(&mut self, head: Head) -> Result<&'a [u8], Malformed> {
         self.take(usize::try_from(head.argument).map_err(|_| CUT)?)
     }
 
     /// Takes the break byte that stands here, if it does.
+    #[inline]
     fn at_break(&mut self) -> Result<bool, Malformed> {
         let found = self.peek()? == BREAK;
         self.at += usize::from(found);
@@ -152,15 +226,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// Enters a map.
-    pub(crate) fn map(&mut self) -> Result<Items, Malformed> {
+    #[inline]
+    pub fn map(&mut self) -> Result<Items, Malformed> {
         self.container(major::MAP)
     }
 
     /// Enters an array.
-    pub(crate) fn array(&mut self) -> Result<Items, Malformed> {
+    #[inline]
+    pub fn array(&mut self) -> Result<Items, Malformed> {
         self.container(major::ARRAY)
     }
 
+    #[inline]
     fn container(&mut self, wanted: u8) -> Result<Items, Malformed> {
         let head = self.head()?;
         if head.major != wanted {
@@ -170,7 +247,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// True while the container has another item (for a map: another key and value).
-    pub(crate) fn more(&mut self, items: &mut Items) -> Result<bool, Malformed> {
+    #[inline]
+    pub fn more(&mut self, items: &mut Items) -> Result<bool, Malformed> {
         match &mut items.0 {
             None => Ok(!self.at_break()?),
             Some(0) => Ok(false),
@@ -182,7 +260,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over one item, whatever it is.
-    pub(crate) fn skip(&mut self) -> Result<(), Malformed> {
+    pub fn skip(&mut self) -> Result<(), Malformed> {
         self.skip_within(MAX_DEPTH)
     }
 
@@ -212,9 +290,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// Refuses bytes behind the document.
-    pub(crate) fn finish(&self) -> Result<(), Malformed> {
+    pub fn finish(&self) -> Result<(), Malformed> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(Malformed("bytes behind the body")) }
     }
+}
+
+/// The value of a 16-bit float (RFC 8949, appendix D).
+pub(super) fn half(bits: u64) -> f64 {
+    let exponent = i32::from((bits >> 10 & 0x1f) as u8);
+    let mantissa = f64::from((bits & 0x3ff) as u16);
+    let magnitude = match exponent {
+        0 => mantissa * 2_f64.powi(-24),
+        31 if mantissa == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (mantissa + 1024.0) * 2_f64.powi(exponent - 25),
+    };
+    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
 }
 
 #[cfg(test)]
@@ -290,6 +381,21 @@ mod tests {
         for opener in [0x81, 0x9f, 0xc1] {
             let deep = vec![opener; 100_000];
             assert_eq!(Cursor::new(&deep).skip(), Err(Malformed("CBOR nested too deep")));
+        }
+    }
+
+    #[test]
+    fn a_time_is_milliseconds_as_aws_has_it_or_seconds_as_the_rfc_has_it() {
+        for (bytes, ms) in [
+            (&b"\xc1\x1b\x00\x00\x01\x75\x43\x5a\xc5\x0d"[..], Ok(1_603_152_823_565)),
+            (b"\x1b\x00\x00\x01\x75\x43\x5a\xc5\x0d", Ok(1_603_152_823_565)),
+            (b"\xc1\x1a\x5f\x8e\x2b\xb7", Ok(1_603_152_823_000)),
+            (b"\xc1\xfb\x41\xd7\xe3\x8a\xed\xe4\x28\xf6", Ok(1_603_152_823_565)),
+            (b"\xc1\x00", Ok(0)),
+            (b"\xc1\x61a", Err(())),
+            (b"\xc1\xf6", Err(())),
+        ] {
+            assert_eq!(Cursor::new(bytes).time_ms().map_err(|_| ()), ms, "{bytes:x?}");
         }
     }
 }

@@ -1,0 +1,50 @@
+//! What a record costs in CPU: the producer and the consumer beside a bare loop of the AWS SDK, all
+//! against a sink that answers canned replies from a process of its own.
+//!
+//! Run by `cargo xtask bench producer` and `cargo xtask bench consumer`.
+//!
+//! ```text
+//! speed producer [records]     ours and the bare SDK, 100 B and 1 KiB, few and many outstanding
+//! speed memory [records]       resident memory over many records and a slow sink
+//! speed consumer [records]     ours and the bare SDK, plain and aggregated, JSON and CBOR
+//! speed sink [delay_ms]        the sink; prints its port
+//! ```
+
+mod cpu;
+mod sink;
+mod replies;
+mod endpoint;
+mod table;
+mod produce;
+mod memory;
+mod consume;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // `cargo bench` adds its own flag.
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let number = |text: Option<&&str>, default: u64| text.map_or(Ok(default), |t| t.parse());
+    let outcome = match words.as_slice() {
+        ["sink", rest @ ..] => number(rest.first(), 0).map(sink::run),
+        ["producer", rest @ ..] => number(rest.first(), 2_000_000).map(produce::run),
+        ["memory", rest @ ..] => number(rest.first(), 10_000_000).map(memory::run),
+        ["consumer", rest @ ..] => number(rest.first(), 2_000_000).map(consume::run),
+        _ => {
+            eprintln!("usage: speed producer|memory|consumer [RECORDS], or speed sink [DELAY_MS]");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(why)) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: that is not a number: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! CPU per user record of the producer: 10,000 keys, aggregated, in strict order, beside a bare
+//! loop of `PutRecords`.
+
+use crate::cpu;
+use crate::endpoint::Endpoint;
+use crate::table::{self, Rounds};
+use anabranch::producer::{Outcome, Producer, Ticket};
+use anabranch::stream::WireFormat;
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const KEYS: u64 = 10_000;
+/// All cases one after the other, so that a busy moment of the machine meets all.
+const ROUNDS: usize = 5;
+/// Entries of one bare request.
+const BARE_BATCH: u64 = 500;
+
+/// A case of the producer.
+struct Case {
+    name: &'static str,
+    format: WireFormat,
+    bytes: usize,
+    /// Records without an outcome, at the most.
+    outstanding: usize,
+}
+
+const CASES: [Case; 6] = [
+    Case {
+        name: "CBOR, 100 B, 5,000 outstanding",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 5_000,
+    },
+    Case {
+        name: "CBOR, 100 B, 500,000 outstanding",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 500_000,
+    },
+    Case {
+        name: "CBOR, 1 KiB, 5,000 outstanding",
+        format: WireFormat::Cbor,
+        bytes: 1024,
+        outstanding: 5_000,
+    },
+    Case {
+        name: "CBOR, 1 KiB, 100,000 outstanding",
+        format: WireFormat::Cbor,
+        bytes: 1024,
+        outstanding: 100_000,
+    },
+    Case {
+        name: "JSON, 100 B, 5,000 outstanding",
+        format: WireFormat::Json,
+        bytes: 100,
+        outstanding: 5_000,
+    },
+    Case {
+        name: "JSON, 1 KiB, 5,000 outstanding",
+        format: WireFormat::Json,
+        bytes: 1024,
+        outstanding: 5_000,
+    },
+];
+
+pub(crate) fn run(records: u64) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::start(0)?;
+    let mut ours: Vec<Rounds> = CASES.iter().map(|_| Rounds::default()).collect();
+    let mut bare = [(100, Rounds::default()), (1024, Rounds::default())];
+    for _ in 0..ROUNDS {
+        for (case, rounds) in CASES.iter().zip(&mut ours) {
+            rounds.add(runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?);
+        }
+        for (bytes, rounds) in &mut bare {
+            rounds.add(runtime.block_on(put_bare(
+                &endpoint,
+                *bytes,
+                scaled(records, *bytes) / 4,
+            ))?);
+        }
+    }
+    table::head("CPU per user record");
+    for (case, rounds) in CASES.iter().zip(&ours) {
+        let beside = if case.bytes == 100 { &bare[0].1 } else { &bare[1].1 };
+        table::row(case.name, rounds, beside);
+    }
+    for (bytes, beside) in &bare {
+        if let Some(figure) = aiokpl(&endpoint, *bytes)? {
+            let mut rounds = Rounds::default();
+            rounds.add(figure);
+            table::row(&format!("aiokpl 0.2.0, JSON, {bytes} B (one round)"), &rounds, beside);
+        }
+    }
+    for (bytes, rounds) in &bare {
+        table::row(&format!("bare PutRecords of 500, JSON, {bytes} B"), rounds, rounds);
+    }
+    Ok(())
+}
+
+/// Fewer of the large ones.
+fn scaled(records: u64, bytes: usize) -> u64 {
+    if bytes > 100 { records / 4 } else { records }
+}
+
+/// Puts records with a window of tickets, and gives the CPU for each in nanoseconds.
+async fn put(endpoint: &Endpoint, case: &Case, records: u64) -> Result<f64, String> {
+    let producer = Producer::new("s")
+        .with_buffer_bytes(512 << 20)
+        .with_rate_percent(1_000)
+        .start(endpoint.ours(case.format))
+        .await
+        .map_err(|error| error.to_string())?;
+    // The first records find connections and a map of the shards.
+    window(&producer, case, records / 10).await?;
+    let before = cpu::spent_ns();
+    window(&producer, case, records).await?;
+    let spent = cpu::spent_ns() - before;
+    let account = producer.close(Duration::from_secs(30)).await;
+    if !account.is_complete() {
+        return Err(format!("{}: {account:?}", case.name));
+    }
+    Ok(per(spent, records))
+}
+
+pub(crate) fn keys() -> Vec<String> {
+    (0..KEYS).map(|key| format!("key-{key:06}")).collect()
+}
+
+async fn window(producer: &Producer, case: &Case, records: u64) -> Result<(), String> {
+    let (keys, data) = (keys(), Bytes::from(vec![b'x'; case.bytes]));
+    let mut tickets: VecDeque<Ticket> = VecDeque::with_capacity(case.outstanding);
+    for key in keys.iter().cycle().take(usize::try_from(records).unwrap_or(usize::MAX)) {
+        let ticket = producer.put(key.as_str(), data.clone()).await;
+        tickets.push_back(ticket.map_err(|error| error.to_string())?);
+        if tickets.len() >= case.outstanding
+            && let Some(oldest) = tickets.pop_front()
+        {
+            placed(oldest.await)?;
+        }
+    }
+    producer.flush().await;
+    for ticket in tickets {
+        placed(ticket.await)?;
+    }
+    Ok(())
+}
+
+fn placed(outcome: Outcome) -> Result<(), String> {
+    if outcome.is_placed() { Ok(()) } else { Err(format!("a record was not placed: {outcome:?}")) }
+}
+
+/// Puts records by the SDK alone, 500 a request, one request after the other.
+async fn put_bare(endpoint: &Endpoint, bytes: usize, records: u64) -> Result<f64, String> {
+    let client = endpoint.bare();
+    let (keys, data) = (keys(), Bytes::from(vec![b'x'; bytes]));
+    let mut keys = keys.iter().cycle();
+    let mut before = 0;
+    let requests = records.div_ceil(BARE_BATCH);
+    for request in 0..=requests {
+        if request == 1 {
+            before = cpu::spent_ns();
+        }
+        let entries = keys.by_ref().take(500).map(|key| {
+            let entry = PutRecordsRequestEntry::builder().partition_key(key.as_str());
+            let entry = entry.data(Blob::from_maybe_shared(data.clone())).build();
+            entry.expect("an entry needs its data only, which are set")
+        });
+        let put = client.put_records().stream_name("s").set_records(Some(entries.collect()));
+        let reply = put.send().await.map_err(|error| format!("{error:?}"))?;
+        if reply.records.len() != 500 {
+            return Err(format!("the sink answered {} of 500", reply.records.len()));
+        }
+    }
+    Ok(per(cpu::spent_ns() - before, requests * BARE_BATCH))
+}
+
+/// What aiokpl spends on a record, where there is a Python that has it.
+fn aiokpl(endpoint: &Endpoint, bytes: usize) -> Result<Option<f64>, String> {
+    let Some(python) = std::env::var_os("ANABRANCH_AGGREGATES_PYTHON") else { return Ok(None) };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/aggregates/aiokpl_speed.py");
+    let mut command = std::process::Command::new(python);
+    let command = command.arg(script).args([&endpoint.url(), "20000", &bytes.to_string()]);
+    let output = command.output().map_err(|error| format!("aiokpl did not start: {error}"))?;
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let figure = printed.parse().map_err(|_| {
+        format!("aiokpl printed {printed:?}: {}", String::from_utf8_lossy(&output.stderr))
+    })?;
+    Ok(Some(figure))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures of a benchmark")]
+pub(crate) fn per(spent_ns: u64, records: u64) -> f64 {
+    spent_ns as f64 / records as f64
+}

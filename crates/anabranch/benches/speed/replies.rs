@@ -1,0 +1,305 @@
+//! The canned replies: right in shape, and in what a client checks.
+
+use crate::sink::Request;
+use anabranch_model::aggregate::encode::{Builder, Entry};
+use anabranch_model::cbor::{Cursor, Malformed, write};
+use anabranch_model::hash::HashKey;
+use anabranch_model::ids::ShardId;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Shards of every stream.
+pub(crate) const SHARDS: u32 = 64;
+/// User records of one `GetRecords` reply, at the most.
+const READ_RECORDS: usize = 10_000;
+/// Bytes of one `GetRecords` reply, about.
+const READ_BYTES: usize = 1 << 20;
+/// User bytes of one aggregate, about.
+const AGGREGATE_BYTES: usize = 50_000;
+/// The digits that stay the same in every sequence number, and those that count.
+const STAMP: &str = "4959033827149025660855969253";
+const COUNT_DIGITS: usize = 28;
+
+/// The number of the next record, whichever connection it goes through.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// `GetRecords` replies by case and format.
+static READS: Mutex<BTreeMap<(String, bool), Arc<Read>>> = Mutex::new(BTreeMap::new());
+
+/// A `GetRecords` reply, and where its records' numbers count.
+struct Read {
+    body: Vec<u8>,
+    counts_at: Vec<usize>,
+}
+
+/// Writes the reply to a request, and says whether it is CBOR.
+pub(crate) fn write_reply(request: &Request, out: &mut Vec<u8>) -> bool {
+    let in_json = match request.operation.as_str() {
+        "PutRecords" => {
+            put(request, out);
+            return request.cbor;
+        }
+        "GetRecords" => {
+            get(request, out);
+            return request.cbor;
+        }
+        "DescribeStreamSummary" => describe(),
+        "ListShards" => shards(),
+        "GetShardIterator" => iterator(request),
+        _ => "{}".to_owned(),
+    };
+    out.extend_from_slice(in_json.as_bytes());
+    false
+}
+
+/// Each entry is placed where its hash belongs.
+fn put(request: &Request, out: &mut Vec<u8>) {
+    let shards = if request.cbor { hashes_of_cbor(&request.body) } else { Ok(Vec::new()) };
+    let shards = match shards {
+        Ok(shards) if request.cbor => shards,
+        _ => hashes_of_json(&request.body),
+    };
+    if request.cbor {
+        write::map(out, 2);
+        write::text(out, "FailedRecordCount");
+        write::unsigned(out, 0);
+        write::text(out, "Records");
+        write::array(out, shards.len());
+    } else {
+        out.extend_from_slice(br#"{"FailedRecordCount":0,"Records":["#);
+    }
+    for (place, shard) in shards.into_iter().enumerate() {
+        let number = format!("{STAMP}{:0COUNT_DIGITS$}", NEXT.fetch_add(1, Ordering::Relaxed));
+        if request.cbor {
+            write::map(out, 2);
+            write::text(out, "SequenceNumber");
+            write::text(out, &number);
+            write::text(out, "ShardId");
+            write::text(out, ShardId::from_index(shard).as_str());
+        } else {
+            let comma = if place == 0 { "" } else { "," };
+            let shard = ShardId::from_index(shard);
+            let entry = format!(r#"{comma}{{"SequenceNumber":"{number}","ShardId":"{shard}"}}"#);
+            out.extend_from_slice(entry.as_bytes());
+        }
+    }
+    if !request.cbor {
+        out.extend_from_slice(b"]}");
+    }
+}
+
+/// The same records each time, under numbers that go on.
+fn get(request: &Request, out: &mut Vec<u8>) {
+    let case = between(&request.body, b"case-", b"!").unwrap_or_default();
+    let mut reads = READS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (case, request.cbor);
+    let made = || Arc::new(Read::new(&key.0, request.cbor));
+    let read = Arc::clone(reads.entry(key.clone()).or_insert_with(made));
+    drop(reads);
+    let next = NEXT.fetch_add(read.counts_at.len() as u64, Ordering::Relaxed);
+    out.extend_from_slice(&read.body);
+    for (number, at) in (next..).zip(&read.counts_at) {
+        let digits = format!("{number:0COUNT_DIGITS$}");
+        out[*at..*at + COUNT_DIGITS].copy_from_slice(digits.as_bytes());
+    }
+}
+
+impl Read {
+    fn new(case: &str, cbor: bool) -> Self {
+        let (stream, shard) = case.split_once('/').unwrap_or((case, "0"));
+        let (aggregated, bytes) = parse(stream);
+        let records = records(aggregated, bytes, shard.parse().unwrap_or(0));
+        let mut read = Self { body: Vec::new(), counts_at: Vec::new() };
+        if cbor {
+            read.write_cbor(&records, case);
+        } else {
+            read.write_json(&records, case);
+        }
+        read
+    }
+
+    fn write_cbor(&mut self, records: &[(String, Vec<u8>)], case: &str) {
+        let out = &mut self.body;
+        write::map(out, 3);
+        write::text(out, "Records");
+        write::array(out, records.len());
+        for (key, data) in records {
+            write::map(out, 4);
+            write::text(out, "SequenceNumber");
+            write::text(out, &format!("{STAMP}{:0COUNT_DIGITS$}", 0));
+            self.counts_at.push(out.len() - COUNT_DIGITS);
+            write::text(out, "ApproximateArrivalTimestamp");
+            write::time(out, 1_773_966_938_123);
+            write::text(out, "Data");
+            write::blob(out, data);
+            write::text(out, "PartitionKey");
+            write::text(out, key);
+        }
+        write::text(out, "NextShardIterator");
+        write::text(out, &token(case));
+        write::text(out, "MillisBehindLatest");
+        write::unsigned(out, 1_000);
+    }
+
+    fn write_json(&mut self, records: &[(String, Vec<u8>)], case: &str) {
+        let out = &mut self.body;
+        out.extend_from_slice(br#"{"Records":["#);
+        for (place, (key, data)) in records.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            let head = format!(r#"{comma}{{"SequenceNumber":"{STAMP}{:0COUNT_DIGITS$}"#, 0);
+            out.extend_from_slice(head.as_bytes());
+            self.counts_at.push(out.len() - COUNT_DIGITS);
+            let data = aws_smithy_types::base64::encode(data);
+            let tail = format!(
+                r#"","ApproximateArrivalTimestamp":1773966938.123,"Data":"{data}","PartitionKey":"{key}"}}"#
+            );
+            out.extend_from_slice(tail.as_bytes());
+        }
+        let tail =
+            format!(r#"],"NextShardIterator":"{}","MillisBehindLatest":1000}}"#, token(case));
+        out.extend_from_slice(tail.as_bytes());
+    }
+}
+
+/// An iterator of the usual length that says what to answer.
+fn token(case: &str) -> String {
+    format!("case-{case}!{}", "A".repeat(200))
+}
+
+/// What a stream's name asks for: `plain-100`, `aggregated-1024`.
+pub(crate) fn parse(case: &str) -> (bool, usize) {
+    let (kind, bytes) = case.split_once('-').unwrap_or((case, "100"));
+    (kind == "aggregated", bytes.parse().unwrap_or(100))
+}
+
+/// How many user records one reply of a case has.
+pub(crate) fn read_records(bytes: usize) -> usize {
+    (READ_BYTES / bytes).min(READ_RECORDS)
+}
+
+/// The records of one reply of a shard, each with its key.
+fn records(aggregated: bool, bytes: usize, shard: u32) -> Vec<(String, Vec<u8>)> {
+    let keys: Vec<String> = (0..10_000)
+        .map(|key| format!("key-{key:06}"))
+        .filter(|key| shard_of(HashKey::of_partition_key(key).0) == shard)
+        .collect();
+    let users = read_records(bytes);
+    let mut keys = keys.into_iter().cycle().take(users);
+    let data = vec![b'x'; bytes];
+    if !aggregated {
+        return keys.map(|key| (key, data.clone())).collect();
+    }
+    let each = (AGGREGATE_BYTES / bytes).max(2);
+    let mut all = Vec::new();
+    for _ in 0..users.div_ceil(each) {
+        let mut builder = Builder::new();
+        for key in keys.by_ref().take(each) {
+            let entry = Entry { partition_key: &key, explicit_hash_key: None, data: &data };
+            builder.add_within(&entry, 1 << 20);
+        }
+        let sealed = builder.close().expect("there are records in it").seal();
+        all.push(("a".to_owned(), sealed.data.to_vec()));
+    }
+    all
+}
+
+fn shard_of(hash: u128) -> u32 {
+    u32::try_from(hash >> 122).expect("six bits")
+}
+
+/// The shard of each entry of a CBOR request.
+fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, Malformed> {
+    let mut shards = Vec::new();
+    let mut cursor = Cursor::new(body);
+    let mut members = cursor.map()?;
+    while cursor.more(&mut members)? {
+        if cursor.text()? != "Records" {
+            cursor.skip()?;
+            continue;
+        }
+        let mut entries = cursor.array()?;
+        while cursor.more(&mut entries)? {
+            let mut shard = 0;
+            let mut members = cursor.map()?;
+            while cursor.more(&mut members)? {
+                if cursor.text()? == "ExplicitHashKey" {
+                    shard = shard_of(cursor.text()?.parse().unwrap_or(0));
+                } else {
+                    cursor.skip()?;
+                }
+            }
+            shards.push(shard);
+        }
+    }
+    Ok(shards)
+}
+
+/// The shard of each entry of a JSON request: one for each text of data in it.
+fn hashes_of_json(body: &[u8]) -> Vec<u32> {
+    let mut shards = Vec::new();
+    let mut at = 0;
+    while let Some(quote) = body[at..].iter().position(|byte| *byte == b'"') {
+        at += quote + 1;
+        if body[at..].starts_with(b"Data\":\"") {
+            shards.push(0);
+            at += 7;
+        } else if body[at..].starts_with(b"ExplicitHashKey\":\"") {
+            at += 18;
+            let digits = body[at..].iter().take_while(|byte| byte.is_ascii_digit());
+            let text: String = digits.map(|byte| char::from(*byte)).collect();
+            // The SDK writes the data of an entry before its hash.
+            if let Some(last) = shards.last_mut() {
+                *last = shard_of(text.parse().unwrap_or(0));
+            }
+        }
+    }
+    shards
+}
+
+fn describe() -> String {
+    let shards = SHARDS;
+    format!(
+        r#"{{"StreamDescriptionSummary":{{"StreamName":"s","StreamARN":"arn:aws:kinesis:eu-central-1:000000000000:stream/s","StreamStatus":"ACTIVE","RetentionPeriodHours":24,"StreamCreationTimestamp":1700000000.0,"EnhancedMonitoring":[],"OpenShardCount":{shards}}}}}"#
+    )
+}
+
+fn shards() -> String {
+    let shard = |at: u32| {
+        let start = u128::from(at) << 122;
+        let end = start + ((1 << 122) - 1);
+        let id = ShardId::from_index(at);
+        format!(
+            r#"{{"ShardId":"{id}","HashKeyRange":{{"StartingHashKey":"{start}","EndingHashKey":"{end}"}},"SequenceNumberRange":{{"StartingSequenceNumber":"1"}}}}"#
+        )
+    };
+    let all: Vec<String> = (0..SHARDS).map(shard).collect();
+    format!(r#"{{"Shards":[{}]}}"#, all.join(","))
+}
+
+fn iterator(request: &Request) -> String {
+    let stream = ["plain-100", "plain-1024", "aggregated-100", "aggregated-1024"]
+        .into_iter()
+        .find(|name| {
+            // The longer of two names that begin alike ends with another byte than a digit.
+            find(&request.body, name.as_bytes()).is_some_and(|at| {
+                !request.body.get(at + name.len()).is_some_and(u8::is_ascii_digit)
+            })
+        })
+        .unwrap_or("plain-100");
+    let shard = between(&request.body, b"shardId-", b"").unwrap_or_default();
+    let shard: u32 = shard.parse().unwrap_or(0);
+    format!(r#"{{"ShardIterator":"{}"}}"#, token(&format!("{stream}/{shard}")))
+}
+
+fn find(body: &[u8], text: &[u8]) -> Option<usize> {
+    body.windows(text.len()).position(|window| window == text)
+}
+
+/// What stands between two texts; the digits behind the first if there is no second.
+fn between(body: &[u8], before: &[u8], behind: &[u8]) -> Option<String> {
+    let from = find(body, before)? + before.len();
+    let rest = &body[from..];
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let length = if behind.is_empty() { digits } else { find(rest, behind)? };
+    Some(String::from_utf8_lossy(&rest[..length]).into_owned())
+}

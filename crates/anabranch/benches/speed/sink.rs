@@ -1,0 +1,87 @@
+//! A server that reads requests and answers them with canned replies: a client is measured against
+//! it because every emulator is slower than a client.
+
+use crate::replies::write_reply;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// A request as far as the sink looks at it.
+#[derive(Default)]
+pub(crate) struct Request {
+    /// The operation's name.
+    pub(crate) operation: String,
+    /// Whether it is in CBOR.
+    pub(crate) cbor: bool,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+}
+
+/// Serves until it is killed. Prints its port first.
+pub(crate) fn run(delay_ms: u64) -> Result<(), String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    println!("{}", listener.local_addr().map_err(|error| error.to_string())?.port());
+    let delay = Duration::from_millis(delay_ms);
+    std::thread::scope(|threads| {
+        for socket in listener.incoming().flatten() {
+            threads.spawn(move || {
+                // A client that goes away ends its connection, and that is all.
+                let _ = serve(socket, delay);
+            });
+        }
+    });
+    Ok(())
+}
+
+fn serve(socket: TcpStream, delay: Duration) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    let mut writer = socket.try_clone()?;
+    let mut reader = BufReader::with_capacity(256 * 1024, socket);
+    let mut request = Request::default();
+    let (mut line, mut head, mut reply) = (String::new(), String::new(), Vec::new());
+    while read(&mut reader, &mut line, &mut request)? {
+        reply.clear();
+        let cbor = write_reply(&request, &mut reply);
+        if request.operation.starts_with("Put") {
+            std::thread::sleep(delay);
+        }
+        head.clear();
+        let kind = if cbor { "cbor" } else { "json" };
+        head.push_str("HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-");
+        head.push_str(&format!("{kind}-1.1\r\ncontent-length: {}\r\n\r\n", reply.len()));
+        writer.write_all(head.as_bytes())?;
+        writer.write_all(&reply)?;
+    }
+    Ok(())
+}
+
+/// Reads one request. `false` at the end of the connection.
+fn read(
+    reader: &mut BufReader<TcpStream>,
+    line: &mut String,
+    request: &mut Request,
+) -> std::io::Result<bool> {
+    let mut length = 0;
+    request.cbor = false;
+    loop {
+        line.clear();
+        if reader.read_line(line)? == 0 {
+            return Ok(false);
+        }
+        let line = line.trim_end();
+        if line.is_empty() {
+            break;
+        }
+        let Some((name, value)) = line.split_once(": ") else { continue };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.parse().unwrap_or(0);
+        } else if name.eq_ignore_ascii_case("content-type") {
+            request.cbor = value.contains("cbor");
+        } else if name.eq_ignore_ascii_case("x-amz-target") {
+            value.rsplit('.').next().unwrap_or_default().clone_into(&mut request.operation);
+        }
+    }
+    request.body.resize(length, 0);
+    reader.read_exact(&mut request.body)?;
+    Ok(true)
+}

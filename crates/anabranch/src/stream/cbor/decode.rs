@@ -1,0 +1,163 @@
+//! Reads a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
+
+use super::spoken::Spoken;
+use anabranch_model::cbor::{Cursor, Malformed};
+use aws_smithy_schema::Schema;
+use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
+use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Reads one body.
+pub(super) struct Decoder<'a> {
+    /// Where it is in the body.
+    cursor: Cursor<'a>,
+    /// The body once more, to be shared.
+    shared: Option<Bytes>,
+    /// Told when the body is not Kinesis' CBOR.
+    spoken: Arc<Spoken>,
+}
+
+impl<'a> Decoder<'a> {
+    /// A decoder of `body`. `shared` holds the same bytes.
+    pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<Spoken>) -> Self {
+        Self { cursor: Cursor::new(body), shared, spoken }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "used as a function of an error")]
+fn invalid(malformed: Malformed) -> SerdeError {
+    SerdeError::invalid_input(malformed.0)
+}
+
+/// A number that has to fit.
+fn fit<T: TryFrom<i64>>(value: i64) -> Result<T, SerdeError> {
+    T::try_from(value).map_err(|_| SerdeError::invalid_input("a number too large"))
+}
+
+impl ShapeDeserializer for Decoder<'_> {
+    /// An empty body is a structure without members, and a member that is null is absent.
+    fn read_struct(
+        &mut self,
+        schema: &Schema<'_>,
+        state: &mut dyn FnMut(&Schema<'_>, &mut dyn ShapeDeserializer) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        if self.cursor.is_at_end() {
+            return Ok(());
+        }
+        let mut members = self.cursor.map().map_err(invalid)?;
+        while self.cursor.more(&mut members).map_err(invalid)? {
+            let name = self.cursor.text().map_err(invalid)?;
+            match schema.member_schema(&name) {
+                Some(member) if !self.cursor.is_at_null() => state(member, self)?,
+                _ => self.cursor.skip().map_err(invalid)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn read_list(
+        &mut self,
+        _: &Schema<'_>,
+        state: &mut dyn FnMut(&mut dyn ShapeDeserializer) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        let mut items = self.cursor.array().map_err(invalid)?;
+        while self.cursor.more(&mut items).map_err(invalid)? {
+            state(self)?;
+        }
+        Ok(())
+    }
+
+    fn read_map(
+        &mut self,
+        schema: &Schema<'_>,
+        state: &mut dyn FnMut(String, &mut dyn ShapeDeserializer) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        let mut entries = self.cursor.map().map_err(invalid)?;
+        while self.cursor.more(&mut entries).map_err(invalid)? {
+            let key = self.read_string(schema)?;
+            state(key, self)?;
+        }
+        Ok(())
+    }
+
+    fn read_boolean(&mut self, _: &Schema<'_>) -> Result<bool, SerdeError> {
+        self.cursor.boolean().map_err(invalid)
+    }
+
+    fn read_byte(&mut self, schema: &Schema<'_>) -> Result<i8, SerdeError> {
+        fit(self.read_long(schema)?)
+    }
+
+    fn read_short(&mut self, schema: &Schema<'_>) -> Result<i16, SerdeError> {
+        fit(self.read_long(schema)?)
+    }
+
+    fn read_integer(&mut self, schema: &Schema<'_>) -> Result<i32, SerdeError> {
+        fit(self.read_long(schema)?)
+    }
+
+    fn read_long(&mut self, _: &Schema<'_>) -> Result<i64, SerdeError> {
+        self.cursor.integer().map_err(invalid)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, it never wraps")]
+    fn read_float(&mut self, schema: &Schema<'_>) -> Result<f32, SerdeError> {
+        Ok(self.read_double(schema)? as f32)
+    }
+
+    fn read_double(&mut self, _: &Schema<'_>) -> Result<f64, SerdeError> {
+        self.cursor.number().map_err(invalid)
+    }
+
+    fn read_big_integer(&mut self, _: &Schema<'_>) -> Result<BigInteger, SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no big integer"))
+    }
+
+    fn read_big_decimal(&mut self, _: &Schema<'_>) -> Result<BigDecimal, SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no big decimal"))
+    }
+
+    fn read_string(&mut self, _: &Schema<'_>) -> Result<String, SerdeError> {
+        self.cursor.text().map(Cow::into_owned).map_err(invalid)
+    }
+
+    fn read_blob(&mut self, _: &Schema<'_>) -> Result<Blob, SerdeError> {
+        let blob = self.cursor.blob().map_err(|_| {
+            self.spoken.refute("it sends record data that are not a byte string");
+            SerdeError::type_mismatch("record data that are not a byte string")
+        })?;
+        Ok(match (blob, &self.shared) {
+            (Cow::Borrowed(data), Some(body)) => {
+                let end = self.cursor.position();
+                Blob::from_maybe_shared(body.slice(end - data.len()..end))
+            }
+            (data, _) => Blob::new(data.into_owned()),
+        })
+    }
+
+    fn read_timestamp(&mut self, _: &Schema<'_>) -> Result<DateTime, SerdeError> {
+        self.cursor.time_ms().map(DateTime::from_millis).map_err(invalid)
+    }
+
+    fn read_document(&mut self, _: &Schema<'_>) -> Result<Document, SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no document"))
+    }
+
+    fn is_null(&self) -> bool {
+        self.cursor.is_at_null()
+    }
+
+    fn read_null(&mut self) -> Result<(), SerdeError> {
+        self.cursor.null().map(drop).map_err(invalid)
+    }
+
+    fn skip_value(&mut self) -> Result<(), SerdeError> {
+        self.cursor.skip().map_err(invalid)
+    }
+
+    fn container_size(&self) -> Option<usize> {
+        None
+    }
+}

@@ -1,0 +1,155 @@
+//! Writes an SDK input as CBOR, in the form of the SDKs for Java: containers without a length.
+
+use anabranch_model::cbor::write;
+use aws_smithy_schema::Schema;
+use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeSerializer};
+use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
+
+/// Writes one body.
+pub(super) struct Encoder {
+    /// What is written so far.
+    out: Vec<u8>,
+    /// Whether the innermost container is a structure, whose members have names.
+    named: bool,
+    /// Whether a time was written.
+    has_time: bool,
+}
+
+impl Encoder {
+    /// An encoder with room for this many bytes.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { out: Vec::with_capacity(bytes), named: false, has_time: false }
+    }
+
+    /// The body, and whether a time is in it.
+    pub(super) fn finish(self) -> (Vec<u8>, bool) {
+        (self.out, self.has_time)
+    }
+
+    #[inline]
+    fn name(&mut self, schema: &Schema<'_>) {
+        if self.named
+            && let Some(name) = schema.member_name()
+        {
+            write::text(&mut self.out, name);
+        }
+    }
+
+    /// Writes what is inside a container.
+    fn inside(
+        &mut self,
+        named: bool,
+        fill: impl FnOnce(&mut Self) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        let outer = std::mem::replace(&mut self.named, named);
+        fill(self)?;
+        self.named = outer;
+        write::close(&mut self.out);
+        Ok(())
+    }
+}
+
+impl ShapeSerializer for Encoder {
+    fn write_struct(
+        &mut self,
+        schema: &Schema<'_>,
+        value: &dyn SerializableStruct,
+    ) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::open_map(&mut self.out);
+        self.inside(true, |inner| value.serialize_members(inner))
+    }
+
+    fn write_list(
+        &mut self,
+        schema: &Schema<'_>,
+        write_elements: &dyn Fn(&mut dyn ShapeSerializer) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::open_array(&mut self.out);
+        self.inside(false, |inner| write_elements(inner))
+    }
+
+    /// Keys of a map are written as texts of their own.
+    fn write_map(
+        &mut self,
+        schema: &Schema<'_>,
+        write_entries: &dyn Fn(&mut dyn ShapeSerializer) -> Result<(), SerdeError>,
+    ) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::open_map(&mut self.out);
+        self.inside(false, |inner| write_entries(inner))
+    }
+
+    fn write_boolean(&mut self, schema: &Schema<'_>, value: bool) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::boolean(&mut self.out, value);
+        Ok(())
+    }
+
+    fn write_byte(&mut self, schema: &Schema<'_>, value: i8) -> Result<(), SerdeError> {
+        self.write_long(schema, value.into())
+    }
+
+    fn write_short(&mut self, schema: &Schema<'_>, value: i16) -> Result<(), SerdeError> {
+        self.write_long(schema, value.into())
+    }
+
+    fn write_integer(&mut self, schema: &Schema<'_>, value: i32) -> Result<(), SerdeError> {
+        self.write_long(schema, value.into())
+    }
+
+    fn write_long(&mut self, schema: &Schema<'_>, value: i64) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::integer(&mut self.out, value);
+        Ok(())
+    }
+
+    fn write_float(&mut self, schema: &Schema<'_>, value: f32) -> Result<(), SerdeError> {
+        self.write_double(schema, value.into())
+    }
+
+    fn write_double(&mut self, schema: &Schema<'_>, value: f64) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::float(&mut self.out, value);
+        Ok(())
+    }
+
+    fn write_big_integer(&mut self, _: &Schema<'_>, _: &BigInteger) -> Result<(), SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no big integer"))
+    }
+
+    fn write_big_decimal(&mut self, _: &Schema<'_>, _: &BigDecimal) -> Result<(), SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no big decimal"))
+    }
+
+    fn write_string(&mut self, schema: &Schema<'_>, value: &str) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::text(&mut self.out, value);
+        Ok(())
+    }
+
+    fn write_blob(&mut self, schema: &Schema<'_>, value: Blob) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::blob(&mut self.out, value.as_ref());
+        Ok(())
+    }
+
+    fn write_timestamp(&mut self, schema: &Schema<'_>, value: &DateTime) -> Result<(), SerdeError> {
+        self.name(schema);
+        let ms = value.to_millis().map_err(|error| SerdeError::custom(error.to_string()))?;
+        write::time(&mut self.out, ms);
+        self.has_time = true;
+        Ok(())
+    }
+
+    fn write_document(&mut self, _: &Schema<'_>, _: &Document) -> Result<(), SerdeError> {
+        Err(SerdeError::unsupported("Kinesis has no document"))
+    }
+
+    fn write_null(&mut self, schema: &Schema<'_>) -> Result<(), SerdeError> {
+        self.name(schema);
+        write::null(&mut self.out);
+        Ok(())
+    }
+}

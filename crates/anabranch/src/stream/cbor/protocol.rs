@@ -1,0 +1,302 @@
+//! The protocol: CBOR where it is worth it, and JSON for the rest.
+
+use super::decode::Decoder;
+use super::encode::Encoder;
+use super::spoken::{Answer, Spoken, WireFormat};
+use anabranch_model::cbor::{Cursor, Malformed};
+use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;
+use aws_sdk_kinesis::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_kinesis::error::BoxError;
+use aws_smithy_json::protocol::aws_json_rpc::AwsJsonRpcProtocol;
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::http::{Request, Response};
+use aws_smithy_schema::codec::DynCodec;
+use aws_smithy_schema::protocol::{ClientProtocolInner, ServiceShapeName, apply_http_endpoint};
+use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeDeserializer};
+use aws_smithy_schema::{Schema, ShapeId, shape_id};
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::byte_stream::ByteStream;
+use aws_smithy_types::config_bag::{Storable, StoreReplace};
+use aws_smithy_types::endpoint::Endpoint;
+use aws_smithy_types::error::metadata::{Builder, ErrorMetadata};
+use bytes::Bytes;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+const ID: ShapeId<'static> = shape_id!("aws.protocols", "awsCbor1_1");
+const CONTENT_TYPE: &str = "application/x-amz-cbor-1.1";
+
+/// Calls that are always in JSON. The service has no CBOR for the events of a subscription. And a
+/// stream is known by its creation time, which must not depend on the format that a worker speaks.
+///
+/// So are requests with a time in them: test doubles disagree on its unit, and a wrong one would
+/// read a stream from the wrong place.
+const IN_JSON: [&str; 2] = ["SubscribeToShard", "DescribeStreamSummary"];
+
+/// The most that is reserved for a request on the word of the one before it.
+const RESERVE_MOST_BYTES: usize = 16 << 20;
+
+/// The SDK's protocol for Kinesis: writes CBOR or JSON, and reads whichever comes.
+#[derive(Debug)]
+pub(in crate::stream) struct KinesisProtocol {
+    /// The SDK's own.
+    json: AwsJsonRpcProtocol,
+    /// Which is spoken.
+    spoken: Arc<Spoken>,
+    /// The size of the last bulk put, which the next is likely to have too.
+    last_bytes: AtomicUsize,
+}
+
+/// How a request was written. Kept with the call, for whoever reads the reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Encoding(WireFormat);
+
+impl Storable for Encoding {
+    type Storer = StoreReplace<Self>;
+}
+
+/// Keeps with each call how its request was written.
+#[derive(Debug)]
+pub(in crate::stream) struct NoteEncoding;
+
+impl Intercept for NoteEncoding {
+    fn name(&self) -> &'static str {
+        "NoteEncoding"
+    }
+
+    fn modify_before_signing(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let kind = context.request().headers().get("content-type");
+        let is_cbor = kind.is_some_and(|kind| kind.starts_with(CONTENT_TYPE));
+        let format = if is_cbor { WireFormat::Cbor } else { WireFormat::Json };
+        config.interceptor_state().store_put(Encoding(format));
+        Ok(())
+    }
+}
+
+impl KinesisProtocol {
+    pub(in crate::stream) fn new(spoken: Arc<Spoken>) -> Self {
+        let json = AwsJsonRpcProtocol::aws_json_1_1();
+        let json = json.with_default_namespace("com.amazonaws.kinesis");
+        Self { json, spoken, last_bytes: AtomicUsize::new(0) }
+    }
+
+    /// The request in CBOR, unless it has to be in JSON.
+    fn in_cbor(
+        &self,
+        input: &dyn SerializableStruct,
+        schema: &Schema<'_>,
+        config: &ConfigBag,
+    ) -> Result<Option<Request>, SerdeError> {
+        use aws_smithy_schema::serde::ShapeSerializer;
+        let (Some(service), Some(operation)) =
+            (config.load::<ServiceShapeName>(), config.load::<Metadata>())
+        else {
+            return Ok(None);
+        };
+        let operation = operation.name();
+        if self.spoken.format() == WireFormat::Json || IN_JSON.contains(&operation) {
+            return Ok(None);
+        }
+        let bulk = operation == "PutRecords";
+        let reserve = if bulk { self.last_bytes.load(Ordering::Relaxed) } else { 0 };
+        let mut encoder = Encoder::with_capacity(reserve + 512);
+        encoder.write_struct(schema, input)?;
+        let (body, has_time) = encoder.finish();
+        if has_time {
+            return Ok(None);
+        }
+        if bulk {
+            self.last_bytes.store(body.len().min(RESERVE_MOST_BYTES), Ordering::Relaxed);
+        }
+        request(body, &format!("{}.{operation}", service.as_str())).map(Some)
+    }
+}
+
+fn request(body: Vec<u8>, target: &str) -> Result<Request, SerdeError> {
+    let length = body.len().to_string();
+    let mut request = Request::new(SdkBody::from(body));
+    request.set_method("POST").map_err(|error| SerdeError::custom(error.to_string()))?;
+    request.set_uri("/").map_err(|error| SerdeError::custom(error.to_string()))?;
+    let headers = request.headers_mut();
+    headers.insert("Content-Type", CONTENT_TYPE);
+    headers.insert("Content-Length", length);
+    headers.insert("X-Amz-Target", target.to_owned());
+    Ok(request)
+}
+
+/// Whether a reply says that it is CBOR.
+fn is_cbor(response: &Response) -> bool {
+    response.headers().get("content-type").is_some_and(|kind| kind.starts_with(CONTENT_TYPE))
+}
+
+fn was_cbor(config: &ConfigBag) -> bool {
+    config.load::<Encoding>() == Some(&Encoding(WireFormat::Cbor))
+}
+
+fn body(response: &Response) -> &[u8] {
+    // `None` is a body that streams, of which nothing is read here.
+    response.body().bytes().unwrap_or(&[])
+}
+
+/// The body as `Bytes` that share its memory. The SDK lends a slice only, but a body that is all
+/// there can be had again, and is ready at once.
+fn shared_body(response: &Response) -> Option<Bytes> {
+    let again = response.body().try_clone()?;
+    let mut collect = pin!(ByteStream::new(again).collect());
+    let Poll::Ready(Ok(whole)) = collect.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    else {
+        return None;
+    };
+    let whole = whole.into_bytes();
+    (whole.len() == body(response).len()).then_some(whole)
+}
+
+impl ClientProtocolInner for KinesisProtocol {
+    type Request = Request;
+    type Response = Response;
+
+    fn protocol_id(&self) -> &ShapeId<'static> {
+        &ID
+    }
+
+    fn serialize_request(
+        &self,
+        input: &dyn SerializableStruct,
+        input_schema: &Schema<'_>,
+        endpoint: &str,
+        config: &ConfigBag,
+    ) -> Result<Request, SerdeError> {
+        match self.in_cbor(input, input_schema, config)? {
+            Some(request) => Ok(request),
+            None => self.json.serialize_request(input, input_schema, endpoint, config),
+        }
+    }
+
+    fn deserialize_response<'a>(
+        &self,
+        response: &'a Response,
+        output_schema: &Schema<'_>,
+        config: &'a ConfigBag,
+    ) -> Result<Box<dyn ShapeDeserializer + 'a>, SerdeError> {
+        let is_cbor = is_cbor(response);
+        if was_cbor(config) && response.status().is_success() {
+            self.spoken.answered(Answer { is_cbor, error: None });
+        }
+        if is_cbor {
+            let shared = shared_body(response);
+            let decoder = Decoder::new(body(response), shared, Arc::clone(&self.spoken));
+            return Ok(Box::new(decoder));
+        }
+        self.json.deserialize_response(response, output_schema, config)
+    }
+
+    fn parse_error_metadata(
+        &self,
+        response: &Response,
+        config: &ConfigBag,
+    ) -> Result<Builder, SerdeError> {
+        let is_cbor = is_cbor(response);
+        let metadata = if is_cbor {
+            Ok(named_by_header(error_metadata(body(response)), response))
+        } else {
+            self.json.parse_error_metadata(response, config).map(Builder::build)
+        };
+        if was_cbor(config) {
+            let error = metadata.as_ref().ok().and_then(ErrorMetadata::code).unwrap_or_default();
+            self.spoken.answered(Answer { is_cbor, error: Some(error) });
+        }
+        metadata.map(ErrorMetadata::into_builder)
+    }
+
+    fn update_endpoint(
+        &self,
+        request: &mut Request,
+        endpoint: &Endpoint,
+        config: &ConfigBag,
+    ) -> Result<(), SerdeError> {
+        apply_http_endpoint(request, endpoint, config)
+    }
+
+    fn payload_codec(&self) -> Option<&dyn DynCodec> {
+        self.json.payload_codec()
+    }
+
+    fn event_stream_media_type(&self) -> Option<&str> {
+        self.json.event_stream_media_type()
+    }
+
+    fn parse_event_stream_error_metadata(&self, payload: &[u8]) -> Result<Builder, SerdeError> {
+        self.json.parse_event_stream_error_metadata(payload)
+    }
+}
+
+/// What an error body says, as far as it can be read.
+fn error_metadata(body: &[u8]) -> ErrorMetadata {
+    let mut builder = ErrorMetadata::builder();
+    // A body that breaks off still tells what stands before the break.
+    let _: Result<(), Malformed> = (|| {
+        let mut cursor = Cursor::new(body);
+        let mut members = cursor.map()?;
+        while cursor.more(&mut members)? {
+            match &*cursor.text()? {
+                "__type" => {
+                    if let Some(name) = cursor.optional_text()? {
+                        builder = std::mem::take(&mut builder).code(bare_name(&name));
+                    }
+                }
+                "message" | "Message" => {
+                    if let Some(words) = cursor.optional_text()? {
+                        builder = std::mem::take(&mut builder).message(words);
+                    }
+                }
+                _ => cursor.skip()?,
+            }
+        }
+        Ok(())
+    })();
+    builder.build()
+}
+
+/// The error with its name from the reply's header, where the body has none.
+fn named_by_header(metadata: ErrorMetadata, response: &Response) -> ErrorMetadata {
+    match response.headers().get("x-amzn-errortype") {
+        Some(name) if metadata.code().is_none() => {
+            metadata.into_builder().code(bare_name(name)).build()
+        }
+        _ => metadata,
+    }
+}
+
+/// A name without the namespace before it and the address behind it.
+fn bare_name(name: &str) -> String {
+    let name = name.rsplit('#').next().unwrap_or(name);
+    name.split(':').next().unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_body_gives_its_name_and_words_however_it_is_written() {
+        for (body, code, message) in [
+            (&b"\xa2\x66__type\x61E\x67message\x62hi"[..], Some("E"), Some("hi")),
+            (b"\xbf\x66__type\x69com.a.b#E\x67Message\x62hi\xff", Some("E"), Some("hi")),
+            (b"\xa2\x61x\x81\x01\x66__type\x67E:http:", Some("E"), None),
+            (b"\xa1\x66__type\xf6", None, None),
+            (b"\xa2\x66__type\x61E\x67mess", Some("E"), None),
+            (b"", None, None),
+            (b"<html>", None, None),
+        ] {
+            let metadata = error_metadata(body);
+            assert_eq!((metadata.code(), metadata.message()), (code, message), "{body:x?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Aggregates that others read, and aggregates of others: `aws_kinesis_agg` and aiokpl, in Python.
+
+use anabranch::producer::{NewRecord, Producer};
+use anabranch::stream::AwsKinesis;
+use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
+use anabranch_local::op::create_stream;
+use anabranch_local::{Local, Options};
+use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::hash::HashKey;
+use anabranch_model::record::UserRecord;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A Python with both packages; set by `cargo xtask test`.
+const PYTHON: &str = "ANABRANCH_AGGREGATES_PYTHON";
+
+/// A user record: key, explicit hash key, data.
+type User = (String, Option<HashKey>, Vec<u8>);
+
+/// Records of every kind that the format has: keys that repeat, keys beyond ASCII, explicit hash
+/// keys or none, no data at all, lengths around those of a varint, data that begin like an
+/// aggregate.
+fn users() -> Vec<User> {
+    let mut users: Vec<User> = Vec::new();
+    for at in 0..400_usize {
+        let key = match at % 5 {
+            0 => "ключ".to_owned(),
+            1 => "鍵-🔑".to_owned(),
+            2 => format!("key-{}", at % 7),
+            _ => format!("key-{at}"),
+        };
+        let explicit = (at % 3 == 0).then(|| HashKey(u128::MAX / 400 * at as u128));
+        let bytes = [0, 1, 122, 123, 127, 128, 1_000][at % 7];
+        let mut data = vec![b'a' + u8::try_from(at % 26).unwrap(); bytes];
+        if at % 50 == 0 {
+            data.splice(..0, *b"\xf3\x89\x9a\xc2");
+        }
+        users.push((key, explicit, data));
+    }
+    users
+}
+
+struct Stage {
+    local: Local,
+    python: PathBuf,
+}
+
+impl Stage {
+    /// `None` where the packages are not installed; then the test says that it is skipped.
+    async fn new(test: &str) -> Option<Self> {
+        let Some(python) = std::env::var_os(PYTHON) else {
+            println!("skipped {test}: {PYTHON} is not set; `cargo xtask test` sets it");
+            return None;
+        };
+        let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+        Some(Self { local, python: python.into() })
+    }
+
+    fn create(&self, name: &str, shards: i64) {
+        let request = create_stream::Request {
+            stream_name: Some(name.to_owned()),
+            shard_count: Some(shards),
+            ..Default::default()
+        };
+        self.local.engine().create_stream(&request).unwrap();
+    }
+
+    /// Runs the program with the packages, and gives its lines.
+    async fn exchange(&self, args: &[&str], input: String) -> Vec<String> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/aggregates/exchange.py");
+        let mut command = Command::new(&self.python);
+        command.arg(script).args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local");
+        let ran = tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            child.wait_with_output().unwrap()
+        });
+        let output = ran.await.unwrap();
+        assert!(output.status.success(), "{args:?} ended with {}", output.status);
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Every user record of a stream, taken apart as KCL does, and how many records carried them.
+    async fn read(&self, name: &str) -> (usize, Vec<User>) {
+        let (api, stream) = (AwsKinesis::new(&self.local.sdk_config()), name.into());
+        let mut users = Vec::new();
+        let mut carriers = 0;
+        for shard in api.list_shards(&stream, ShardFilter::All).await.unwrap().shards {
+            let from = api.iterator(&stream, &shard.id, ReadFrom::TrimHorizon).await.unwrap();
+            let fetched = api.records(&stream, &from, 10_000).await.unwrap();
+            carriers += fetched.records.len();
+            for record in fetched.records {
+                let records: Vec<UserRecord> = match decode(&record, shard.range) {
+                    Decoded::Plain(_) => vec![record.into()],
+                    Decoded::Records(records) => records.collect(),
+                    other => panic!("{name}: {other:?}"),
+                };
+                users.extend(records.into_iter().map(|user| {
+                    let key = user.partition_key.to_string();
+                    (key, user.explicit_hash_key, user.data.to_vec())
+                }));
+            }
+        }
+        (carriers, users)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "-".to_owned();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A user record as the exchange writes it.
+fn line((key, explicit, data): &User) -> String {
+    let explicit = explicit.map_or("-".to_owned(), |hash| hash.to_string());
+    format!("{} {explicit} {}", hex(key.as_bytes()), hex(data))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_read_our_aggregates() {
+    let Some(stage) = Stage::new("others_read_our_aggregates").await else { return };
+    for (name, explicit) in [("mixed", true), ("plain", false)] {
+        stage.create(name, 2);
+        let producer = Producer::new(name).start_aws(&stage.local.sdk_config()).await.unwrap();
+        let mut put = Vec::new();
+        for (key, hash, data) in users() {
+            let hash = hash.filter(|_| explicit);
+            let record = NewRecord::new(key.as_str(), data.clone());
+            let record = match hash {
+                Some(hash) => record.with_explicit_hash_key(hash),
+                None => record,
+            };
+            drop(producer.put_record(record).await.unwrap());
+            put.push((key, hash, data));
+        }
+        let account = producer.close(Duration::from_secs(20)).await;
+        assert_eq!(account.placed, 400);
+        let (carriers, _) = stage.read(name).await;
+        assert!(carriers < 20, "{name}: {carriers} records carry 400: nothing was aggregated");
+        let mut want: Vec<String> = put.iter().map(line).collect();
+        want.sort();
+        let lines = stage.exchange(&["read", name], String::new()).await;
+        let of = |who: &str| {
+            let mine = lines.iter().filter_map(|line| line.strip_prefix(&format!("{who} ")));
+            let mut mine: Vec<String> = mine.map(str::to_owned).collect();
+            mine.sort();
+            mine
+        };
+        assert_eq!(of("aiokpl"), want, "{name}");
+        // aws_kinesis_agg gives a record without an explicit hash key the first one of the table.
+        let without_hash = |lines: Vec<String>| {
+            let cut = |line: &String| {
+                let mut words = line.split(' ');
+                (words.next().unwrap().to_owned(), words.nth(1).unwrap().to_owned())
+            };
+            let mut pairs: Vec<_> = lines.iter().map(cut).collect();
+            pairs.sort();
+            pairs
+        };
+        assert_eq!(without_hash(of("aws_kinesis_agg")), without_hash(want.clone()), "{name}");
+        if !explicit {
+            assert_eq!(of("aws_kinesis_agg"), want, "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn we_read_the_aggregates_of_others() {
+    let Some(stage) = Stage::new("we_read_the_aggregates_of_others").await else { return };
+    for who in ["aws_kinesis_agg", "aiokpl"] {
+        // One shard: aws_kinesis_agg aggregates without a look at shards, and KCL's rule would
+        // drop what does not belong.
+        stage.create(who, 1);
+        let mut want = users();
+        let input: String = want.iter().map(|user| line(user) + "\n").collect();
+        stage.exchange(&["write", who, who], input).await;
+        let (carriers, mut got) = stage.read(who).await;
+        assert!(carriers < 30, "{who}: {carriers} records: nothing was aggregated");
+        want.sort();
+        got.sort();
+        assert_eq!(got.len(), want.len(), "{who}");
+        assert_eq!(got, want, "{who}");
+    }
+}

@@ -1,0 +1,229 @@
+//! Which format each call speaks, and what an endpoint without Kinesis' CBOR changes.
+
+use crate::stage::Stage;
+use anabranch::stream::api::{
+    Entry, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
+};
+use anabranch::stream::{AwsKinesis, WireFormat};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+const CBOR: &str = "application/x-amz-cbor-1.1";
+const JSON: &str = "application/x-amz-json-1.1";
+
+/// An answer: status, content type, body.
+type Answer = (u16, &'static str, &'static [u8]);
+
+/// An endpoint that answers by operation and content type, and keeps what it was asked.
+struct Endpoint {
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+    api: AwsKinesis,
+    _serving: JoinSet<()>,
+}
+
+impl Endpoint {
+    async fn new(answer: fn(operation: &str, content_type: &str) -> Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let mut serving = JoinSet::new();
+        let asks = Arc::clone(&asked);
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                connections.spawn(serve(socket, answer, Arc::clone(&asks)));
+            }
+        });
+        let stage = Stage::new().await;
+        let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
+        Self { asked, api: AwsKinesis::new(&config.build()), _serving: serving }
+    }
+
+    /// What was asked since the last look: operation and format.
+    fn asked(&self) -> Vec<String> {
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        let format = |kind: &str| if kind == CBOR { "CBOR" } else { "JSON" };
+        asked.iter().map(|(operation, kind)| format!("{operation} {}", format(kind))).collect()
+    }
+
+    async fn put(&self) -> Result<(), StreamError> {
+        let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+        self.api.put_records(&StreamName::from("s"), &[entry]).await.map(|_| ())
+    }
+}
+
+async fn serve(
+    socket: TcpStream,
+    answer: fn(&str, &str) -> Answer,
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+) {
+    let mut socket = BufReader::new(socket);
+    loop {
+        let (mut operation, mut kind, mut length) = (String::new(), String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if socket.read_line(&mut line).await.unwrap_or(0) == 0 {
+                return;
+            }
+            let Some((name, value)) = line.trim_end().split_once(": ") else {
+                if line.trim_end().is_empty() { break } else { continue }
+            };
+            match name.to_ascii_lowercase().as_str() {
+                "x-amz-target" => operation = value.rsplit('.').next().unwrap().to_owned(),
+                "content-type" => value.clone_into(&mut kind),
+                "content-length" => length = value.parse().unwrap(),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        socket.read_exact(&mut body).await.unwrap();
+        asked.lock().unwrap().push((operation.clone(), kind.clone()));
+        let (status, content_type, body) = answer(&operation, &kind);
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
+    }
+}
+
+const PLACED: &[u8] = br#"{"Records":[{"ShardId":"shardId-000000000000","SequenceNumber":"1"}]}"#;
+
+/// Whatever it is asked, there is no such thing, in the format that it was asked in.
+fn nothing_here(_: &str, kind: &str) -> Answer {
+    if kind == CBOR {
+        (400, CBOR, b"\xa1\x66__type\x78\x19ResourceNotFoundException")
+    } else {
+        (400, JSON, br#"{"__type":"ResourceNotFoundException"}"#)
+    }
+}
+
+#[tokio::test]
+async fn every_call_speaks_cbor_but_those_whose_meaning_could_change() {
+    let endpoint = Endpoint::new(nothing_here).await;
+    let (api, s, shard) = (&endpoint.api, StreamName::from("s"), ShardId::from_index(0));
+    let missing = |outcome: Option<StreamError>| {
+        let error = outcome.expect("there is nothing");
+        assert_eq!(error.fault, Fault::Missing, "{error}");
+    };
+    let iterator = ShardIterator("i".into());
+    missing(api.describe(&s).await.err());
+    missing(api.list_shards(&s, ShardFilter::AtLatest).await.err());
+    missing(api.list_shards(&s, ShardFilter::AtTimestamp(1)).await.err());
+    missing(api.iterator(&s, &shard, ReadFrom::TrimHorizon).await.err());
+    missing(api.iterator(&s, &shard, ReadFrom::AtTimestamp(1)).await.err());
+    missing(api.records(&s, &iterator, 1).await.err());
+    missing(endpoint.put().await.err());
+    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    missing(api.put_record(&s, &entry, None).await.err());
+    let stage = Stage::new().await;
+    stage.create("s", 1);
+    let local = AwsKinesis::new(&stage.sdk_config());
+    let summary: StreamSummary = local.describe(&s).await.unwrap();
+    missing(api.register_consumer(&summary, "c").await.err());
+    missing(api.describe_consumer(&summary, "c").await.err());
+    let consumer = local.register_consumer(&summary, "c").await.unwrap();
+    missing(api.deregister_consumer(&consumer).await.err());
+    missing(api.subscribe(&consumer, &shard, ReadFrom::Latest).await.err());
+    assert_eq!(
+        endpoint.asked(),
+        [
+            "DescribeStreamSummary JSON",
+            "ListShards CBOR",
+            "ListShards JSON",
+            "GetShardIterator CBOR",
+            "GetShardIterator JSON",
+            "GetRecords CBOR",
+            "PutRecords CBOR",
+            "PutRecord CBOR",
+            "RegisterStreamConsumer CBOR",
+            "DescribeStreamConsumer CBOR",
+            "DeregisterStreamConsumer CBOR",
+            "SubscribeToShard JSON",
+        ]
+    );
+    assert_eq!(api.format(), WireFormat::Cbor);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_refuses_cbor_gets_the_same_call_in_json_and_no_cbor_again() {
+    let refusals: [fn(&str, &str) -> Answer; 3] = [
+        |_, kind| match kind {
+            CBOR => (404, "text/plain", b"Not Found"),
+            _ => (200, JSON, PLACED),
+        },
+        |_, kind| match kind {
+            CBOR => (400, JSON, br#"{"__type":"UnknownOperationException"}"#),
+            _ => (200, JSON, PLACED),
+        },
+        |_, kind| match kind {
+            CBOR => (400, CBOR, b"\xa1\x66__type\x76SerializationException"),
+            _ => (200, JSON, PLACED),
+        },
+    ];
+    for answer in refusals {
+        let endpoint = Endpoint::new(answer).await;
+        endpoint.put().await.unwrap();
+        endpoint.put().await.unwrap();
+        assert_eq!(endpoint.asked(), ["PutRecords CBOR", "PutRecords JSON", "PutRecords JSON"]);
+        assert_eq!(endpoint.api.format(), WireFormat::Json);
+    }
+}
+
+#[tokio::test]
+async fn a_put_that_may_have_taken_effect_is_not_repeated_for_the_sake_of_the_format() {
+    let endpoint = Endpoint::new(|_, kind| match kind {
+        CBOR => (500, "text/html", b"<html>"),
+        _ => (200, JSON, PLACED),
+    })
+    .await;
+    let error = endpoint.put().await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(endpoint.asked(), ["PutRecords CBOR"]);
+    endpoint.put().await.unwrap();
+    assert_eq!(endpoint.asked(), ["PutRecords JSON"], "the next attempt is in JSON");
+}
+
+#[tokio::test]
+async fn data_that_are_text_are_read_again_in_json() {
+    // kinesis-mock's CBOR: everything is right but the data.
+    let endpoint = Endpoint::new(|_, kind| match kind {
+        CBOR => (
+            200,
+            CBOR,
+            b"\xa1\x67Records\x81\xa3\x64Data\x64YWJj\x6cPartitionKey\x61k\x6eSequenceNumber\x611",
+        ),
+        _ => {
+            (200, JSON, br#"{"Records":[{"Data":"YWJj","PartitionKey":"k","SequenceNumber":"1"}]}"#)
+        }
+    })
+    .await;
+    let iterator = ShardIterator("i".into());
+    let fetched = endpoint.api.records(&StreamName::from("s"), &iterator, 1).await.unwrap();
+    assert_eq!(&fetched.records[0].data[..], b"abc");
+    assert_eq!(endpoint.asked(), ["GetRecords CBOR", "GetRecords JSON"]);
+}
+
+#[tokio::test]
+async fn a_reply_in_json_to_a_cbor_request_is_read_as_what_it_is() {
+    let endpoint = Endpoint::new(|_, _| (200, JSON, PLACED)).await;
+    endpoint.put().await.unwrap();
+    assert_eq!(endpoint.asked(), ["PutRecords CBOR"]);
+}
+
+#[tokio::test]
+async fn a_stream_was_created_at_the_same_moment_in_both_formats() {
+    let stage = Stage::new().await;
+    let cbor = AwsKinesis::speaking(WireFormat::Cbor, &stage.sdk_config());
+    let json = AwsKinesis::speaking(WireFormat::Json, &stage.sdk_config());
+    for name in ["a", "b", "c", "d", "e"] {
+        stage.create(name, 1);
+        let name = StreamName::from(name);
+        let summary = cbor.describe(&name).await.unwrap();
+        assert_eq!(summary, json.describe(&name).await.unwrap());
+    }
+}

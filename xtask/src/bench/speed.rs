@@ -1,0 +1,37 @@
+//! `cargo xtask bench producer` and `bench consumer`: CPU per record beside a bare loop of the SDK,
+//! against a sink that answers canned replies.
+
+use super::lend;
+use crate::parts;
+use crate::shell::{cargo, show};
+use std::process::{Command, ExitCode};
+
+/// What the producer costs, beside aiokpl too, and its memory.
+pub(crate) fn producer() -> ExitCode {
+    run(&["producer", "memory"])
+}
+
+/// What the consumer costs.
+pub(crate) fn consumer() -> ExitCode {
+    run(&["consumer"])
+}
+
+fn run(parts: &[&str]) -> ExitCode {
+    for part in parts {
+        if let Err(why) = show(&mut speed(part)) {
+            eprintln!("error: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// With the features of the tests, so that the dependencies are not built twice.
+fn speed(part: &str) -> Command {
+    let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", "release"]);
+    command.args(["--bench", "speed", "--", part]);
+    if part == "producer" {
+        lend(&mut command, "ANABRANCH_AGGREGATES_PYTHON", parts::aggregates_python());
+    }
+    command
+}
