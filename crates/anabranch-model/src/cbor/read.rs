@@ -126,7 +126,8 @@ impl<'a> Cursor<'a> {
         match head.info {
             25 => Ok(half(head.argument)),
             26 => {
-                let bits = u32::try_from(head.argument).expect("the argument has four bytes");
+                let bits = u32::try_from(head.argument);
+                let bits = bits.map_err(|_| Malformed("a number too large"))?;
                 Ok(f64::from(f32::from_bits(bits)))
             }
             27 => Ok(f64::from_bits(head.argument)),

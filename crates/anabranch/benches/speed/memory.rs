@@ -20,7 +20,7 @@ pub(crate) fn run(records: u64) -> Result<(), String> {
     let looks = runtime.block_on(put(&endpoint, records))?;
     println!("\nresident memory, {records} records of 100 B, replies after {DELAY_MS} ms");
     for (records, kib) in &looks {
-        println!("{records:>12} records{:>10} KiB", kib);
+        println!("{records:>12} records{kib:>10} KiB");
     }
     let settled: Vec<u64> = looks.iter().skip(2).map(|(_, kib)| *kib).collect();
     if let (Some(first), Some(last)) = (settled.first(), settled.last()) {
@@ -44,7 +44,7 @@ async fn put(endpoint: &Endpoint, records: u64) -> Result<Vec<(u64, u64)>, Strin
         }
         looks.push((look * (records / LOOKS), cpu::resident_kib().unwrap_or(0)));
     }
-    let account = producer.close(Duration::from_secs(60)).await;
+    let account = producer.close(Duration::from_mins(1)).await;
     if account.placed != records / LOOKS * LOOKS {
         return Err(format!("not every record was placed: {account:?}"));
     }

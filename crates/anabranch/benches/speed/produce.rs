@@ -140,17 +140,17 @@ async fn window(producer: &Producer, case: &Case, records: u64) -> Result<(), St
         if tickets.len() >= case.outstanding
             && let Some(oldest) = tickets.pop_front()
         {
-            placed(oldest.await)?;
+            placed(&oldest.await)?;
         }
     }
     producer.flush().await;
     for ticket in tickets {
-        placed(ticket.await)?;
+        placed(&ticket.await)?;
     }
     Ok(())
 }
 
-fn placed(outcome: Outcome) -> Result<(), String> {
+fn placed(outcome: &Outcome) -> Result<(), String> {
     if outcome.is_placed() { Ok(()) } else { Err(format!("a record was not placed: {outcome:?}")) }
 }
 

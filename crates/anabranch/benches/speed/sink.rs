@@ -38,17 +38,18 @@ fn serve(socket: TcpStream, delay: Duration) -> std::io::Result<()> {
     let mut writer = socket.try_clone()?;
     let mut reader = BufReader::with_capacity(256 * 1024, socket);
     let mut request = Request::default();
-    let (mut line, mut head, mut reply) = (String::new(), String::new(), Vec::new());
+    let (mut line, mut reply) = (String::new(), Vec::new());
     while read(&mut reader, &mut line, &mut request)? {
         reply.clear();
         let cbor = write_reply(&request, &mut reply);
         if request.operation.starts_with("Put") {
             std::thread::sleep(delay);
         }
-        head.clear();
-        let kind = if cbor { "cbor" } else { "json" };
-        head.push_str("HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-");
-        head.push_str(&format!("{kind}-1.1\r\ncontent-length: {}\r\n\r\n", reply.len()));
+        let (kind, length) = (if cbor { "cbor" } else { "json" }, reply.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-{kind}-1.1\r\n\
+             content-length: {length}\r\n\r\n"
+        );
         writer.write_all(head.as_bytes())?;
         writer.write_all(&reply)?;
     }

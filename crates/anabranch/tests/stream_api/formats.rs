@@ -70,7 +70,10 @@ async fn serve(
                 return;
             }
             let Some((name, value)) = line.trim_end().split_once(": ") else {
-                if line.trim_end().is_empty() { break } else { continue }
+                if line.trim_end().is_empty() {
+                    break;
+                }
+                continue;
             };
             match name.to_ascii_lowercase().as_str() {
                 "x-amz-target" => operation = value.rsplit('.').next().unwrap().to_owned(),

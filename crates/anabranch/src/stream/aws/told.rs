@@ -27,14 +27,14 @@ impl AwsKinesis {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
     {
         let before = self.format();
-        let sent = send().await;
-        let Err(error) = &sent else { return sent };
+        let reply = send().await;
+        let Err(error) = &reply else { return reply };
         if before == WireFormat::Cbor && self.format() == WireFormat::Json {
             let refused = error.raw_response().is_some_and(|raw| raw.status().is_client_error());
             if refused || effect == Effect::Reads {
                 return send().await;
             }
         }
-        sent
+        reply
     }
 }

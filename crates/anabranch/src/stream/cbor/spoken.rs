@@ -110,7 +110,9 @@ mod tests {
         let bad = |is_cbor, name| Answer { is_cbor, error: Some(name) };
         let check = |answers: &[Answer<'_>], format| {
             let spoken = Spoken::new(WireFormat::Cbor);
-            answers.iter().for_each(|answer| spoken.answered(*answer));
+            for answer in answers {
+                spoken.answered(*answer);
+            }
             assert_eq!(spoken.format(), format, "{answers:?}");
         };
         check(&[], WireFormat::Cbor);
