@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const KEYS: usize = 20;
+pub(crate) const KEYS: usize = 20;
 
 pub(crate) struct Fleet {
     local: Local,
@@ -21,6 +21,16 @@ pub(crate) struct Fleet {
     workers: BTreeMap<&'static str, Child>,
     /// Records put of each key; they are numbered from 0.
     put: usize,
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for worker in self.workers.values_mut() {
+            let _ = worker.kill();
+            let _ = worker.wait();
+        }
+    }
 }
 
 impl Fleet {
@@ -42,13 +52,27 @@ impl Fleet {
         }
     }
 
+    /// A client of the stream.
+    pub(crate) fn kinesis(&self) -> AwsKinesis {
+        AwsKinesis::new(&self.local.sdk_config())
+    }
+
     /// Starts a worker.
     pub(crate) fn spawn(&mut self, name: &'static str) {
+        let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+        let told = [
+            (child::LEASES, text(self.folder.path().join("leases.db"))),
+            (child::LOG, text(self.log())),
+            (child::STREAM, self.stream.as_str().to_owned()),
+        ];
+        self.spawn_test(name, "child::child", &told);
+    }
+
+    /// Starts a worker: a test of this program that its environment tells to read.
+    pub(crate) fn spawn_test(&mut self, name: &'static str, test: &str, told: &[(&str, String)]) {
         let worker = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child::child", "--nocapture"])
-            .env(child::LEASES, self.folder.path().join("leases.db"))
-            .env(child::LOG, self.log())
-            .env(child::STREAM, self.stream.as_str())
+            .args(["--exact", test, "--nocapture"])
+            .envs(told.iter().cloned())
             .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")

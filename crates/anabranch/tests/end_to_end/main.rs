@@ -3,9 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "../postgres_server/mod.rs"]
+mod postgres_server;
 mod child;
 mod fleet;
 mod pushed;
+mod book;
+mod exactly_once;
 
 use fleet::Fleet;
 

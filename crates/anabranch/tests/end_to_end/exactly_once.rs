@@ -1,0 +1,288 @@
+//! Effects exactly once: with processes that are killed over and over, with transactions that are
+//! rolled back or whose answer is lost, and with an owner that freezes inside of one.
+
+use crate::book::{Book, PostgresBook, SqliteBook};
+use crate::fleet::{Fleet, KEYS};
+use crate::postgres_server::Server;
+use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
+use anabranch::lease::PostgresStore;
+use anabranch::stream::AwsKinesis;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The address of the book; only the child's environment has it.
+const BOOK: &str = "ANABRANCH_TEST_BOOK";
+
+/// How a call of the handler ends its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    /// It commits.
+    Commit,
+    /// It rolls back, and says so.
+    RollBack,
+    /// It rolls back, and says that all is well.
+    RollBackQuietly,
+    /// It commits, and takes it for a failure, as after an answer that was lost.
+    LoseTheAnswer,
+    /// It never calls `batch.commit`.
+    ForgetToCommit,
+    /// It panics before it commits.
+    Panic,
+}
+
+/// What the calls of a handler do, the last for ever.
+#[derive(Clone)]
+struct Script(Arc<Mutex<Vec<Then>>>);
+
+impl Script {
+    fn of(calls: &[Then]) -> Self {
+        Self(Arc::new(Mutex::new(calls.to_vec())))
+    }
+
+    fn next(&self) -> Then {
+        let mut calls = self.0.lock().unwrap();
+        if calls.is_empty() { Then::Commit } else { calls.remove(0) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
+    }
+}
+
+/// Notes each record in the book, and ends the transaction as the script says.
+async fn handle<B: Book>(
+    book: B,
+    script: Script,
+    batch: TransactionBatch<B::Store>,
+) -> Result<(), HandlerError> {
+    let then = script.next();
+    let mut entry = book.begin().await?;
+    for record in batch.iter() {
+        let number = std::str::from_utf8(&record.data)?.parse()?;
+        B::note(&mut entry, record.partition_key.as_str(), number).await?;
+    }
+    assert!(then != Then::Panic, "on purpose");
+    if then != Then::ForgetToCommit {
+        batch.commit(&mut entry).await?;
+    }
+    match then {
+        Then::RollBack => {
+            entry.rollback().await?;
+            Err("rolled back on purpose".into())
+        }
+        Then::RollBackQuietly | Then::ForgetToCommit => Ok(entry.rollback().await?),
+        Then::LoseTheAnswer => {
+            entry.commit().await?;
+            Err("no answer to COMMIT".into())
+        }
+        Then::Commit | Then::Panic => Ok(entry.commit().await?),
+    }
+}
+
+async fn run<B: Book>(
+    book: B,
+    script: Script,
+    kinesis: AwsKinesis,
+    lanes: usize,
+    stop: CancellationToken,
+) {
+    let store = book.store();
+    Consumer::new("orders", "exactly-once")
+        .with_kinesis(kinesis)
+        .with_leases(store)
+        .with_concurrency(lanes)
+        .with_settings(|settings| settings.lease_time_ms = 3_000)
+        .exactly_once(7, move |batch| handle(book.clone(), script.clone(), batch))
+        .run_until(async move { stop.cancelled().await })
+        .await
+        .unwrap();
+}
+
+/// Runs in the child only: notes each record in the book until it is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    let Ok(address) = std::env::var(BOOK) else { return };
+    let kinesis = anabranch::stream::aws::from_env().await.unwrap();
+    let (script, stop) = (Script::of(&[]), CancellationToken::new());
+    if address.starts_with("postgres") {
+        Box::pin(run(PostgresBook::open(&address).await, script, kinesis, 2, stop)).await;
+    } else {
+        Box::pin(run(SqliteBook::open(&address).await, script, kinesis, 2, stop)).await;
+    }
+}
+
+/// Kills one of two workers again and again while records come and the stream is resharded.
+async fn kill_loop(book: impl Book, address: String) {
+    let mut fleet = Fleet::start(2).await;
+    let names = ["a", "b"];
+    let spawn = |fleet: &mut Fleet, name| {
+        fleet.spawn_test(name, "exactly_once::child", &[(BOOK, address.clone())]);
+    };
+    names.into_iter().for_each(|name| spawn(&mut fleet, name));
+    for round in 0..6 {
+        fleet.rounds(8).await;
+        let name = names[round % 2];
+        fleet.signal(name, "KILL");
+        fleet.exit_of(name);
+        match round {
+            1 => fleet.split(0).await,
+            3 => fleet.merge(1).await,
+            _ => {}
+        }
+        fleet.rounds(2).await;
+        spawn(&mut fleet, name);
+    }
+    book.until(60 * KEYS).await;
+    names.into_iter().for_each(|name| fleet.signal(name, "KILL"));
+    for name in names {
+        assert_eq!(fleet.exit_of(name), None, "it was killed");
+    }
+    book.check(KEYS, 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_postgres_each_effect_is_stored_once_though_workers_are_killed_again_and_again() {
+    let Some(server) = Server::shared() else { return };
+    let book = PostgresBook::new(&server).await;
+    let address = book.address();
+    Box::pin(kill_loop(book, address)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_sqlite_each_effect_is_stored_once_though_workers_are_killed_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let book = SqliteBook::new(folder.path()).await;
+    let address = book.address();
+    Box::pin(kill_loop(book, address)).await;
+}
+
+/// Transactions that end in every way, with one lane and with several.
+async fn in_every_way<B: Book>(book: B, lanes: usize) {
+    use Then::{Commit, ForgetToCommit, LoseTheAnswer, Panic, RollBack, RollBackQuietly};
+    let mut fleet = Fleet::start(1).await;
+    let calls = [
+        Commit,
+        RollBack,
+        RollBack,
+        LoseTheAnswer,
+        RollBackQuietly,
+        LoseTheAnswer,
+        ForgetToCommit,
+        Panic,
+        LoseTheAnswer,
+        Commit,
+    ];
+    let (script, stop) = (Script::of(&calls), CancellationToken::new());
+    let mut worker = JoinSet::new();
+    worker.spawn(run(book.clone(), script.clone(), fleet.kinesis(), lanes, stop.clone()));
+    fleet.rounds(10).await;
+    book.until(10 * KEYS).await;
+    assert!(script.is_over(), "every way was tried");
+    stop.cancel();
+    worker.join_next().await.unwrap().unwrap();
+    // Another worker goes on behind it, with another number of lanes.
+    let (script, stop) = (Script::of(&[LoseTheAnswer, RollBack]), CancellationToken::new());
+    worker.spawn(run(book.clone(), script, fleet.kinesis(), 3 - lanes.min(2), stop.clone()));
+    fleet.rounds(5).await;
+    book.until(15 * KEYS).await;
+    stop.cancel();
+    worker.join_next().await.unwrap().unwrap();
+    book.check(KEYS, 15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_postgres_a_batch_is_done_if_its_transaction_was_stored_and_comes_again_if_not() {
+    let Some(server) = Server::shared() else { return };
+    for lanes in [1, 4] {
+        Box::pin(in_every_way(PostgresBook::new(&server).await, lanes)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_sqlite_a_batch_is_done_if_its_transaction_was_stored_and_comes_again_if_not() {
+    let folder = tempfile::tempdir().unwrap();
+    Box::pin(in_every_way(SqliteBook::new(folder.path()).await, 1)).await;
+}
+
+/// Where an owner stands still between `batch.commit` and `COMMIT`.
+#[derive(Default)]
+struct Freeze {
+    /// It does.
+    stands: AtomicBool,
+    /// It may go on.
+    goes_on: AtomicBool,
+    /// Whether its transaction was stored then.
+    stored: Mutex<Option<bool>>,
+}
+
+impl Freeze {
+    async fn handle(
+        &self,
+        book: PostgresBook,
+        batch: TransactionBatch<PostgresStore>,
+    ) -> Result<(), HandlerError> {
+        let mut entry = book.begin().await?;
+        PostgresBook::note(&mut entry, "of a frozen owner", 0).await?;
+        batch.commit(&mut entry).await?;
+        self.stands.store(true, Ordering::SeqCst);
+        while !self.goes_on.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let stored = entry.commit().await;
+        *self.stored.lock().unwrap() = Some(stored.is_ok());
+        Ok(stored?)
+    }
+
+    /// Runs an owner on a thread of its own, which its handler blocks: its heart, its fetches and
+    /// all else of it stand still, as in a process that was stopped.
+    fn run(self: Arc<Self>, url: &str, kinesis: AwsKinesis) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let book = PostgresBook::open(url).await;
+            let (store, freeze) = (book.store(), Arc::clone(&self));
+            let consumer = Consumer::new("orders", "exactly-once")
+                .with_kinesis(kinesis)
+                .with_leases(store)
+                .with_settings(|settings| settings.lease_time_ms = 3_000)
+                .exactly_once(7, move |batch| {
+                    let (freeze, book) = (Arc::clone(&freeze), book.clone());
+                    async move { freeze.handle(book, batch).await }
+                });
+            let judged = async {
+                while self.stored.lock().unwrap().is_none() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            // Its leases are lost, and that is what it says or not, as the stop finds them.
+            let _: Result<(), _> = consumer.run_until(judged).await;
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_frozen_inside_its_transaction_keeps_nobody_from_its_shard() {
+    let Some(server) = Server::shared() else { return };
+    let book = PostgresBook::new(&server).await;
+    let mut fleet = Fleet::start(1).await;
+    fleet.rounds(2).await;
+    let freeze = Arc::new(Freeze::default());
+    let (frozen, url, kinesis) = (Arc::clone(&freeze), book.address(), fleet.kinesis());
+    let owner = std::thread::spawn(move || frozen.run(&url, kinesis));
+    while !freeze.stands.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (script, stop) = (Script::of(&[]), CancellationToken::new());
+    let mut worker = JoinSet::new();
+    worker.spawn(run(book.clone(), script, fleet.kinesis(), 1, stop.clone()));
+    // The frozen one never goes on before the other has done everything.
+    book.until(2 * KEYS).await;
+    freeze.goes_on.store(true, Ordering::SeqCst);
+    tokio::task::spawn_blocking(move || owner.join().unwrap()).await.unwrap();
+    assert_eq!(*freeze.stored.lock().unwrap(), Some(false), "its transaction was ended");
+    stop.cancel();
+    worker.join_next().await.unwrap().unwrap();
+    book.check(KEYS, 2).await;
+}
