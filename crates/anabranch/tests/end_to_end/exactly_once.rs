@@ -121,7 +121,9 @@ async fn kill_loop(book: impl Book, address: String) {
     let spawn = |fleet: &mut Fleet, name| {
         fleet.spawn_test(name, "exactly_once::child", &[(BOOK, address.clone())]);
     };
-    names.into_iter().for_each(|name| spawn(&mut fleet, name));
+    for name in names {
+        spawn(&mut fleet, name);
+    }
     for round in 0..6 {
         fleet.rounds(8).await;
         let name = names[round % 2];
@@ -136,8 +138,8 @@ async fn kill_loop(book: impl Book, address: String) {
         spawn(&mut fleet, name);
     }
     book.until(60 * KEYS).await;
-    names.into_iter().for_each(|name| fleet.signal(name, "KILL"));
     for name in names {
+        fleet.signal(name, "KILL");
         assert_eq!(fleet.exit_of(name), None, "it was killed");
     }
     book.check(KEYS, 60).await;
