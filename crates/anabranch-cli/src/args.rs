@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
-use crate::commands::{consume, demo, local, put, shards, shell};
+use crate::commands::{consume, demo, local, put, relay, shards, shell};
 use crate::connection;
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Consume(consume::Options),
     /// Show the shards of a stream as a tree, and why one isn't being read
     Shards(shards::Options),
+    /// Carry the rows of a PostgreSQL outbox into a stream, each key in order
+    Relay(relay::Options),
     /// Print the completions for a shell
     Completions(shell::Completions),
     /// Print the manual page

@@ -48,6 +48,7 @@ async fn run(line: Line) -> Result<(), Failure> {
         Command::Put(options) => commands::put::run(options, &connection.settle()?).await,
         Command::Consume(options) => commands::consume::run(options, &connection.settle()?).await,
         Command::Shards(options) => commands::shards::run(options, &connection.settle()?).await,
+        Command::Relay(options) => commands::relay::run(options, &connection.settle()?).await,
         Command::Completions(options) => {
             commands::shell::completions(&options);
             Ok(())

@@ -2,7 +2,7 @@
 
 use crate::line::short;
 use crate::output::note;
-use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, ShardEvent};
+use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -84,6 +84,15 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Producer(ProducerEvent::Retried { detail, .. }) => {
             format!("the stream did not take records, they are sent again: {detail}")
         }
+        Event::Relay(RelayEvent::Interrupted { error, .. }) => error.clone(),
+        Event::Relay(RelayEvent::Held { table, row, .. }) => format!(
+            "row {row} of {table} and those behind it wait for a transaction that is still running: \
+             see 'anabranch relay status'"
+        ),
+        Event::Relay(RelayEvent::Parked { row, key, why, .. }) => format!(
+            "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
+             {row}' gives it up, 'anabranch relay retry KEY' sends it again"
+        ),
         _ => return None,
     })
 }
@@ -107,6 +116,11 @@ fn change(event: &Event) -> Option<String> {
             let children: Vec<_> = children.iter().map(short).collect();
             format!("finished {}, followed by {}", short(&lease.shard), children.join(" and "))
         }
+        Event::Relay(RelayEvent::Leading { table }) => format!("relays {table}"),
+        Event::Relay(RelayEvent::StandingBy { table }) => {
+            format!("another relay is at work on {table}; this one takes over when it goes")
+        }
+        Event::Relay(RelayEvent::Freed { key, .. }) => format!("key {key:?} goes on"),
         _ => return None,
     })
 }

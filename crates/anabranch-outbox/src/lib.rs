@@ -1,1 +1,51 @@
 //! Carries the rows of a PostgreSQL outbox to Kinesis: none skipped, each key in order.
+//!
+//! A service writes its events into a table, in the transaction that changes its data. A relay reads
+//! that table and puts each row into a stream:
+//!
+//! ```text
+//! lock ─▶ read ──Row──▶ envelope ──▶ Producer ──Outcome──▶ verdict ─┬─▶ remove (delete, or mark)
+//!          ▲  (horizon, by id)        (strict)                      ├─▶ park the key
+//!          └───────────── listen, or poll ◀─────────────────────────┘
+//! ```
+//!
+//! ```no_run
+//! use anabranch_outbox::{Database, Relay, Table};
+//!
+//! # async fn run(kinesis: anabranch::stream::AwsKinesis) -> Result<(), Box<dyn std::error::Error>> {
+//! let database = Database::at("postgres://me@db.example.com/shop")?;
+//! let relay = Relay::new(database, Table::named("outbox")?, "orders");
+//! relay.run(&kinesis, tokio_util::sync::CancellationToken::new()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod database;
+mod table;
+mod shape;
+mod migrate;
+mod lock;
+mod listen;
+mod read;
+mod envelope;
+mod flight;
+mod verdict;
+mod remove;
+mod park;
+mod lag;
+mod config;
+mod relay;
+mod term;
+mod status;
+mod explain;
+
+pub use config::{Format, Relay};
+pub use database::Database;
+pub use envelope::{Envelope, NotAnEnvelope};
+pub use explain::explain;
+pub use error::{Problem, RelayError};
+pub use migrate::{Init, init};
+pub use park::{Retried, Skipped, retry, skip};
+pub use status::{Holder, ParkedKey, Status, status};
+pub use table::{AfterSend, Columns, Table};

@@ -3,9 +3,11 @@
 mod lease;
 mod shard;
 mod producer;
+mod relay;
 
 pub use lease::LeaseEvent;
 pub use producer::ProducerEvent;
+pub use relay::RelayEvent;
 pub use shard::{ShardEvent, ShardStop};
 
 use std::fmt;
@@ -21,6 +23,8 @@ pub enum Event {
     Shard(ShardEvent),
     /// To a producer.
     Producer(ProducerEvent),
+    /// To a relay of an outbox.
+    Relay(RelayEvent),
 }
 
 impl From<LeaseEvent> for Event {
@@ -38,6 +42,12 @@ impl From<ShardEvent> for Event {
 impl From<ProducerEvent> for Event {
     fn from(event: ProducerEvent) -> Self {
         Self::Producer(event)
+    }
+}
+
+impl From<RelayEvent> for Event {
+    fn from(event: RelayEvent) -> Self {
+        Self::Relay(event)
     }
 }
 

@@ -23,6 +23,7 @@ mod processor;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod exactly_once;
 mod park;
+mod repeats;
 mod progress;
 mod checkpoint;
 mod shutdown;
@@ -43,6 +44,7 @@ pub use processor::{
     CheckpointError, Checkpointer, Prepared, ProcessorBatch, ProcessorFactory, Processors,
     ShardProcessor, ShardStart,
 };
+pub use repeats::Repeats;
 pub use shape::{Shape, Work};
 pub use worker::RunError;
 pub(crate) use worker::Worker;

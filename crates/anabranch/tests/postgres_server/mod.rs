@@ -117,7 +117,8 @@ impl Server {
     pub(crate) fn restart(&self) {
         let mut command = self.program("postgres");
         command.arg("-D").arg(self.data()).args(["-k", self.folder.path().to_str().unwrap()]);
-        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=200"] {
+        let more = ["max_connections=200", "max_prepared_transactions=10"];
+        for setting in ["listen_addresses=127.0.0.1", "fsync=off"].into_iter().chain(more) {
             command.args(["-c", setting]);
         }
         command.args(["-p", &self.port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,0 +1,64 @@
+//! `anabranch relay`: the rows of a PostgreSQL outbox into a stream, and what an operator does about
+//! them.
+
+mod outbox;
+mod run;
+mod init;
+mod status;
+mod unpark;
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use anabranch_outbox::RelayError;
+use outbox::Outbox;
+
+/// What can be chosen about a relay.
+#[derive(Debug, Clone, clap::Args)]
+#[command(subcommand_negates_reqs = true)]
+#[command(after_help = "\
+Every committed row goes into the stream at least once, rows of a key in the order of their causes; \
+a row that was rolled back never. Run several for safety: one works, another takes over.
+Tables, formats and what is promised: docs/outbox.md.")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    outbox: Outbox,
+    #[command(flatten)]
+    run: run::Options,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Task {
+    /// Make the table, or what is missing of it, and check it
+    Init(init::Options),
+    /// Show what waits, who relays, what is parked, and which transactions hold rows up
+    Status(status::Options),
+    /// Give up a parked row: it is removed unsent, and its key goes on behind it
+    Skip {
+        /// The row
+        #[arg(value_name = "ID")]
+        row: i64,
+    },
+    /// Let a parked key go on with the row that stopped it
+    Retry {
+        /// The partition key
+        key: String,
+    },
+}
+
+/// Relays, or does what is asked about a relay.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let outbox = options.outbox;
+    match options.task {
+        None => Box::pin(run::run(options.run, &outbox, connection)).await,
+        Some(Task::Init(options)) => Box::pin(init::run(options, &outbox)).await,
+        Some(Task::Status(options)) => Box::pin(status::run(options, &outbox)).await,
+        Some(Task::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
+        Some(Task::Retry { key }) => Box::pin(unpark::retry(&key, &outbox)).await,
+    }
+}
+
+fn could_not_start(error: RelayError) -> Failure {
+    Failure::usage(error)
+}

@@ -1,0 +1,45 @@
+//! Which outbox: what all commands about a relay are told.
+
+use super::could_not_start;
+use crate::failure::Failure;
+use anabranch_outbox::{AfterSend, Columns, Database, Table};
+
+/// Which outbox.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Outbox")]
+pub(super) struct Outbox {
+    /// Where the database is: `postgres://user:password@host:port/name`
+    #[arg(long, global = true, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    database: Option<String>,
+    /// The table: NAME, or SCHEMA.NAME
+    #[arg(long, global = true, value_name = "TABLE", default_value = "outbox")]
+    table: String,
+    /// What your columns are called, such as id=event_no,data=payload
+    #[arg(long, global = true, value_name = "OURS=YOURS,…", default_value = "")]
+    columns: String,
+    /// Keep rows that were sent, with the time in their column `sent_at`
+    #[arg(long, global = true)]
+    keep: bool,
+}
+
+impl Outbox {
+    /// The database, if one was named.
+    pub(super) fn named_database(&self) -> Result<Option<Database>, Failure> {
+        self.database.as_deref().map(Database::at).transpose().map_err(could_not_start)
+    }
+
+    /// The database.
+    pub(super) fn database(&self) -> Result<Database, Failure> {
+        let missing = "nothing says where the database is: give --database \
+                       postgres://user:password@host:port/name, or set DATABASE_URL";
+        self.named_database()?.ok_or_else(|| Failure::usage(missing))
+    }
+
+    /// The table.
+    pub(super) fn table(&self) -> Result<Table, Failure> {
+        let columns = Columns::parse(&self.columns).map_err(could_not_start)?;
+        let table = Table::named(&self.table).map_err(could_not_start)?;
+        let after = if self.keep { AfterSend::Mark } else { AfterSend::Delete };
+        Ok(table.with_columns(columns).with_after_send(after))
+    }
+}

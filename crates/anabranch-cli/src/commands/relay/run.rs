@@ -1,0 +1,104 @@
+//! Relaying until somebody asks to stop.
+
+use super::could_not_start;
+use super::outbox::Outbox;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::notice;
+use crate::output::note;
+use anabranch::event::{Event, Events, RelayEvent};
+use anabranch::producer::Aggregation;
+use anabranch_outbox::{Format, Relay};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How rows are carried.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Options {
+    /// The stream
+    #[arg(long, required = true)]
+    stream: Option<String>,
+    /// What a row becomes: envelope (JSON with the event's id, headers and data) or data (as it is)
+    #[arg(long, value_name = "FORMAT", default_value = "envelope")]
+    format: RowFormat,
+    /// One record of the stream for each row, for readers that can't take aggregates apart
+    #[arg(long)]
+    no_aggregation: bool,
+    /// How often to look for rows without being told of them, such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    poll: Duration,
+    /// Rows that may be under way at a time: what a crash can repeat
+    #[arg(long, value_name = "ROWS", default_value_t = 20_000)]
+    max_in_flight: usize,
+    /// How long a stop waits for rows that are on their way
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    drain: Duration,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum RowFormat {
+    Envelope,
+    Data,
+}
+
+/// Relays until somebody asks to stop.
+pub(super) async fn run(
+    options: Options,
+    outbox: &Outbox,
+    connection: &Connection,
+) -> Result<(), Failure> {
+    let stream = options.stream.ok_or_else(|| Failure::usage("give the stream with --stream"))?;
+    let (database, table) = (outbox.database()?, outbox.table()?);
+    let label = table.label();
+    let stopped = crate::stop::signals(1)?;
+    let forced = crate::stop::signals(2)?;
+    let aws = connection.aws().await?;
+    let sent = Arc::new(AtomicU64::new(0));
+    let aggregation = if options.no_aggregation { Aggregation::Off } else { Aggregation::ByShard };
+    let relay = Relay::new(database, table, &stream)
+        .with_format(match options.format {
+            RowFormat::Envelope => Format::Envelope,
+            RowFormat::Data => Format::Data,
+        })
+        .with_producer(|producer| producer.with_aggregation(aggregation))
+        .with_poll(options.poll)
+        .with_max_held(options.max_in_flight)
+        .with_drain(options.drain)
+        .with_events(events(Arc::clone(&sent)));
+    let stop = CancellationToken::new();
+    let ended = tokio::select! {
+        biased;
+        () = forced => {
+            return Err(Failure::result("stopped at once by a second signal: rows may come again"));
+        }
+        () = cancel(stopped, stop.clone()) => unreachable_end(),
+        ended = relay.run(&aws.kinesis, stop) => ended,
+    };
+    ended.map_err(could_not_start)?;
+    note!("{} rows of {label} went to {stream}", sent.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// Passes a signal on, and leaves the end to the relay.
+async fn cancel(stopped: impl Future<Output = ()>, stop: CancellationToken) {
+    stopped.await;
+    stop.cancel();
+    std::future::pending().await
+}
+
+fn unreachable_end() -> Result<(), anabranch_outbox::RelayError> {
+    Ok(())
+}
+
+/// Prints what an operator has to know, and counts rows.
+fn events(sent: Arc<AtomicU64>) -> Events {
+    let printed = notice::printed(true);
+    Events::to(move |event| {
+        if let Event::Relay(RelayEvent::Sent { rows, .. }) = event {
+            sent.fetch_add(*rows, Ordering::Relaxed);
+        }
+        printed.emit(event.clone());
+    })
+}

@@ -1,0 +1,93 @@
+//! `relay status`: how an outbox stands, for a person or as JSON.
+
+use super::could_not_start;
+use super::outbox::Outbox;
+use crate::failure::Failure;
+use crate::output::say;
+use anabranch_outbox::{Holder, ParkedKey, Status};
+use serde_json::{Value, json};
+
+/// How the status is shown.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Exit code 1 when keys are parked, or something stands in a relay's way.")]
+pub(super) struct Options {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows how the outbox stands.
+pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure> {
+    let (database, table) = (outbox.database()?, outbox.table()?);
+    let status = anabranch_outbox::status(&database, &table).await.map_err(could_not_start)?;
+    let label = table.label();
+    if options.json {
+        say!("{}", as_json(&label, &status));
+    } else {
+        for line in lines(&label, &status) {
+            say!("{line}");
+        }
+    }
+    match (status.parked.len(), status.problems.len()) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Failure::result(format!("{label} can't be relayed as it is"))),
+        (parked, _) => Err(Failure::result(format!(
+            "{parked} keys of {label} are parked: 'anabranch relay skip ID' gives a row up, \
+             'anabranch relay retry KEY' sends it again"
+        ))),
+    }
+}
+
+fn lines(label: &str, status: &Status) -> Vec<String> {
+    let oldest = status.oldest_seconds.map_or(String::new(), |s| format!(", the oldest for {s:.1} s"));
+    let relay = match status.relay {
+        Some(pid) => format!("a relay is at work (server process {pid})"),
+        None => "no relay is at work".to_owned(),
+    };
+    let mut all = vec![format!("{label}: {} rows wait{oldest}; {relay}", status.waiting_rows)];
+    if status.held_rows > 0 {
+        all.push(format!("{} rows wait for transactions that are still running:", status.held_rows));
+    }
+    all.extend(status.holders.iter().map(holder));
+    all.extend(status.parked.iter().map(parked));
+    all.extend(status.problems.iter().map(|problem| format!("problem: {problem}")));
+    all
+}
+
+fn holder(holder: &Holder) -> String {
+    let Holder { pid, transaction, seconds, who } = holder;
+    let process = pid.map_or("no process".to_owned(), |pid| format!("process {pid}"));
+    format!("  transaction {transaction}, {process}, for {seconds:.1} s: {who}")
+}
+
+fn parked(parked: &ParkedKey) -> String {
+    let ParkedKey { row, key, reason, seconds, waiting_rows } = parked;
+    format!(
+        "parked at row {row} for {seconds:.0} s: key {key:?}, {waiting_rows} rows wait: {reason}"
+    )
+}
+
+fn as_json(label: &str, status: &Status) -> Value {
+    json!({
+        "table": label,
+        "waiting_rows": status.waiting_rows,
+        "held_rows": status.held_rows,
+        "oldest_seconds": status.oldest_seconds,
+        "relay_pid": status.relay,
+        "holders": status.holders.iter().map(|holder| json!({
+            "pid": holder.pid,
+            "transaction": holder.transaction,
+            "seconds": holder.seconds,
+            "who": holder.who,
+        })).collect::<Vec<_>>(),
+        "parked": status.parked.iter().map(|parked| json!({
+            "row": parked.row,
+            "key": parked.key,
+            "reason": parked.reason,
+            "seconds": parked.seconds,
+            "waiting_rows": parked.waiting_rows,
+        })).collect::<Vec<_>>(),
+        "problems": status.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

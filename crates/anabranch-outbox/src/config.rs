@@ -1,0 +1,146 @@
+//! What can be set on a relay, with default and bound.
+
+use crate::database::Database;
+use crate::read::Portion;
+use crate::table::Table;
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::Events;
+use anabranch::producer::{Builder, Producer};
+use std::time::Duration;
+
+/// What a row becomes in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// A JSON object with the event's id, headers and data: see [`crate::Envelope`].
+    #[default]
+    Envelope,
+    /// The data alone. A reader can't tell a repeated row by its id then.
+    Data,
+}
+
+/// Carries the rows of one table into one stream.
+#[derive(Debug, Clone)]
+pub struct Relay {
+    /// The database.
+    pub(crate) database: Database,
+    /// The table.
+    pub(crate) table: Table,
+    /// The stream, for messages.
+    pub(crate) stream: String,
+    /// What a row becomes.
+    pub(crate) format: Format,
+    /// How rows are put.
+    pub(crate) producer: Builder,
+    /// How much one look takes.
+    pub(crate) portion: Portion,
+    /// How many rows may be held at a time.
+    pub(crate) max_held: usize,
+    /// How often to look without being told.
+    pub(crate) poll_ms: u64,
+    /// How many rows are removed at a time, at the least.
+    pub(crate) remove_rows: usize,
+    /// How long a row that is in the stream waits for others to be removed with.
+    pub(crate) remove_wait_ms: u64,
+    /// How many keys may be parked before reading stops.
+    pub(crate) max_parked: usize,
+    /// How long a stop waits for rows that are on their way.
+    pub(crate) drain: Duration,
+    /// The time.
+    pub(crate) clock: Clock,
+    /// The random numbers.
+    pub(crate) chance: Chance,
+    /// Who hears of events.
+    pub(crate) events: Events,
+}
+
+impl Relay {
+    /// Carries the rows of `table` in `database` into `stream`.
+    pub fn new(database: Database, table: Table, stream: &str) -> Self {
+        Self {
+            database,
+            table,
+            stream: stream.to_owned(),
+            format: Format::default(),
+            producer: Producer::new(stream).with_buffer_bytes(16 << 20),
+            portion: Portion { rows: 2_000, bytes: 4 << 20 },
+            max_held: 20_000,
+            poll_ms: 1_000,
+            remove_rows: 1_000,
+            remove_wait_ms: 50,
+            max_parked: 10_000,
+            drain: Duration::from_secs(10),
+            clock: Clock::machine(),
+            chance: Chance::of_system(),
+            events: Events::ignored(),
+        }
+    }
+
+    /// What a row becomes in the stream. Default: [`Format::Envelope`].
+    #[must_use]
+    pub fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// How rows are put: aggregation, linger, rates and so on. Strict order and stopped keys are the
+    /// relay's own. Default: the producer's, with a buffer of 16 MiB.
+    #[must_use]
+    pub fn with_producer(mut self, change: impl FnOnce(Builder) -> Builder) -> Self {
+        self.producer = change(self.producer);
+        self
+    }
+
+    /// How many rows, and bytes of them, are read at a time. Default 2,000 and 4 MiB; at least one
+    /// row.
+    #[must_use]
+    pub fn with_portion(mut self, rows: u32, bytes: u32) -> Self {
+        self.portion = Portion { rows: i64::from(rows.max(1)), bytes: i64::from(bytes.max(1)) };
+        self
+    }
+
+    /// How many rows may be under way at a time: what a crash can repeat. Default 20,000; at least
+    /// one.
+    #[must_use]
+    pub fn with_max_held(mut self, rows: usize) -> Self {
+        self.max_held = rows.max(1);
+        self
+    }
+
+    /// How often to look for rows without being told of them, and for the lock. Default 1 s; at
+    /// least 10 ms.
+    #[must_use]
+    pub fn with_poll(mut self, poll: Duration) -> Self {
+        self.poll_ms = u64::try_from(poll.as_millis()).unwrap_or(u64::MAX).max(10);
+        self
+    }
+
+    /// How many keys may be parked before reading stops. Default 10,000; at least one.
+    #[must_use]
+    pub fn with_max_parked(mut self, keys: usize) -> Self {
+        self.max_parked = keys.max(1);
+        self
+    }
+
+    /// How long a stop waits for rows that are on their way. Default 10 s.
+    #[must_use]
+    pub fn with_drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Who hears of events. Default: nobody.
+    #[must_use]
+    pub fn with_events(mut self, events: Events) -> Self {
+        self.producer = self.producer.with_events(events.clone());
+        self.events = events;
+        self
+    }
+
+    /// The time. Default: the machine's clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.producer = self.producer.with_clock(clock.clone());
+        self.clock = clock;
+        self
+    }
+}

@@ -1,0 +1,194 @@
+//! The database: where it is, and one connection to it whose every call has an end.
+
+use crate::error::RelayError;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one statement may take before its connection counts as lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may take to come about.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a relay's session is like. The server gives up a silent relay within seconds, and with it the
+/// lock. Plans go by index even while statistics are those of an empty table.
+const SESSION: [(&str, &str); 7] = [
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+    ("enable_seqscan", "off"),
+    ("jit", "off"),
+    ("lock_timeout", "10s"),
+    ("statement_timeout", "30s"),
+];
+
+/// Where a PostgreSQL database is. Its messages never hold the password.
+#[derive(Clone, Debug)]
+pub struct Database {
+    /// The address.
+    options: PgConnectOptions,
+    /// The database in messages.
+    place: Arc<str>,
+}
+
+impl Database {
+    /// The database at `postgres://user:password@host:port/name`. The variables of `libpq`
+    /// (`PGPASSWORD`, `PGSSLMODE` and so on) fill in what the URL does not say.
+    pub fn at(url: &str) -> Result<Self, RelayError> {
+        let shape = "it must read postgres://user:password@host:port/database";
+        let bad = |detail: String| RelayError::Url { detail };
+        let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
+        let rest = rest.ok_or_else(|| bad(shape.to_owned()))?;
+        // A `/`, `?` or `#` in a password ends the host too early, and the rest of the password
+        // would be taken for something that may be shown.
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if rest.contains('@') && !authority.contains('@') {
+            return Err(bad("it has an @ behind its host: percent-encode /, ?, # and @ in user and \
+                            password"
+                .to_owned()));
+        }
+        let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| match error {
+            sqlx::Error::Configuration(why) => bad(format!("{why}; {shape}")),
+            other => bad(format!("{other}; {shape}")),
+        })?;
+        let mut options = options.disable_statement_logging();
+        if options.get_application_name().is_none() {
+            options = options.application_name("anabranch relay");
+        }
+        let name = options.get_database().unwrap_or_else(|| options.get_username());
+        let host = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let place = format!("PostgreSQL {name} at {host}").into();
+        Ok(Self { options, place })
+    }
+
+    /// The address, for a connection that only listens.
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
+    /// Opens a session.
+    pub(crate) async fn connect(&self) -> Result<Link, RelayError> {
+        let options = self.options.clone().options(SESSION);
+        let connected =
+            tokio::time::timeout(CONNECT_PATIENCE, PgConnection::connect_with(&options));
+        let connection = match Box::pin(connected).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(self.failed("take a connection", &error)),
+            Err(_) => {
+                let detail = format!("no answer within {} s", CONNECT_PATIENCE.as_secs());
+                return Err(self.said("take a connection", detail));
+            }
+        };
+        Ok(Link { connection, database: self.clone() })
+    }
+
+    fn failed(&self, doing: &'static str, error: &sqlx::Error) -> RelayError {
+        self.said(doing, error.to_string())
+    }
+
+    fn said(&self, doing: &'static str, detail: String) -> RelayError {
+        RelayError::Database { place: self.place.to_string(), doing, detail }
+    }
+}
+
+/// One session. After an error it is not used again: nobody knows what is still on its way.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The connection.
+    connection: PgConnection,
+    /// Where it leads, for messages.
+    database: Database,
+}
+
+/// A statement and what it is given.
+pub(crate) struct Ask<'a> {
+    /// The statement.
+    pub(crate) sql: &'a str,
+    /// Its arguments.
+    pub(crate) arguments: PgArguments,
+    /// What it is for, in messages.
+    pub(crate) doing: &'static str,
+}
+
+impl Link {
+    /// Runs a statement and gives its rows.
+    pub(crate) async fn rows(&mut self, ask: Ask<'_>) -> Result<Vec<PgRow>, RelayError> {
+        let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
+        let answer = Box::pin(query.fetch_all(&mut self.connection));
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(answer) => answer.map_err(|error| self.database.failed(ask.doing, &error)),
+            Err(_) => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+        }
+    }
+
+    /// Runs a statement and gives its one row.
+    pub(crate) async fn row(&mut self, ask: Ask<'_>) -> Result<PgRow, RelayError> {
+        let doing = ask.doing;
+        let row = self.rows(ask).await?.into_iter().next();
+        row.ok_or_else(|| self.database.said(doing, "there was no row".to_owned()))
+    }
+
+    /// Runs a statement and gives how many rows it changed.
+    pub(crate) async fn execute(&mut self, ask: Ask<'_>) -> Result<u64, RelayError> {
+        let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
+        let answer = Box::pin(query.execute(&mut self.connection));
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(done)) => Ok(done.rows_affected()),
+            Ok(Err(error)) => Err(self.database.failed(ask.doing, &error)),
+            Err(_) => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+        }
+    }
+
+    /// Runs several statements, as one transaction.
+    pub(crate) async fn script(&mut self, sql: &str, doing: &'static str) -> Result<(), RelayError> {
+        let answer = Box::pin(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection));
+        answer.await.map(drop).map_err(|error| self.database.failed(doing, &error))
+    }
+
+    /// Says goodbye, so that the server need not find out by itself.
+    pub(crate) async fn close(self) {
+        let _closed = tokio::time::timeout(CONNECT_PATIENCE, Box::pin(self.connection.close())).await;
+    }
+
+    /// An error of this database that is no error of a statement.
+    pub(crate) fn refused(&self, doing: &'static str, detail: String) -> RelayError {
+        self.database.said(doing, detail)
+    }
+}
+
+/// Puts arguments together.
+macro_rules! arguments {
+    ($($value:expr),* $(,)?) => {{
+        #[allow(unused_mut, reason = "a statement may have no arguments")]
+        let mut arguments = sqlx::postgres::PgArguments::default();
+        $(
+            sqlx::Arguments::add(&mut arguments, $value)
+                .expect("numbers and texts can always be encoded");
+        )*
+        arguments
+    }};
+}
+pub(crate) use arguments;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_url_is_refused_without_being_repeated() {
+        for (url, word) in [
+            ("", "postgres://"),
+            ("mysql://me:hunter2@host/db", "postgres://"),
+            ("postgres://me:hunter2@host:port/db", "port"),
+            ("postgres://me:hunter2/x@host/db", "percent-encode"),
+        ] {
+            let error = Database::at(url).unwrap_err().to_string();
+            assert!(error.contains(word), "{url}: {error}");
+            assert!(!error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What a row is in the stream: a small JSON object with the event's id beside its data.
+
+use crate::read::{Row, RowName};
+use bytes::Bytes;
+use serde_json::Value;
+
+/// A row as it came from the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// The event's id: the same each time that the row is sent.
+    pub id: String,
+    /// What the row's column `headers` held, or null.
+    pub headers: Value,
+    /// When the row was written, in microseconds since 1970.
+    pub created_us: Option<i64>,
+    /// The event.
+    pub data: Bytes,
+}
+
+/// Why a record of the stream is no envelope.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record is no outbox envelope: {0}")]
+pub struct NotAnEnvelope(String);
+
+impl Envelope {
+    /// Reads an envelope.
+    pub fn read(record: &[u8]) -> Result<Self, NotAnEnvelope> {
+        let wrong = |what: &str| NotAnEnvelope(what.to_owned());
+        let value: Value =
+            serde_json::from_slice(record).map_err(|error| NotAnEnvelope(error.to_string()))?;
+        let Value::Object(mut fields) = value else { return Err(wrong("it is no JSON object")) };
+        let Some(Value::String(id)) = fields.remove("id") else {
+            return Err(wrong("it has no text \"id\""));
+        };
+        let data = match (fields.remove("data"), fields.remove("data_base64")) {
+            (Some(Value::String(text)), None) => Bytes::from(text),
+            (None, Some(Value::String(text))) => base64_simd::STANDARD
+                .decode_to_vec(text)
+                .map_err(|error| NotAnEnvelope(format!("\"data_base64\": {error}")))?
+                .into(),
+            _ => return Err(wrong("it needs a text \"data\" or \"data_base64\"")),
+        };
+        let created_us = fields.get("created_us").and_then(Value::as_i64);
+        let headers = fields.remove("headers").unwrap_or(Value::Null);
+        Ok(Self { id, headers, created_us, data })
+    }
+}
+
+/// The event's id: the table's own, else one made of row, transaction and time, so that an id that a
+/// restored server hands out again is another event.
+pub(crate) fn event_id(row: &Row) -> String {
+    if let Some(own) = &row.event_id {
+        return own.clone();
+    }
+    let RowName { id, transaction } = row.name;
+    let (transaction, created) = (transaction.unwrap_or(0), row.created_us.unwrap_or(0));
+    format!("{id}-{transaction:x}-{created:x}")
+}
+
+/// The row as it goes into the stream.
+pub(crate) fn write(row: &Row) -> Vec<u8> {
+    let mut out = Vec::with_capacity(row.data.len() + 96);
+    out.extend_from_slice(b"{\"id\":");
+    text(&mut out, &event_id(row));
+    if let Some(created) = row.created_us {
+        out.extend_from_slice(format!(",\"created_us\":{created}").as_bytes());
+    }
+    if let Some(headers) = &row.headers {
+        out.extend_from_slice(b",\"headers\":");
+        // A column of type text may hold anything.
+        match serde_json::from_str::<Value>(headers) {
+            Ok(_) => out.extend_from_slice(headers.as_bytes()),
+            Err(_) => text(&mut out, headers),
+        }
+    }
+    match std::str::from_utf8(&row.data) {
+        Ok(data) => {
+            out.extend_from_slice(b",\"data\":");
+            text(&mut out, data);
+        }
+        Err(_) => {
+            out.extend_from_slice(b",\"data_base64\":\"");
+            out.extend_from_slice(base64_simd::STANDARD.encode_to_string(&row.data).as_bytes());
+            out.push(b'"');
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(out, text).expect("a text can always be written to memory");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(data: &[u8], headers: Option<&str>) -> Row {
+        Row {
+            name: RowName { id: 7, transaction: Some(0x1f) },
+            key: "k".to_owned(),
+            hash: None,
+            data: Bytes::copy_from_slice(data),
+            headers: headers.map(str::to_owned),
+            created_us: Some(255),
+            event_id: None,
+        }
+    }
+
+    #[test]
+    fn an_envelope_is_read_as_it_was_written() {
+        for data in [&b"{\"a\": \"\\n\"}"[..], b"", b"\x00\xff\xfe", "ümlaut \u{1F40B}".as_bytes()] {
+            let envelope = Envelope::read(&write(&row(data, Some("{\"a\": [1]}")))).unwrap();
+            assert_eq!(envelope.data, data);
+            assert_eq!(envelope.headers["a"][0], 1);
+            assert_eq!((envelope.id.as_str(), envelope.created_us), ("7-1f-ff", Some(255)));
+        }
+        let plain = Envelope::read(&write(&row(b"x", Some("no json")))).unwrap();
+        assert_eq!(plain.headers, "no json");
+    }
+
+    #[test]
+    fn the_same_row_has_the_same_id_and_a_row_of_a_reused_id_another() {
+        let first = row(b"x", None);
+        let mut reused = first.clone();
+        reused.created_us = Some(256);
+        assert_eq!(event_id(&first), event_id(&first.clone()));
+        assert_ne!(event_id(&first), event_id(&reused));
+        let own = Row { event_id: Some("mine".to_owned()), ..first };
+        assert_eq!(event_id(&own), "mine");
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_refused_by_name() {
+        for (text, word) in [
+            ("", "EOF"),
+            ("[]", "object"),
+            ("{}", "id"),
+            ("{\"id\":\"1\"}", "data"),
+            ("{\"id\":\"1\",\"data_base64\":\"?\"}", "data_base64"),
+        ] {
+            let error = Envelope::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Why a relay, or a command about one, ended.
+
+use anabranch::producer::StartError;
+use std::fmt;
+
+/// One thing that is wrong with a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub what: String,
+    /// The way out: a statement to run, or what to choose.
+    pub way_out: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.way_out)
+    }
+}
+
+/// Why a relay, or a command about one, ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// The address of the database can't be read.
+    #[error("the database's URL can't be used: {detail}")]
+    Url {
+        /// What is wrong with it. The URL itself is not repeated: it may hold a password.
+        detail: String,
+    },
+    /// The name of a table or column can't be used.
+    #[error("{0}")]
+    Name(String),
+    /// The database did not do what it was asked.
+    #[error("{place} could not {doing}: {detail}")]
+    Database {
+        /// Which database.
+        place: String,
+        /// What it was asked to do.
+        doing: &'static str,
+        /// What it said.
+        detail: String,
+    },
+    /// The table can't be relayed as it is.
+    #[error("table {table} can't be relayed: {}", list(.problems))]
+    Table {
+        /// The table.
+        table: String,
+        /// Everything that is wrong with it.
+        problems: Vec<Problem>,
+    },
+    /// The producer did not start.
+    #[error(transparent)]
+    Producer(#[from] StartError),
+    /// Rows could not be sent for a reason that is not theirs.
+    #[error("stream {stream} does not take rows: {detail}")]
+    Stream {
+        /// The stream.
+        stream: String,
+        /// What it said.
+        detail: String,
+    },
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

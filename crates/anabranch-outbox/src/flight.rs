@@ -1,0 +1,128 @@
+//! The rows that a relay holds: read, handed to the producer, and in the stream but not yet removed.
+
+use crate::read::{Row, RowName};
+use anabranch::producer::{NewRecord, Outcome, Ticket};
+use std::collections::{HashSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+/// A row that was read and is not yet with the producer.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Which one.
+    pub(crate) note: Note,
+    /// What goes to the producer.
+    pub(crate) record: NewRecord,
+}
+
+/// What is kept of a row while the producer has the rest.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    /// Which one.
+    pub(crate) name: RowName,
+    /// Its partition key.
+    pub(crate) key: String,
+    /// When it was written.
+    pub(crate) created_us: Option<i64>,
+}
+
+impl Note {
+    pub(crate) fn of(row: &Row) -> Self {
+        Self { name: row.name, key: row.key.clone(), created_us: row.created_us }
+    }
+}
+
+/// The rows that a relay holds. A row that is held is not taken again, however often it is read.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    /// Read, not yet with the producer, by id.
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// With the producer, in the order in which it got them.
+    sent: Vec<(Note, Ticket)>,
+    /// In the stream, not yet removed from the table.
+    pub(crate) placed: Vec<RowName>,
+    /// All of these.
+    held: HashSet<RowName>,
+}
+
+impl Flight {
+    /// How many rows are held.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether the producer has rows.
+    pub(crate) fn has_sent(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Whether a row of this key is with the producer.
+    pub(crate) fn has_sent_of(&self, key: &str) -> bool {
+        self.sent.iter().any(|(note, _)| note.key == key)
+    }
+
+    /// Holds a row. `false` if it is held already.
+    pub(crate) fn hold(&mut self, name: RowName) -> bool {
+        self.held.insert(name)
+    }
+
+    /// Lets rows go: they were removed, or stay in the table for later.
+    pub(crate) fn release(&mut self, names: impl IntoIterator<Item = RowName>) {
+        for name in names {
+            self.held.remove(&name);
+        }
+    }
+
+    /// Lets the rows of a key go that are not yet with the producer.
+    pub(crate) fn drop_waiting_of(&mut self, key: &str) {
+        let (held, waiting) = (&mut self.held, &mut self.waiting);
+        waiting.retain(|row| {
+            let stays = row.note.key != key;
+            if !stays {
+                held.remove(&row.note.name);
+            }
+            stays
+        });
+    }
+
+    /// A row is with the producer.
+    pub(crate) fn is_sent(&mut self, note: Note, ticket: Ticket) {
+        self.sent.push((note, ticket));
+    }
+
+    /// When the oldest row that is held was written.
+    pub(crate) fn oldest_us(&self) -> Option<i64> {
+        let sent = self.sent.iter().filter_map(|(note, _)| note.created_us).min();
+        sent.or_else(|| self.waiting.front().and_then(|row| row.note.created_us))
+    }
+
+    /// Waits until some rows have their outcome, and gives them in the order of sending.
+    pub(crate) async fn settled(&mut self) -> Vec<(Note, Outcome)> {
+        poll_fn(|context| {
+            let mut settled = Vec::new();
+            self.sent.retain_mut(|(note, ticket)| match Pin::new(ticket).poll(context) {
+                Poll::Ready(outcome) => {
+                    settled.push((note.clone(), outcome));
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if settled.is_empty() { Poll::Pending } else { Poll::Ready(settled) }
+        })
+        .await
+    }
+
+    /// The rows that have their outcome now.
+    pub(crate) fn settled_now(&mut self) -> Vec<(Note, Outcome)> {
+        let mut settled = Vec::new();
+        self.sent.retain(|(note, ticket)| match ticket.try_outcome() {
+            Some(outcome) => {
+                settled.push((note.clone(), outcome));
+                false
+            }
+            None => true,
+        });
+        settled
+    }
+}

@@ -1,0 +1,129 @@
+//! How far behind the relay is, as metrics and as an event.
+
+use crate::database::{Ask, Link, arguments};
+use crate::error::RelayError;
+use crate::read::number;
+use crate::shape::Shape;
+use crate::table::{Table, quoted};
+use sqlx::Row;
+
+/// What a glance at the table tells. It costs the same however long the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Glance {
+    /// The horizon now.
+    pub(crate) horizon: u64,
+    /// The highest id that waits.
+    highest: Option<i64>,
+    /// The lowest id that was not read.
+    lowest_unread: Option<i64>,
+    /// The transaction of that row.
+    transaction: Option<u64>,
+    /// When that row was written.
+    unread_us: Option<i64>,
+    /// The database's time.
+    now_us: i64,
+}
+
+/// How far behind the relay is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lag {
+    /// Rows that wait, at the most: ids that were rolled back count too.
+    pub(crate) rows: u64,
+    /// The age of the oldest of them.
+    pub(crate) ms: u64,
+}
+
+/// The statement for a glance.
+pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
+    let (sql, pending, id) = (table.sql(), table.pending_and(), quoted(&table.columns.id));
+    let transaction = quoted(&table.columns.transaction_id);
+    let created = match shape.column(&table.columns.created_at) {
+        Some(column) => format!("(extract(epoch FROM {}) * 1000000)::bigint", quoted(&column.name)),
+        None => "NULL::bigint".to_owned(),
+    };
+    format!(
+        "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, \
+           (SELECT max({id})::bigint FROM {sql} WHERE {pending}{id} > $1), first.id, \
+           first.transaction, first.created, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint \
+         FROM (VALUES (1)) one(row) LEFT JOIN (\
+           SELECT {id}::bigint AS id, {transaction}::text AS transaction, {created} AS created \
+           FROM {sql} \
+           WHERE {pending}{id} > $1 ORDER BY {id} LIMIT 1) first ON true"
+    )
+}
+
+/// Looks at the table.
+pub(crate) async fn glance(link: &mut Link, sql: &str, cursor: i64) -> Result<Glance, RelayError> {
+    let ask = Ask { sql, arguments: arguments![cursor], doing: "look at the outbox" };
+    let row = link.row(ask).await?;
+    Ok(Glance {
+        horizon: number(&row, 0).unwrap_or(u64::MAX),
+        highest: row.get(1),
+        lowest_unread: row.get(2),
+        transaction: number(&row, 3),
+        unread_us: row.get(4),
+        now_us: row.get(5),
+    })
+}
+
+impl Glance {
+    /// The first row that was not read, and its transaction.
+    pub(crate) fn unread(&self) -> Option<(i64, u64)> {
+        self.lowest_unread.map(|row| (row, self.transaction.unwrap_or(0)))
+    }
+
+    /// How far behind that is, with so many rows held and the oldest of them from then.
+    pub(crate) fn lag(&self, held: usize, held_us: Option<i64>) -> Lag {
+        let unread = match (self.lowest_unread, self.highest) {
+            (Some(low), Some(high)) => high.abs_diff(low).saturating_add(1),
+            _ => 0,
+        };
+        let oldest = self.unread_us.into_iter().chain(held_us).min();
+        let age_us = oldest.map_or(0, |oldest| self.now_us.saturating_sub(oldest));
+        Lag {
+            rows: unread.saturating_add(held as u64),
+            ms: u64::try_from(age_us / 1_000).unwrap_or(0),
+        }
+    }
+}
+
+/// Tells the metrics.
+#[expect(clippy::cast_precision_loss, reason = "gauges are floating-point numbers")]
+pub(crate) fn report(table: &str, stream: &str, lag: Lag, parked: usize) {
+    let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
+    metrics::gauge!("anabranch_relay_lag_rows", &labels).set(lag.rows as f64);
+    metrics::gauge!("anabranch_relay_lag_seconds", &labels).set(lag.ms as f64 / 1_000.0);
+    metrics::gauge!("anabranch_relay_parked_keys", &labels).set(parked as f64);
+}
+
+/// Counts rows that are in the stream and no longer in the table.
+pub(crate) fn count_sent(table: &str, stream: &str, rows: u64) {
+    let labels = [("table", table.to_owned()), ("stream", stream.to_owned())];
+    metrics::counter!("anabranch_relay_sent_rows_total", &labels).increment(rows);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_counts_what_is_held_and_what_was_not_read_and_takes_the_oldest_age() {
+        let glance = |lowest_unread, highest, unread_us| Glance {
+            horizon: 9,
+            highest,
+            lowest_unread,
+            transaction: None,
+            unread_us,
+            now_us: 10_000_000,
+        };
+        for (glance, held, held_us, rows, ms) in [
+            (glance(None, None, None), 0, None, 0, 0),
+            (glance(None, None, None), 3, Some(4_000_000), 3, 6_000),
+            (glance(Some(5), Some(9), Some(2_000_000)), 2, Some(4_000_000), 7, 8_000),
+            (glance(Some(5), Some(5), None), 0, None, 1, 0),
+            (glance(Some(5), Some(5), Some(11_000_000)), 0, None, 1, 0),
+        ] {
+            assert_eq!(glance.lag(held, held_us), Lag { rows, ms }, "{glance:?}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading the table: which rows may be sent now, by id, each once.
+//!
+//! Ids are handed out in the order of writing, but rows appear in the order of committing. So a
+//! cursor that only goes up skips rows, and an order by transaction is not the order of causes: a
+//! transaction can take its id early, wait for a lock and write late. What holds here:
+//!
+//! - The *horizon* of a snapshot is the lowest transaction that was still running. A row is
+//!   *settled* when its transaction lies below: everything that could come before it has come.
+//! - Rows are taken by id up to the first that is not settled. If one transaction saw another's
+//!   row, any snapshot that shows its row shows the other's too, with a lower id. So the other one is
+//!   taken before it, or holds it up.
+//! - A row that was not there when the cursor passed its id was not visible in that snapshot, so its
+//!   transaction lies at or above that snapshot's horizon. The next look asks for exactly those, by
+//!   the index of transactions, and sets the cursor back before the first of them.
+//!
+//! One statement does all of it, in one snapshot. It reads the rows that it takes, and those that
+//! settled since the last look: what waits behind them costs nothing.
+
+use crate::database::{Ask, Link, arguments};
+use crate::error::RelayError;
+use crate::shape::Shape;
+use crate::table::{Table, quoted};
+use bytes::Bytes;
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+/// Above every transaction: nothing is late for a cursor that has not moved.
+const NO_HORIZON: u64 = u64::MAX;
+
+/// Which row: its id, and the transaction that wrote it. An id alone may come again, when a table is
+/// emptied or a server restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RowName {
+    /// Its id.
+    pub(crate) id: i64,
+    /// Its transaction. A row that is older than the column has none.
+    pub(crate) transaction: Option<u64>,
+}
+
+/// A row to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Which one.
+    pub(crate) name: RowName,
+    /// Its partition key.
+    pub(crate) key: String,
+    /// Its explicit hash key, as it stands in the table.
+    pub(crate) hash: Option<String>,
+    /// The event.
+    pub(crate) data: Bytes,
+    /// What travels beside it, as JSON.
+    pub(crate) headers: Option<String>,
+    /// When it was written, in microseconds since 1970, by the database's clock.
+    pub(crate) created_us: Option<i64>,
+    /// The name of the event, if the table has one.
+    pub(crate) event_id: Option<String>,
+}
+
+/// What one look brought.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The rows, by id.
+    pub(crate) rows: Vec<Row>,
+    /// The first row that is not settled, if one holds up the rest.
+    pub(crate) held: Option<RowName>,
+    /// Whether nothing more can be taken before the horizon moves.
+    pub(crate) dry: bool,
+}
+
+/// How much one look may bring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Portion {
+    /// Rows.
+    pub(crate) rows: i64,
+    /// Bytes; the row that crosses the bound is still taken.
+    pub(crate) bytes: i64,
+}
+
+/// Where reading stands. Lives as long as one term of a relay.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// The statement.
+    sql: String,
+    /// Every settled row up to this id was read.
+    cursor: i64,
+    /// The horizon of the last look: whatever is late lies at or above it.
+    horizon: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(table: &Table, shape: &Shape) -> Self {
+        Self { sql: statement(table, shape), cursor: i64::MIN, horizon: NO_HORIZON }
+    }
+
+    /// The last id that was read.
+    pub(crate) fn cursor(&self) -> i64 {
+        self.cursor
+    }
+
+    /// Whether rows can have settled since the last look, where this is the horizon now.
+    pub(crate) fn has_news(&self, horizon: u64) -> bool {
+        horizon != self.horizon
+    }
+
+    /// Reads again from this id on.
+    pub(crate) fn go_back_to(&mut self, id: i64) {
+        self.cursor = self.cursor.min(id.saturating_sub(1));
+    }
+
+    /// Takes the next rows.
+    pub(crate) async fn next(
+        &mut self,
+        link: &mut Link,
+        portion: Portion,
+    ) -> Result<Found, RelayError> {
+        let arguments =
+            arguments![self.cursor, self.horizon.to_string(), portion.rows, portion.bytes];
+        let answer = link.rows(Ask { sql: &self.sql, arguments, doing: "read rows" }).await?;
+        let mut found = Found { rows: Vec::new(), held: None, dry: true };
+        let mut bytes = 0_i64;
+        for row in &answer {
+            self.horizon = number(row, 0).unwrap_or(NO_HORIZON);
+            self.cursor = self.cursor.min(row.get(1));
+            let Some(id) = row.get::<Option<i64>, _>(2) else { continue };
+            let name = RowName { id, transaction: number(row, 3) };
+            if row.get(4) {
+                bytes += row.get::<i64, _>(5);
+                found.rows.push(read(row, name));
+            } else {
+                found.held = Some(name);
+            }
+        }
+        if let Some(last) = found.rows.last() {
+            self.cursor = last.name.id;
+        }
+        let taken = i64::try_from(found.rows.len()).unwrap_or(i64::MAX);
+        found.dry = found.held.is_some() || (taken < portion.rows && bytes < portion.bytes);
+        Ok(found)
+    }
+}
+
+fn read(row: &PgRow, name: RowName) -> Row {
+    Row {
+        name,
+        key: row.get(6),
+        hash: row.get(7),
+        data: row.get::<Vec<u8>, _>(8).into(),
+        headers: row.get(9),
+        created_us: row.get(10),
+        event_id: row.get(11),
+    }
+}
+
+/// A 64-bit number without sign, which the driver only reads as text.
+pub(crate) fn number(row: &PgRow, at: usize) -> Option<u64> {
+    row.get::<Option<String>, _>(at).and_then(|text| text.parse().ok())
+}
+
+/// The statement for one look: cursor, horizon, and how many rows and bytes it may bring.
+pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
+    let (sql, pending, columns) = (table.sql(), table.pending_and(), &table.columns);
+    let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
+    let optional = |name: &str, cast: &str, none: &str| {
+        let of = |_| format!("t.{}{cast}", quoted(name));
+        shape.column(name).map_or(none.to_owned(), of)
+    };
+    let is_bytes = shape.column(&columns.data).is_some_and(|column| column.kind == "bytea");
+    let data = quoted(&columns.data);
+    let (data, length) = if is_bytes {
+        (format!("COALESCE(t.{data}, '')"), format!("octet_length(t.{data})"))
+    } else {
+        (
+            format!("COALESCE(convert_to(t.{data}::text, 'UTF8'), '')"),
+            format!("octet_length(t.{data}::text)"),
+        )
+    };
+    let key = format!("COALESCE(t.{}::text, '')", quoted(&columns.partition_key));
+    let hash = optional(&columns.explicit_hash_key, "::text", "NULL::text");
+    let headers = optional(&columns.headers, "::text", "NULL::text");
+    let event = optional(&columns.event_id, "::text", "NULL::text");
+    let created = match shape.column(&columns.created_at) {
+        Some(_) => format!("(extract(epoch FROM t.{}) * 1000000)::bigint", quoted(&columns.created_at)),
+        None => "NULL::bigint".to_owned(),
+    };
+    // The sum keeps the planner from looking for late rows by id, among all that were ever read.
+    // A row from above every transaction was restored from another server: its own time is over.
+    format!(
+        "\
+WITH moment AS MATERIALIZED (
+  SELECT pg_snapshot_xmin(s) AS horizon, pg_snapshot_xmax(s) AS future FROM pg_current_snapshot() s
+), late AS MATERIALIZED (
+  SELECT min(l.id) AS id FROM (
+    SELECT {id} AS id FROM {sql} WHERE {pending}{transaction} >= $2::xid8 AND {id} + 0 <= $1 OFFSET 0
+  ) l
+), start AS MATERIALIZED (
+  SELECT COALESCE((SELECT id - 1 FROM late), $1) AS after
+)
+SELECT (SELECT horizon::text FROM moment), (SELECT after FROM start), w.*
+FROM (VALUES (1)) one(row) LEFT JOIN (
+  SELECT id, transaction, unsettled = 0, bytes, key, hash,
+    CASE WHEN unsettled = 0 THEN data END, headers, created, event
+  FROM (
+    SELECT c.*, count(*) FILTER (WHERE NOT settled) OVER seq AS unsettled,
+      (sum(bytes) OVER seq - bytes)::bigint AS before
+    FROM (
+      SELECT t.{id}::bigint AS id, t.{transaction}::text AS transaction, {key} AS key,
+        {hash} AS hash, {data} AS data, {headers} AS headers, {created} AS created,
+        {event} AS event, COALESCE({length}, 0)::bigint AS bytes,
+        COALESCE(t.{transaction} < (SELECT horizon FROM moment)
+          OR t.{transaction} >= (SELECT future FROM moment), true) AS settled
+      FROM {sql} t WHERE {pending}t.{id} > (SELECT after FROM start) ORDER BY t.{id} LIMIT $3
+    ) c WINDOW seq AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
+  ) v WHERE before < $4 AND (unsettled = 0 OR (unsettled = 1 AND NOT settled))
+) w ON true ORDER BY w.id"
+    )
+}

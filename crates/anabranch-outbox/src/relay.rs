@@ -1,0 +1,118 @@
+//! Running a relay: one term after the other, until it is told to stop.
+
+use crate::config::Relay;
+use crate::database::Link;
+use crate::error::RelayError;
+use crate::listen::Ear;
+use crate::lock;
+use crate::shape::{self, Shape};
+use crate::term::Term;
+use anabranch::event::RelayEvent;
+use anabranch::producer::{Holes, Order, Producer};
+use anabranch::stream::api::StreamApi;
+use anabranch_model::retry::Backoff;
+use tokio_util::sync::CancellationToken;
+
+/// The waits between terms.
+const PAUSES: Backoff = Backoff::new(500, 15_000);
+
+impl Relay {
+    /// Runs until `stop` is cancelled. Several may run at a time: one of them relays, and another
+    /// takes over when it goes.
+    ///
+    /// What is wrong at the start is an error: a database that does not answer, a table that can't
+    /// be relayed, a stream that is missing. Later the relay tries again, and tells by events why it
+    /// has to.
+    pub async fn run<A>(&self, api: &A, stop: CancellationToken) -> Result<(), RelayError>
+    where
+        A: StreamApi + Clone,
+    {
+        // Looks at both ends, so that a mistake is told at once and not after a takeover.
+        self.open().await?.0.close().await;
+        drop(self.producer(api).await?);
+        let ear = Ear::open(&self.database, &self.table);
+        let mut failures = 0;
+        while !stop.is_cancelled() {
+            let began_ms = self.clock.now_ms();
+            let Err(error) = Box::pin(self.term(api, &ear, &stop)).await else { break };
+            // A term that lasted is no failure in a row.
+            let lasted = self.clock.now_ms().saturating_sub(began_ms) > 60_000;
+            failures = if lasted { 1 } else { failures + 1 };
+            let pause_ms = PAUSES.wait_ms(failures, self.chance.bits());
+            self.tell(RelayEvent::Interrupted {
+                table: self.table.label(),
+                error: error.to_string(),
+                pause_ms,
+            });
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.clock.sleep(pause_ms) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock, then relays until it is told to stop, or something fails.
+    async fn term<A>(
+        &self,
+        api: &A,
+        ear: &Ear,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError>
+    where
+        A: StreamApi + Clone,
+    {
+        let (mut link, shape) = self.open().await?;
+        let mut told = false;
+        while !lock::try_take(&mut link, &self.table).await? {
+            if !told {
+                told = true;
+                self.tell(RelayEvent::StandingBy { table: self.table.label() });
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {
+                    link.close().await;
+                    return Ok(());
+                }
+                () = self.clock.sleep(self.poll_ms) => {}
+            }
+        }
+        let producer = self.producer(api).await?;
+        self.tell(RelayEvent::Leading { table: self.table.label() });
+        Term::new(self, link, &shape, producer).run(ear, stop).await
+    }
+
+    /// A session, and the table as it is there.
+    async fn open(&self) -> Result<(Link, Shape), RelayError> {
+        let mut link = self.database.connect().await?;
+        let table = self.table.label();
+        let problems = match shape::look(&mut link, &self.table).await? {
+            Some(shape) => match shape.problems(&self.table) {
+                problems if problems.is_empty() => return Ok((link, shape)),
+                problems => problems,
+            },
+            None => vec![crate::error::Problem {
+                what: "there is no such table".to_owned(),
+                way_out: "make it with 'anabranch relay init', or name yours with --table \
+                          SCHEMA.NAME"
+                    .to_owned(),
+            }],
+        };
+        link.close().await;
+        Err(RelayError::Table { table, problems })
+    }
+
+    async fn producer<A>(&self, api: &A) -> Result<Producer, RelayError>
+    where
+        A: StreamApi + Clone,
+    {
+        let builder = self.producer.clone().with_order(Order::Strict).with_holes(Holes::StopKey);
+        Ok(builder.start(api.clone()).await?)
+    }
+
+    pub(crate) fn tell(&self, event: RelayEvent) {
+        self.events.emit(event);
+    }
+}

@@ -1,0 +1,285 @@
+//! The table as the database has it, and what of it stands in a relay's way.
+
+use crate::database::{Ask, Link, arguments};
+use crate::error::{Problem, RelayError};
+use crate::table::{AfterSend, Table, quoted};
+use sqlx::Row;
+
+/// The oldest server: the first with 64-bit transaction ids for everybody.
+const SERVER_MIN: i32 = 130_000;
+
+/// The table as the database has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Shape {
+    /// The columns.
+    pub(crate) columns: Vec<Column>,
+    /// The sequence that `id` comes from.
+    pub(crate) sequence: Option<Sequence>,
+    /// The indexes.
+    pub(crate) indexes: Vec<Index>,
+    /// Whether it is an ordinary table that outlives a crash.
+    pub(crate) durable: bool,
+    /// Whether row-level security hides rows from this role.
+    pub(crate) rows_hidden: bool,
+    /// Whether writers tell of their rows.
+    pub(crate) notifies: bool,
+    /// Whether the table of parked keys is there.
+    pub(crate) parked: bool,
+    /// The rights that this role lacks, on which table.
+    pub(crate) lacks: Vec<(String, String)>,
+    /// The server's version.
+    pub(crate) server: i32,
+    /// Whether the server only follows another one.
+    pub(crate) standby: bool,
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Column {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its type, as SQL writes it.
+    pub(crate) kind: String,
+    /// Its default, as SQL writes it.
+    pub(crate) default: Option<String>,
+}
+
+/// Where ids come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    /// Its name in SQL.
+    pub(crate) name: String,
+    /// How many numbers a session takes at a time.
+    pub(crate) cache: i64,
+    /// Whether it counts up and never begins again.
+    pub(crate) grows: bool,
+}
+
+/// One index that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Its first column.
+    pub(crate) first: String,
+    /// Whether it holds every row once.
+    pub(crate) unique: bool,
+    /// Which rows it holds, if not all.
+    pub(crate) only: Option<String>,
+}
+
+const COLUMNS: &str = "\
+SELECT a.attname::text, format_type(a.atttypid, NULL), pg_get_expr(d.adbin, d.adrelid)
+FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum";
+
+/// The sequence that belongs to the column, or that its default asks.
+const SEQUENCE: &str = "\
+SELECT s.seqrelid::regclass::text, s.seqcache, s.seqincrement > 0 AND NOT s.seqcycle
+FROM pg_sequence s JOIN pg_attribute a ON a.attrelid = to_regclass($1) AND a.attname = $2
+WHERE EXISTS (
+    SELECT FROM pg_depend d
+    WHERE d.classid = 'pg_class'::regclass AND d.objid = s.seqrelid
+      AND d.refobjid = a.attrelid AND d.refobjsubid = a.attnum
+  ) OR EXISTS (
+    SELECT FROM pg_depend d JOIN pg_attrdef ad
+      ON d.classid = 'pg_attrdef'::regclass AND d.objid = ad.oid
+    WHERE ad.adrelid = a.attrelid AND ad.adnum = a.attnum AND d.refobjid = s.seqrelid
+  )
+LIMIT 1";
+
+const INDEXES: &str = "\
+SELECT a.attname::text, i.indisunique, pg_get_expr(i.indpred, i.indrelid)
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+WHERE i.indrelid = to_regclass($1) AND i.indisvalid AND m.amname = 'btree'";
+
+const REST: &str = "\
+SELECT c.relkind IN ('r', 'p') AND c.relpersistence = 'p', row_security_active(c.oid),
+  EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = $2),
+  to_regclass($3) IS NOT NULL, current_setting('server_version_num')::int, pg_is_in_recovery(),
+  has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, $4)
+FROM pg_class c WHERE c.oid = to_regclass($1)";
+
+const PARKED_RIGHTS: &str = "\
+SELECT has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'INSERT'),
+  has_table_privilege($1, 'DELETE')";
+
+/// Looks at the table. `None` if there is none.
+pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>, RelayError> {
+    let doing = "describe the outbox";
+    let remove = match table.after {
+        AfterSend::Delete => "DELETE",
+        AfterSend::Mark => "UPDATE",
+    };
+    let trigger = format!("{}_notify", table.name);
+    let rest = arguments![table.sql(), trigger, table.parked_sql(), remove];
+    let Some(row) = link.rows(Ask { sql: REST, arguments: rest, doing }).await?.pop() else {
+        return Ok(None);
+    };
+    let mut shape = Shape {
+        durable: row.get(0),
+        rows_hidden: row.get(1),
+        notifies: row.get(2),
+        parked: row.get(3),
+        server: row.get(4),
+        standby: row.get(5),
+        ..Shape::default()
+    };
+    let mut right = |has: bool, right: &str, on: String| {
+        if !has {
+            shape.lacks.push((right.to_owned(), on));
+        }
+    };
+    right(row.get(6), "SELECT", table.sql());
+    right(row.get(7), remove, table.sql());
+    if shape.parked {
+        let ask = Ask { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
+        let row = link.row(ask).await?;
+        for (at, name) in ["SELECT", "INSERT", "DELETE"].into_iter().enumerate() {
+            right(row.get(at), name, table.parked_sql());
+        }
+    }
+    let ask = Ask { sql: COLUMNS, arguments: arguments![table.sql()], doing };
+    shape.columns = link.rows(ask).await?.iter().map(column).collect();
+    let arguments = arguments![table.sql(), &table.columns.id];
+    let ask = Ask { sql: SEQUENCE, arguments, doing };
+    shape.sequence = link.rows(ask).await?.pop().map(|row| Sequence {
+        name: row.get(0),
+        cache: row.get(1),
+        grows: row.get(2),
+    });
+    let ask = Ask { sql: INDEXES, arguments: arguments![table.sql()], doing };
+    let index = |row: &sqlx::postgres::PgRow| Index {
+        first: row.get(0),
+        unique: row.get(1),
+        only: row.get(2),
+    };
+    shape.indexes = link.rows(ask).await?.iter().map(index).collect();
+    Ok(Some(shape))
+}
+
+fn column(row: &sqlx::postgres::PgRow) -> Column {
+    Column { name: row.get(0), kind: row.get(1), default: row.get(2) }
+}
+
+impl Shape {
+    /// The column of this name.
+    pub(crate) fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Whether an index begins with this column, and holds every row that waits to be sent.
+    pub(crate) fn has_index(&self, table: &Table, first: &str) -> bool {
+        self.indexes.iter().any(|index| {
+            let all = index.only.is_none();
+            // In a table that keeps its rows an index of all of them grows for ever.
+            let fits = match table.after {
+                AfterSend::Delete => all,
+                AfterSend::Mark => index.only.as_deref().is_some_and(|only| {
+                    let only = only.replace(['(', ')', '"'], "");
+                    only.trim() == format!("{} IS NULL", table.columns.sent_at)
+                }),
+            };
+            index.first == first && fits
+        })
+    }
+
+    /// What stands in a relay's way, with the way out of each.
+    pub(crate) fn problems(&self, table: &Table) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut add = |what: String, way_out: String| problems.push(Problem { what, way_out });
+        let columns = &table.columns;
+        let init = "run 'anabranch relay init' with the same options, or see it with --print";
+        if self.server < SERVER_MIN {
+            let server = self.server / 10_000;
+            add(format!("the server is PostgreSQL {server}"), "use 13 or later".to_owned());
+        }
+        if self.standby {
+            let way_out = "give the URL of the server that takes writes".to_owned();
+            add("the server follows another one".to_owned(), way_out);
+        }
+        if !self.durable {
+            let way_out = format!("ALTER TABLE {} SET LOGGED", table.sql());
+            add("it is no table, or one that a crash empties".to_owned(), way_out);
+        }
+        if self.rows_hidden {
+            let way_out = "give the relay's role BYPASSRLS".to_owned();
+            add("row-level security hides rows".to_owned(), way_out);
+        }
+        for (right, on) in &self.lacks {
+            let way_out = format!("GRANT {right} ON {on} TO the relay's role");
+            add(format!("the role may not {right}"), way_out);
+        }
+        let text = ["text", "character varying", "uuid", "character"];
+        let wanted: [(&str, &[&str]); 4] = [
+            (&columns.id, &["bigint", "integer", "smallint"]),
+            (&columns.partition_key, &[&text[..], &["bigint", "integer"]].concat()),
+            (&columns.data, &["bytea", "text", "character varying", "json", "jsonb"]),
+            (&columns.transaction_id, &["xid8"]),
+        ];
+        for (name, kinds) in wanted {
+            match self.column(name) {
+                None => add(
+                    format!("column {name} is missing"),
+                    format!("name yours with --columns, or {init}"),
+                ),
+                Some(column) if !kinds.contains(&column.kind.as_str()) => add(
+                    format!("column {name} is of type {}", column.kind),
+                    format!("it has to be one of {}", kinds.join(", ")),
+                ),
+                Some(_) => {}
+            }
+        }
+        if let Some(column) = self.column(&columns.transaction_id) {
+            let default = column.default.as_deref().unwrap_or_default();
+            if !default.contains("pg_current_xact_id()") {
+                add(format!("column {} does not fill itself", column.name), init.to_owned());
+            }
+        }
+        self.sequence_problems(table, &mut add);
+        for name in [&columns.id, &columns.transaction_id] {
+            if self.column(name).is_some() && !self.has_index(table, name) {
+                add(format!("no index begins with {name}"), init.to_owned());
+            }
+        }
+        let unique = |index: &Index| index.unique && index.only.is_none();
+        if !self.indexes.iter().any(|index| index.first == columns.id && unique(index)) {
+            let way_out = format!("ALTER TABLE {} ADD UNIQUE ({})", table.sql(), columns.id);
+            add(format!("column {} is not unique", columns.id), way_out);
+        }
+        if table.after == AfterSend::Mark && self.column(&columns.sent_at).is_none() {
+            add(format!("column {} is missing", columns.sent_at), init.to_owned());
+        }
+        if !self.parked {
+            add(format!("the table {} is missing", table.parked_sql()), init.to_owned());
+        }
+        problems
+    }
+
+    /// Rows are sent by id, so ids have to be handed out one by one, in the order of writing.
+    fn sequence_problems(&self, table: &Table, add: &mut impl FnMut(String, String)) {
+        let id = &table.columns.id;
+        match &self.sequence {
+            None => add(
+                format!("no sequence gives column {id} its numbers"),
+                format!(
+                    "ALTER TABLE {} ALTER COLUMN {} ADD GENERATED BY DEFAULT AS IDENTITY",
+                    table.sql(),
+                    quoted(id)
+                ),
+            ),
+            Some(Sequence { name, cache, .. }) if *cache != 1 => add(
+                format!(
+                    "sequence {name} hands out {cache} numbers at a time, so a later row can have a \
+                     lower {id}"
+                ),
+                format!("ALTER SEQUENCE {name} CACHE 1, and let sessions that are open end"),
+            ),
+            Some(Sequence { name, grows: false, .. }) => add(
+                format!("sequence {name} counts down, or begins again"),
+                format!("ALTER SEQUENCE {name} INCREMENT 1 NO CYCLE"),
+            ),
+            Some(_) => {}
+        }
+    }
+}

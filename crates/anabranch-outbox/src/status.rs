@@ -1,0 +1,150 @@
+//! `relay status`: what waits, who relays, what is parked, and which transactions hold rows up.
+
+use crate::database::{Ask, Database, Link, arguments};
+use crate::error::{Problem, RelayError};
+use crate::lock;
+use crate::shape;
+use crate::table::{Table, quoted};
+use sqlx::Row;
+
+/// How an outbox stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// Rows that wait.
+    pub waiting_rows: u64,
+    /// Those of them that wait for older transactions to end.
+    pub held_rows: u64,
+    /// The age of the oldest, in seconds, where the table has a time.
+    pub oldest_seconds: Option<f64>,
+    /// The server process of the relay at work, if one is.
+    pub relay: Option<i32>,
+    /// The parked keys, by row.
+    pub parked: Vec<ParkedKey>,
+    /// The transactions that hold rows up, oldest first, where rows are held up.
+    pub holders: Vec<Holder>,
+    /// What stands in a relay's way.
+    pub problems: Vec<Problem>,
+}
+
+/// A key that waits for a person.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParkedKey {
+    /// The row that can't be sent.
+    pub row: i64,
+    /// The key.
+    pub key: String,
+    /// Why the row can't be sent.
+    pub reason: String,
+    /// How long ago that was seen, in seconds.
+    pub seconds: f64,
+    /// Rows of this key that wait, the parked one included.
+    pub waiting_rows: u64,
+}
+
+/// A transaction that is still running.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    /// Its server process; a prepared transaction has none.
+    pub pid: Option<i32>,
+    /// Its id.
+    pub transaction: u64,
+    /// How long it has been running, in seconds.
+    pub seconds: f64,
+    /// Who and where: user, database, and application or the prepared transaction's name.
+    pub who: String,
+}
+
+/// Running transactions with an id, in the whole cluster. Ids of 32 bits are set into the snapshot's
+/// epoch: none that runs is further from it than half of them.
+const HOLDERS: &str = "\
+SELECT pid, id::text, seconds::float8, who FROM (
+  SELECT running.*, ((future >> 32) << 32) + xid
+    - CASE WHEN xid > (future & 4294967295) THEN 4294967296 ELSE 0 END AS id
+  FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS future) now, (
+    SELECT pid, backend_xid::text::bigint AS xid, extract(epoch FROM now() - xact_start) AS seconds,
+      concat_ws(' ', usename, 'in', datname, nullif(application_name, '')) AS who
+    FROM pg_stat_activity WHERE backend_xid IS NOT NULL
+    UNION ALL
+    SELECT NULL, transaction::text::bigint, extract(epoch FROM now() - prepared),
+      concat_ws(' ', owner, 'in', database, 'prepared as', gid)
+    FROM pg_prepared_xacts
+  ) running
+) old ORDER BY id LIMIT 20";
+
+/// Looks at an outbox.
+pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayError> {
+    let mut link = database.connect().await?;
+    let Some(shape) = shape::look(&mut link, table).await? else {
+        let detail = format!("there is no table {}: make it with 'anabranch relay init'", table.label());
+        return Err(link.refused("describe the outbox", detail));
+    };
+    let problems = shape.problems(table);
+    if shape.column(&table.columns.transaction_id).is_none() || !shape.parked {
+        return Err(RelayError::Table { table: table.label(), problems });
+    }
+    let created = match shape.column(&table.columns.created_at) {
+        Some(column) => format!("min({})", quoted(&column.name)),
+        None => "NULL::timestamptz".to_owned(),
+    };
+    let pending = format!("{}true", table.pending_and());
+    let transaction = quoted(&table.columns.transaction_id);
+    let sql = format!(
+        "SELECT count(*), count(*) FILTER (WHERE {transaction} >= pg_snapshot_xmin(s) \
+           AND {transaction} < pg_snapshot_xmax(s)), \
+         extract(epoch FROM clock_timestamp() - {created})::float8 \
+         FROM {} t, pg_current_snapshot() s WHERE {pending}",
+        table.sql()
+    );
+    let ask = Ask { sql: &sql, arguments: arguments![], doing: "count rows" };
+    let row = link.row(ask).await?;
+    let held_rows = count(row.get(1));
+    let holders = if held_rows > 0 { holders(&mut link).await? } else { Vec::new() };
+    let status = Status {
+        waiting_rows: count(row.get(0)),
+        held_rows,
+        oldest_seconds: row.get(2),
+        relay: lock::holder(&mut link, table).await?,
+        parked: parked(&mut link, table).await?,
+        holders,
+        problems,
+    };
+    link.close().await;
+    Ok(status)
+}
+
+async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayError> {
+    let sql = format!(
+        "SELECT p.row_id, p.partition_key, p.reason, \
+           extract(epoch FROM clock_timestamp() - p.parked_at)::float8, \
+           (SELECT count(*) FROM {} WHERE {}{}::text = p.partition_key) \
+         FROM {} p ORDER BY p.row_id LIMIT 1000",
+        table.sql(),
+        table.pending_and(),
+        quoted(&table.columns.partition_key),
+        table.parked_sql()
+    );
+    let ask = Ask { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
+    let key = |row: &sqlx::postgres::PgRow| ParkedKey {
+        row: row.get(0),
+        key: row.get(1),
+        reason: row.get(2),
+        seconds: row.get(3),
+        waiting_rows: count(row.get(4)),
+    };
+    Ok(link.rows(ask).await?.iter().map(key).collect())
+}
+
+async fn holders(link: &mut Link) -> Result<Vec<Holder>, RelayError> {
+    let ask = Ask { sql: HOLDERS, arguments: arguments![], doing: "read who writes" };
+    let holder = |row: &sqlx::postgres::PgRow| Holder {
+        pid: row.get(0),
+        transaction: crate::read::number(row, 1).unwrap_or(0),
+        seconds: row.get(2),
+        who: row.get(3),
+    };
+    Ok(link.rows(ask).await?.iter().map(holder).collect())
+}
+
+fn count(rows: i64) -> u64 {
+    rows.unsigned_abs()
+}

@@ -1,0 +1,356 @@
+//! A term: from taking the lock to losing it, or stopping.
+//!
+//! One task, one session: what it reads, removes and parks happens under the lock. When the session
+//! is lost, what was read is forgotten, and whoever leads next begins again with what the table has.
+
+use crate::config::{Format, Relay};
+use crate::database::Link;
+use crate::envelope;
+use crate::error::RelayError;
+use crate::flight::{Flight, Note, Waiting};
+use crate::lag;
+use crate::listen::Ear;
+use crate::park::{self, Parked};
+use crate::read::{Reader, Row};
+use crate::remove;
+use crate::shape::Shape;
+use crate::verdict::{Verdict, judge};
+use anabranch::event::RelayEvent;
+use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
+use anabranch_model::hash::HashKey;
+use std::mem;
+use tokio_util::sync::CancellationToken;
+
+/// The first wait for a horizon that holds rows up; it doubles up to the poll.
+const HELD_MS: u64 = 5;
+/// After a look that took everything: how long rows gather before the next.
+const GATHER_MS: u64 = 5;
+/// How long to wait for room in the producer, where no outcome tells of it.
+const ROOM_MS: u64 = 10;
+/// How often the lag is told, and how often the parked keys are read, while there is much to do.
+const REPORT_MS: u64 = 1_000;
+
+/// One term of a relay.
+pub(crate) struct Term<'a> {
+    /// What it was told.
+    relay: &'a Relay,
+    /// The session that holds the lock.
+    link: Link,
+    /// Where reading stands.
+    reader: Reader,
+    /// Where rows go.
+    producer: Producer,
+    /// The rows that it holds.
+    flight: Flight,
+    /// The keys that wait for a person.
+    parked: Parked,
+    /// The statement that removes rows.
+    remove: String,
+    /// The statement for a glance at the table.
+    glance: String,
+    /// Whether rows may be there.
+    hungry: bool,
+    /// Not before this time is the table read again.
+    read_at_ms: u64,
+    /// When the oldest row that is in the stream has to be removed.
+    remove_at_ms: u64,
+    /// When to look without being told.
+    look_at_ms: u64,
+    /// When it looked last.
+    looked_ms: u64,
+    /// Whether rows are there that were not settled yet.
+    expecting: bool,
+    /// The wait for the horizon that holds them up.
+    held_ms: u64,
+    /// When the lag was told last.
+    reported_ms: u64,
+}
+
+impl<'a> Term<'a> {
+    pub(crate) fn new(relay: &'a Relay, link: Link, shape: &Shape, producer: Producer) -> Self {
+        let table = &relay.table;
+        Self {
+            relay,
+            link,
+            reader: Reader::new(table, shape),
+            producer,
+            flight: Flight::default(),
+            parked: Parked::default(),
+            remove: remove::statement(table),
+            glance: lag::statement(table, shape),
+            hungry: true,
+            read_at_ms: 0,
+            remove_at_ms: 0,
+            look_at_ms: 0,
+            looked_ms: 0,
+            expecting: false,
+            held_ms: HELD_MS,
+            reported_ms: 0,
+        }
+    }
+
+    /// Relays until it is told to stop, or something fails.
+    pub(crate) async fn run(
+        mut self,
+        ear: &Ear,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError> {
+        self.parked = park::load(&mut self.link, &self.relay.table).await?;
+        while !stop.is_cancelled() {
+            self.hand_over().await?;
+            let now_ms = self.now_ms();
+            if self.removal_is_due(now_ms) {
+                self.remove().await?;
+            }
+            if now_ms >= self.look_at_ms {
+                self.look(now_ms).await?;
+            }
+            if self.hungry && self.has_room() && now_ms >= self.read_at_ms {
+                self.read(now_ms).await?;
+                continue;
+            }
+            let wake_ms = self.wake_ms(now_ms);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                settled = self.flight.settled(), if self.flight.has_sent() => {
+                    self.settle(settled).await?;
+                }
+                () = ear.heard() => {
+                    self.expecting = true;
+                    self.look_at_ms = self.look_at_ms.min(self.looked_ms + GATHER_MS);
+                }
+                () = self.relay.clock.sleep_until(wake_ms) => {}
+            }
+        }
+        self.drain().await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.relay.clock.now_ms()
+    }
+
+    /// Whether more rows may be held.
+    fn has_room(&self) -> bool {
+        self.flight.waiting.is_empty()
+            && self.flight.len() < self.relay.max_held
+            && self.parked.len() < self.relay.max_parked
+    }
+
+    fn removal_is_due(&self, now_ms: u64) -> bool {
+        let placed = self.flight.placed.len();
+        placed > 0
+            && (placed >= self.relay.remove_rows
+                || now_ms >= self.remove_at_ms
+                || !self.flight.has_sent())
+    }
+
+    /// When the next thing is due that nobody tells of.
+    fn wake_ms(&self, now_ms: u64) -> u64 {
+        let mut wake_ms = self.look_at_ms;
+        if !self.flight.placed.is_empty() {
+            wake_ms = wake_ms.min(self.remove_at_ms);
+        }
+        if !self.flight.waiting.is_empty() {
+            wake_ms = wake_ms.min(now_ms + ROOM_MS);
+        } else if self.hungry && self.has_room() {
+            wake_ms = wake_ms.min(self.read_at_ms);
+        }
+        wake_ms
+    }
+
+    /// Reads the next rows. Those of parked keys stay where they are.
+    async fn read(&mut self, now_ms: u64) -> Result<(), RelayError> {
+        let found = self.reader.next(&mut self.link, self.relay.portion).await?;
+        self.hungry = !found.dry;
+        if found.dry {
+            self.read_at_ms = now_ms + GATHER_MS;
+        }
+        if found.held.is_some() {
+            self.expecting = true;
+            self.look_at_ms = self.look_at_ms.min(now_ms + HELD_MS);
+        }
+        for row in found.rows {
+            self.take(&row).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes one row, unless it is held already or its key is parked.
+    async fn take(&mut self, row: &Row) -> Result<(), RelayError> {
+        if self.parked.holds(&row.key) || !self.flight.hold(row.name) {
+            return Ok(());
+        }
+        let note = Note::of(row);
+        match record(row, self.relay.format) {
+            Ok(record) => {
+                self.flight.waiting.push_back(Waiting { note, record });
+                Ok(())
+            }
+            Err(why) => self.park(note, why).await,
+        }
+    }
+
+    /// Hands rows to the producer, as long as it has room.
+    async fn hand_over(&mut self) -> Result<(), RelayError> {
+        while let Some(Waiting { note, record }) = self.flight.waiting.pop_front() {
+            match self.producer.try_put_record(record) {
+                Ok(ticket) => self.flight.is_sent(note, ticket),
+                Err(TryPutError::Full(record)) => {
+                    self.flight.waiting.push_front(Waiting { note, record });
+                    break;
+                }
+                Err(TryPutError::Refused(PutError::Closed)) => {
+                    return Err(self.trouble("the producer is closed".to_owned()));
+                }
+                Err(TryPutError::Refused(why)) => self.park(note, why.to_string()).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns what became of rows.
+    async fn settle(&mut self, settled: Vec<(Note, Outcome)>) -> Result<(), RelayError> {
+        for (note, outcome) in settled {
+            match judge(&outcome) {
+                Verdict::Sent => {
+                    if self.flight.placed.is_empty() {
+                        self.remove_at_ms = self.now_ms() + self.relay.remove_wait_ms;
+                    }
+                    self.flight.placed.push(note.name);
+                }
+                Verdict::Park(_) | Verdict::Behind if self.parked.holds(&note.key) => {
+                    self.flight.release([note.name]);
+                }
+                Verdict::Park(why) => self.park(note, why).await?,
+                Verdict::Behind => return Err(self.trouble("a key stands stopped".to_owned())),
+                Verdict::Again(why) => return Err(self.trouble(why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Parks a key at a row that can't be sent.
+    async fn park(&mut self, note: Note, why: String) -> Result<(), RelayError> {
+        self.flight.release([note.name]);
+        self.flight.drop_waiting_of(&note.key);
+        let row = note.name.id;
+        let first = self.parked.0.entry(note.key.clone()).or_insert(row);
+        *first = row.min(*first);
+        park::park(&mut self.link, &self.relay.table, (row, &note.key, &why)).await?;
+        self.relay.tell(RelayEvent::Parked {
+            table: self.relay.table.label(),
+            row,
+            key: note.key,
+            why,
+        });
+        Ok(())
+    }
+
+    /// Removes the rows that are in the stream.
+    async fn remove(&mut self) -> Result<(), RelayError> {
+        let placed = mem::take(&mut self.flight.placed);
+        let rows = remove::remove(&mut self.link, &self.remove, &placed).await?;
+        self.flight.release(placed);
+        let table = self.relay.table.label();
+        lag::count_sent(&table, &self.relay.stream, rows);
+        self.relay.tell(RelayEvent::Sent { table, rows });
+        Ok(())
+    }
+
+    /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
+    async fn look(&mut self, now_ms: u64) -> Result<(), RelayError> {
+        let glance = lag::glance(&mut self.link, &self.glance, self.reader.cursor()).await?;
+        self.looked_ms = now_ms;
+        self.look_at_ms = now_ms + self.relay.poll_ms;
+        if self.reader.has_news(glance.horizon) {
+            (self.hungry, self.expecting, self.held_ms) = (true, false, HELD_MS);
+        } else if !self.hungry && (self.expecting || glance.unread().is_some()) {
+            self.look_at_ms = now_ms + self.held_ms;
+            self.wait_longer(glance.unread());
+        }
+        if now_ms.saturating_sub(self.reported_ms) < REPORT_MS.min(self.relay.poll_ms) {
+            return Ok(());
+        }
+        self.reported_ms = now_ms;
+        if self.parked.len() > 0 {
+            self.free().await?;
+        }
+        let lag = glance.lag(self.flight.len(), self.flight.oldest_us());
+        let (table, parked) = (self.relay.table.label(), self.parked.len());
+        lag::report(&table, &self.relay.stream, lag, parked);
+        self.relay.tell(RelayEvent::Lag { table, rows: lag.rows, ms: lag.ms, parked });
+        Ok(())
+    }
+
+    /// The horizon has not moved: whoever holds it up may take longer.
+    fn wait_longer(&mut self, unread: Option<(i64, u64)>) {
+        let poll_ms = self.relay.poll_ms;
+        let longer_ms = (self.held_ms * 2).min(poll_ms);
+        let before_ms = mem::replace(&mut self.held_ms, longer_ms);
+        if self.held_ms < poll_ms || before_ms == poll_ms {
+            return;
+        }
+        self.expecting = false;
+        if let Some((row, transaction)) = unread {
+            let table = self.relay.table.label();
+            self.relay.tell(RelayEvent::Held { table, row, transaction });
+        }
+    }
+
+    /// Lets keys go on that are no longer parked, from the row that stopped each.
+    async fn free(&mut self) -> Result<(), RelayError> {
+        let there = park::load(&mut self.link, &self.relay.table).await?;
+        for (key, row) in self.parked.freed(&there) {
+            // What was on its way when the key stopped has to come back first.
+            if self.flight.has_sent_of(&key) {
+                continue;
+            }
+            for stopped in self.producer.stopped_keys().await {
+                if stopped.key.as_bytes() == key.as_bytes() {
+                    self.producer.resume_key(stopped).await;
+                }
+            }
+            self.parked.0.remove(&key);
+            self.reader.go_back_to(row);
+            self.hungry = true;
+            self.relay.tell(RelayEvent::Freed { table: self.relay.table.label(), key });
+        }
+        Ok(())
+    }
+
+    /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
+    async fn drain(mut self) -> Result<(), RelayError> {
+        self.producer.close(self.relay.drain).await;
+        for (note, outcome) in self.flight.settled_now() {
+            if judge(&outcome) == Verdict::Sent {
+                self.flight.placed.push(note.name);
+            }
+        }
+        if !self.flight.placed.is_empty() {
+            self.remove().await?;
+        }
+        self.link.close().await;
+        Ok(())
+    }
+
+    fn trouble(&self, detail: String) -> RelayError {
+        RelayError::Stream { stream: self.relay.stream.clone(), detail }
+    }
+}
+
+/// What a row is to the producer, or why it can never be sent.
+fn record(row: &Row, format: Format) -> Result<NewRecord, String> {
+    let data = match format {
+        Format::Envelope => envelope::write(row).into(),
+        Format::Data => row.data.clone(),
+    };
+    let record = NewRecord::new(row.key.as_str(), data);
+    match &row.hash {
+        None => Ok(record),
+        Some(hash) => match hash.parse::<HashKey>() {
+            Ok(hash) => Ok(record.with_explicit_hash_key(hash)),
+            Err(error) => Err(format!("its explicit hash key can't be used: {error}")),
+        },
+    }
+}

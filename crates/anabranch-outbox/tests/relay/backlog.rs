@@ -1,0 +1,45 @@
+//! What one look costs does not grow with what waits.
+
+use crate::world::World;
+use anabranch::event::RelayEvent;
+
+const ROWS: i64 = 1_000_000;
+const PORTION: u32 = 500;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    // The statistics know nothing of these rows: the plan must not need them.
+    session
+        .run(&format!(
+            "INSERT INTO outbox (partition_key, data) \
+             SELECT 'k' || n % 1000, n::text::bytea FROM generate_series(1, {ROWS}) n"
+        ))
+        .await;
+    check_plan(&world, None).await;
+    check_plan(&world, Some(ROWS / 2)).await;
+    session.run("ANALYZE outbox").await;
+    check_plan(&world, None).await;
+    check_plan(&world, Some(ROWS / 2)).await;
+    let relay = world.start(world.relay().with_portion(PORTION, 1 << 20).with_max_held(2_000));
+    relay.until("lag", |e| matches!(e, RelayEvent::Lag { rows: 900_000.., .. })).await;
+    relay.until("rows that were sent", |e| matches!(e, RelayEvent::Sent { .. })).await;
+    relay.stop().await.unwrap();
+}
+
+/// No step of the plan yields more rows than one look takes, or throws rows away.
+async fn check_plan(world: &World, cursor: Option<i64>) {
+    let (database, table) = (world.database(), &world.table);
+    let plan = anabranch_outbox::explain(&database, table, cursor, PORTION).await.unwrap();
+    let text = plan.join("\n");
+    assert!(!text.contains("Seq Scan"), "{text}");
+    assert!(text.contains("Index Scan using outbox_pkey"), "{text}");
+    for line in &plan {
+        let rows = line.split("(actual rows=").nth(1).and_then(|rest| rest.split(' ').next());
+        let rows: i64 = rows.map_or(0, |rows| rows.parse().unwrap());
+        assert!(rows <= i64::from(PORTION), "a step gives {rows} rows:\n{text}");
+        let removed = line.split("Rows Removed by Filter: ").nth(1);
+        assert!(removed.is_none_or(|rows| rows == "0"), "a step reads too much:\n{text}");
+    }
+}

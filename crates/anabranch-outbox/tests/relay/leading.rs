@@ -1,0 +1,163 @@
+//! Several relays: one at work, another when it goes; and what a stop, an outage or a lost session
+//! leaves.
+
+use crate::stage::STREAM;
+use crate::world::World;
+use anabranch::event::RelayEvent;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_outbox::{AfterSend, Envelope};
+use std::collections::BTreeSet;
+
+/// Ends every other session of the database.
+const END_OTHERS: &str = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+                          WHERE datname = current_database() AND pid <> pg_backend_pid()";
+
+fn is_leading(event: &RelayEvent) -> bool {
+    matches!(event, RelayEvent::Leading { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_relay_works_and_another_takes_over_when_it_goes() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let first = world.start(world.relay());
+    first.until("the lead", is_leading).await;
+    let second = world.start(world.relay());
+    second.until("a relay that waits", |e| matches!(e, RelayEvent::StandingBy { .. })).await;
+    session.insert("a", "1").await;
+    world.until_empty().await;
+    assert!(!second.has_heard(is_leading));
+    // A crash: nothing is said, nothing is drained.
+    drop(first);
+    session.insert("a", "2").await;
+    second.until("the lead", is_leading).await;
+    world.until_empty().await;
+    // The same for a relay whose session the server ended: it comes back, or a third one does.
+    let third = world.start(world.relay());
+    session.run(END_OTHERS).await;
+    session.insert("a", "3").await;
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["1", "2", "3"]);
+    second.stop().await.unwrap();
+    third.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_leaves_no_row_that_was_sent() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session
+        .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 5000) n")
+        .await;
+    let relay = world.start(world.relay().with_portion(100, 1 << 20));
+    world.until_delivered(500).await;
+    relay.stop().await.unwrap();
+    let rest = session.number("SELECT count(*) FROM outbox").await;
+    let sent = world.delivered().await.len();
+    assert_eq!(sent + usize::try_from(rest).unwrap(), 5_000, "a row was sent and left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_lost() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session
+        .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 300) n")
+        .await;
+    // Nothing can be removed while somebody holds the rows.
+    session.run("BEGIN").await;
+    session.run("SELECT FROM outbox FOR UPDATE").await;
+    let relay = world.start(world.relay());
+    world.until_delivered(300).await;
+    drop(relay);
+    // Its last statement must not outlive it.
+    session.run(END_OTHERS).await;
+    session.run("COMMIT").await;
+    let relay = world.start(world.relay());
+    world.until_empty().await;
+    relay.stop().await.unwrap();
+    let records = world.stage.read_all().await;
+    let mut events = BTreeSet::new();
+    let repeats = anabranch::consumer::Repeats::remembering(1_000);
+    let mut handled = Vec::new();
+    for record in &records {
+        let envelope = Envelope::read(&record.data).unwrap();
+        events.insert((envelope.id.clone(), envelope.data.clone()));
+        if !repeats.holds(&envelope.id) {
+            handled.push(envelope.data.clone());
+            repeats.remember(envelope.id);
+        }
+    }
+    assert!(records.len() > 300, "nothing was repeated");
+    assert_eq!((events.len(), handled.len()), (300, 300));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    session
+        .run("INSERT INTO outbox (partition_key, data) SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 3000) n")
+        .await;
+    let relay = world.start(world.relay().with_max_held(200).with_portion(50, 1 << 20));
+    relay.until("lag", |event| matches!(event, RelayEvent::Lag { rows: 3_000, .. })).await;
+    session.insert("k1", "3001").await;
+    relay.until("more lag", |event| matches!(event, RelayEvent::Lag { rows: 3_001, .. })).await;
+    assert_eq!(session.number("SELECT count(*) FROM outbox").await, 3_001);
+    world.stage.engine.faults().clear();
+    world.until_empty().await;
+    assert_eq!(world.delivered().await.len(), 3_001);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_goes_and_comes_back_gets_every_row_that_was_not_sent() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let relay = world.start(world.relay());
+    session.insert("a", "1").await;
+    world.until_empty().await;
+    world.stage.delete();
+    session.insert("a", "2").await;
+    session.insert("b", "3").await;
+    relay.until("an interruption", |e| matches!(e, RelayEvent::Interrupted { .. })).await;
+    assert_eq!(session.number("SELECT count(*) FROM outbox_parked").await, 0);
+    world.stage.create(1, None);
+    world.until_empty().await;
+    assert_eq!(world.delivered().await, ["a 2", "b 3"]);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_kept_are_marked_and_not_sent_again() {
+    let Some(mut world) = World::bare() else { return };
+    world.table = world.table.with_after_send(AfterSend::Mark);
+    anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
+    let mut session = world.session().await;
+    for number in 1..=3 {
+        session.insert("a", &number.to_string()).await;
+    }
+    for _ in 0..2 {
+        let relay = world.start(world.relay());
+        while session.number("SELECT count(*) FROM outbox WHERE sent_at IS NULL").await > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        relay.stop().await.unwrap();
+    }
+    assert_eq!(world.delivered_of("a").await, ["1", "2", "3"]);
+    assert_eq!(session.number("SELECT count(*) FROM outbox").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_at_the_start_is_told_by_name() {
+    let Some(world) = World::new().await else { return };
+    let missing = anabranch_outbox::Relay::new(world.database(), world.table.clone(), "nowhere");
+    let error = world.start(missing).ended().await.unwrap_err().to_string();
+    assert!(error.contains("nowhere"), "{error}");
+    let table = anabranch_outbox::Table::named("nothing").unwrap();
+    let missing = anabranch_outbox::Relay::new(world.database(), table, STREAM);
+    let error = world.start(missing).ended().await.unwrap_err().to_string();
+    assert!(error.contains("public.nothing") && error.contains("relay init"), "{error}");
+}

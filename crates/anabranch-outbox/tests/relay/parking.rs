@@ -1,0 +1,134 @@
+//! A row that can never be sent stops its key, and nothing else.
+
+use crate::world::{Session, World};
+use anabranch::event::RelayEvent;
+
+/// A row that no stream takes.
+enum Bad {
+    TooLarge,
+    KeyTooLong,
+    KeyEmpty,
+    HashKey,
+}
+
+impl Bad {
+    async fn insert(&self, session: &mut Session) -> String {
+        let long = "x".repeat(5_000);
+        let (key, hash, data) = match self {
+            Self::TooLarge => ("a", "NULL", "repeat('x', 2000000)"),
+            Self::KeyTooLong => (long.as_str(), "NULL", "'x'"),
+            Self::KeyEmpty => ("", "NULL", "'x'"),
+            Self::HashKey => ("a", "'12x'", "'x'"),
+        };
+        session
+            .run(&format!(
+                "INSERT INTO outbox (partition_key, explicit_hash_key, data) \
+                 VALUES ('{key}', {hash}, convert_to({data}, 'UTF8'))"
+            ))
+            .await;
+        key.to_owned()
+    }
+}
+
+fn is_parked(event: &RelayEvent) -> bool {
+    matches!(event, RelayEvent::Parked { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
+    for (bad, word) in [
+        (Bad::TooLarge, "bytes"),
+        (Bad::KeyTooLong, "characters"),
+        (Bad::KeyEmpty, "empty"),
+        (Bad::HashKey, "12x"),
+    ] {
+        let Some(world) = World::new().await else { return };
+        let mut session = world.session().await;
+        let key = bad.insert(&mut session).await;
+        session.insert(&key, "behind").await;
+        session.insert("b", "other").await;
+        let relay = world.start(world.relay());
+        relay.until("a parked key", is_parked).await;
+        world.until_delivered(1).await;
+        // What comes later waits too, also for a relay that knows of the key from the table only.
+        relay.stop().await.unwrap();
+        let relay = world.start(world.relay());
+        session.insert(&key, "last").await;
+        session.insert("c", "other").await;
+        world.until_delivered(2).await;
+        assert_eq!(world.delivered_of(&key).await, Vec::<String>::new());
+
+        let status = anabranch_outbox::status(&world.database(), &world.table).await.unwrap();
+        assert_eq!(status.parked.len(), 1);
+        let parked = &status.parked[0];
+        assert_eq!((parked.row, parked.key.as_str(), parked.waiting_rows), (1, key.as_str(), 3));
+        assert!(parked.reason.contains(word), "{}", parked.reason);
+        relay.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_skipped_row_is_gone_and_its_key_goes_on_behind_it() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session.insert("a", "1").await;
+    Bad::TooLarge.insert(&mut session).await;
+    session.insert("a", "3").await;
+    session.insert("b", "other").await;
+    let relay = world.start(world.relay());
+    relay.until("a parked key", is_parked).await;
+    world.until_delivered(2).await;
+    let (database, table) = (world.database(), &world.table);
+    assert_eq!(anabranch_outbox::skip(&database, table, 3).await.unwrap(), None);
+    let skipped = anabranch_outbox::skip(&database, table, 2).await.unwrap().unwrap();
+    assert_eq!(skipped.key, "a");
+    session.insert("a", "4").await;
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["1", "3", "4"]);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_is_retried_goes_on_with_the_row_that_stopped_it() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    Bad::HashKey.insert(&mut session).await;
+    session.insert("a", "2").await;
+    let relay = world.start(world.relay());
+    relay.until("a parked key", is_parked).await;
+    let (database, table) = (world.database(), &world.table);
+    assert_eq!(anabranch_outbox::retry(&database, table, "b").await.unwrap(), None);
+    // It parks again as long as nothing was done about the row.
+    assert!(anabranch_outbox::retry(&database, table, "a").await.unwrap().is_some());
+    relay.until("a key that goes on", |event| matches!(event, RelayEvent::Freed { .. })).await;
+    let parked = "SELECT count(*) FROM outbox_parked";
+    while session.number(parked).await == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    session.run("UPDATE outbox SET explicit_hash_key = NULL WHERE id = 1").await;
+    assert!(anabranch_outbox::retry(&database, table, "a").await.unwrap().is_some());
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["x", "2"]);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    Bad::HashKey.insert(&mut session).await;
+    Bad::KeyEmpty.insert(&mut session).await;
+    let relay = world.start(world.relay().with_max_parked(2).with_portion(1, 1));
+    relay.until("a parked key", is_parked).await;
+    while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    session.insert("b", "other").await;
+    relay
+        .until("lag", |event| matches!(event, RelayEvent::Lag { rows: 1, parked: 2, .. }))
+        .await;
+    assert_eq!(world.delivered().await, Vec::<String>::new());
+    anabranch_outbox::skip(&world.database(), &world.table, 1).await.unwrap().unwrap();
+    world.until_delivered(1).await;
+    relay.stop().await.unwrap();
+}

@@ -1,0 +1,164 @@
+//! A database with an outbox, a stream, and relays between them.
+
+use crate::postgres_server::Server;
+use crate::stage::{STREAM, Stage};
+use anabranch::event::{Event, Events, RelayEvent};
+use anabranch_outbox::{Database, Envelope, Relay, RelayError, Table};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Long enough for any machine. A test that fails waits for it, no other does.
+const LOOKS: u32 = 6_000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+pub(crate) struct World {
+    pub(crate) server: Arc<Server>,
+    pub(crate) url: String,
+    pub(crate) stage: Stage,
+    pub(crate) table: Table,
+}
+
+impl World {
+    /// A database with an outbox that `init` made. `None` where there is no PostgreSQL.
+    pub(crate) async fn new() -> Option<Self> {
+        let world = Self::bare()?;
+        anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
+        Some(world)
+    }
+
+    /// A database without anything.
+    pub(crate) fn bare() -> Option<Self> {
+        let server = Server::shared()?;
+        let url = server.fresh_database();
+        Some(Self { server, url, stage: Stage::new(2), table: Table::named("outbox").unwrap() })
+    }
+
+    pub(crate) fn database(&self) -> Database {
+        Database::at(&self.url).unwrap()
+    }
+
+    /// A session of the application's own.
+    pub(crate) async fn session(&self) -> Session {
+        let options: PgConnectOptions = self.url.parse().unwrap();
+        Session(PgConnection::connect_with(&options).await.unwrap())
+    }
+
+    pub(crate) fn relay(&self) -> Relay {
+        Relay::new(self.database(), self.table.clone(), STREAM)
+            .with_poll(Duration::from_millis(100))
+            .with_producer(|producer| producer.with_linger(Duration::ZERO))
+    }
+
+    /// Starts a relay.
+    pub(crate) fn start(&self, relay: Relay) -> Running {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&heard);
+        let relay = relay.with_events(Events::to(move |event| {
+            if let Event::Relay(event) = event {
+                listener.lock().unwrap().push(event.clone());
+            }
+        }));
+        let (stop, api) = (CancellationToken::new(), self.stage.api());
+        let mut task = JoinSet::new();
+        let stopped = stop.clone();
+        task.spawn(async move { relay.run(&api, stopped).await });
+        Running { stop, task, heard }
+    }
+
+    /// Every event in the stream, as `key data`, shard by shard.
+    pub(crate) async fn delivered(&self) -> Vec<String> {
+        let records = self.stage.read_all().await;
+        let read = |record: &anabranch_model::record::UserRecord| {
+            let data = Envelope::read(&record.data).unwrap().data;
+            format!("{} {}", record.partition_key, String::from_utf8_lossy(&data))
+        };
+        records.iter().map(read).collect()
+    }
+
+    /// The events of one key, in their order.
+    pub(crate) async fn delivered_of(&self, key: &str) -> Vec<String> {
+        let all = self.delivered().await;
+        let of = |line: String| line.strip_prefix(&format!("{key} ")).map(str::to_owned);
+        all.into_iter().filter_map(of).collect()
+    }
+
+    /// Waits until so many events are in the stream.
+    pub(crate) async fn until_delivered(&self, count: usize) {
+        for _ in 0..LOOKS {
+            if self.stage.read_all().await.len() >= count {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("only {:?} came", self.delivered().await);
+    }
+
+    /// Waits until the table has no rows.
+    pub(crate) async fn until_empty(&self) {
+        let mut session = self.session().await;
+        for _ in 0..LOOKS {
+            if session.number("SELECT count(*) FROM outbox").await == 0 {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("rows stay in the table");
+    }
+}
+
+/// A session of the application's own.
+pub(crate) struct Session(pub(crate) PgConnection);
+
+impl Session {
+    pub(crate) async fn run(&mut self, sql: &str) {
+        self.0.execute(AssertSqlSafe(sql)).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    /// Writes an event.
+    pub(crate) async fn insert(&mut self, key: &str, data: &str) {
+        self.run(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')")).await;
+    }
+
+    pub(crate) async fn number(&mut self, sql: &str) -> i64 {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut self.0).await.unwrap()
+    }
+}
+
+/// A relay at work. Dropped, it ends at once, as in a crash.
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinSet<Result<(), RelayError>>,
+    heard: Arc<Mutex<Vec<RelayEvent>>>,
+}
+
+impl Running {
+    /// Waits for an event.
+    pub(crate) async fn until(&self, what: &str, is_it: impl Fn(&RelayEvent) -> bool) {
+        for _ in 0..LOOKS {
+            if self.heard.lock().unwrap().iter().any(&is_it) {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("{what} was not heard of, but {:?}", self.heard.lock().unwrap());
+    }
+
+    pub(crate) fn has_heard(&self, is_it: impl Fn(&RelayEvent) -> bool) -> bool {
+        self.heard.lock().unwrap().iter().any(is_it)
+    }
+
+    /// Ends it as an operator does.
+    pub(crate) async fn stop(mut self) -> Result<(), RelayError> {
+        self.stop.cancel();
+        self.task.join_next().await.unwrap().unwrap()
+    }
+
+    /// Waits for its own end.
+    pub(crate) async fn ended(mut self) -> Result<(), RelayError> {
+        self.task.join_next().await.unwrap().unwrap()
+    }
+}
