@@ -44,9 +44,11 @@ impl Database {
         // would be taken for something that may be shown.
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         if rest.contains('@') && !authority.contains('@') {
-            return Err(bad("it has an @ behind its host: percent-encode /, ?, # and @ in user and \
+            return Err(bad(
+                "it has an @ behind its host: percent-encode /, ?, # and @ in user and \
                             password"
-                .to_owned()));
+                    .to_owned(),
+            ));
         }
         let options: PgConnectOptions = url.parse().map_err(|error: sqlx::Error| match error {
             sqlx::Error::Configuration(why) => bad(format!("{why}; {shape}")),
@@ -144,14 +146,19 @@ impl Link {
     }
 
     /// Runs several statements, as one transaction.
-    pub(crate) async fn script(&mut self, sql: &str, doing: &'static str) -> Result<(), RelayError> {
+    pub(crate) async fn script(
+        &mut self,
+        sql: &str,
+        doing: &'static str,
+    ) -> Result<(), RelayError> {
         let answer = Box::pin(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection));
         answer.await.map(drop).map_err(|error| self.database.failed(doing, &error))
     }
 
     /// Says goodbye, so that the server need not find out by itself.
     pub(crate) async fn close(self) {
-        let _closed = tokio::time::timeout(CONNECT_PATIENCE, Box::pin(self.connection.close())).await;
+        let _closed =
+            tokio::time::timeout(CONNECT_PATIENCE, Box::pin(self.connection.close())).await;
     }
 
     /// An error of this database that is no error of a statement.

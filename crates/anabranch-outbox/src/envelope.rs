@@ -73,16 +73,13 @@ pub(crate) fn write(row: &Row) -> Vec<u8> {
             Err(_) => text(&mut out, headers),
         }
     }
-    match std::str::from_utf8(&row.data) {
-        Ok(data) => {
-            out.extend_from_slice(b",\"data\":");
-            text(&mut out, data);
-        }
-        Err(_) => {
-            out.extend_from_slice(b",\"data_base64\":\"");
-            out.extend_from_slice(base64_simd::STANDARD.encode_to_string(&row.data).as_bytes());
-            out.push(b'"');
-        }
+    if let Ok(data) = std::str::from_utf8(&row.data) {
+        out.extend_from_slice(b",\"data\":");
+        text(&mut out, data);
+    } else {
+        out.extend_from_slice(b",\"data_base64\":\"");
+        out.extend_from_slice(base64_simd::STANDARD.encode_to_string(&row.data).as_bytes());
+        out.push(b'"');
     }
     out.push(b'}');
     out
@@ -110,7 +107,8 @@ mod tests {
 
     #[test]
     fn an_envelope_is_read_as_it_was_written() {
-        for data in [&b"{\"a\": \"\\n\"}"[..], b"", b"\x00\xff\xfe", "ümlaut \u{1F40B}".as_bytes()] {
+        for data in [&b"{\"a\": \"\\n\"}"[..], b"", b"\x00\xff\xfe", "ümlaut \u{1F40B}".as_bytes()]
+        {
             let envelope = Envelope::read(&write(&row(data, Some("{\"a\": [1]}")))).unwrap();
             assert_eq!(envelope.data, data);
             assert_eq!(envelope.headers["a"][0], 1);

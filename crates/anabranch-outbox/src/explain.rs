@@ -28,12 +28,11 @@ pub async fn explain(
         statement(table, &shape)
     );
     link.script(&prepare, doing).await?;
-    let horizon = match cursor {
-        None => u64::MAX.to_string(),
-        Some(_) => {
-            let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
-            link.row(Ask { sql, arguments: arguments![], doing }).await?.get(0)
-        }
+    let horizon: String = if cursor.is_none() {
+        u64::MAX.to_string()
+    } else {
+        let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
+        link.row(Ask { sql, arguments: arguments![], doing }).await?.get(0)
     };
     let explain = format!(
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) \

@@ -78,6 +78,8 @@ async fn hear(database: &Database, payload: &str, heard: &Notify) -> Result<(), 
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
     tokio::time::timeout(PATIENCE, answer).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }

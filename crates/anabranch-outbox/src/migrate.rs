@@ -24,7 +24,8 @@ impl Init {
 
     /// The statements as a script.
     pub fn script(&self) -> String {
-        self.statements.iter().map(|statement| format!("{statement};\n")).collect()
+        let ended = self.statements.iter().flat_map(|statement| [statement.as_str(), ";\n"]);
+        ended.collect()
     }
 }
 
@@ -82,7 +83,9 @@ fn statements(table: &Table, found: Option<&Shape>) -> Vec<String> {
     }
     if !has(&columns.transaction_id) {
         let index = quoted(&format!("{name}_transaction"));
-        all.push(format!("CREATE INDEX IF NOT EXISTS {index} ON {sql} ({transaction}, {id}){only}"));
+        all.push(format!(
+            "CREATE INDEX IF NOT EXISTS {index} ON {sql} ({transaction}, {id}){only}"
+        ));
     }
     if !found.is_some_and(|shape| shape.parked) {
         all.push(parked(table));

@@ -179,7 +179,9 @@ pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
     let headers = optional(&columns.headers, "::text", "NULL::text");
     let event = optional(&columns.event_id, "::text", "NULL::text");
     let created = match shape.column(&columns.created_at) {
-        Some(_) => format!("(extract(epoch FROM t.{}) * 1000000)::bigint", quoted(&columns.created_at)),
+        Some(_) => {
+            format!("(extract(epoch FROM t.{}) * 1000000)::bigint", quoted(&columns.created_at))
+        }
         None => "NULL::bigint".to_owned(),
     };
     // The sum keeps the planner from looking for late rows by id, among all that were ever read.

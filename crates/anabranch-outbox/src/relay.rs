@@ -54,12 +54,7 @@ impl Relay {
     }
 
     /// Waits for the lock, then relays until it is told to stop, or something fails.
-    async fn term<A>(
-        &self,
-        api: &A,
-        ear: &Ear,
-        stop: &CancellationToken,
-    ) -> Result<(), RelayError>
+    async fn term<A>(&self, api: &A, ear: &Ear, stop: &CancellationToken) -> Result<(), RelayError>
     where
         A: StreamApi + Clone,
     {

@@ -10,6 +10,7 @@ const SERVER_MIN: i32 = 130_000;
 
 /// The table as the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one fact of the catalog")]
 pub(crate) struct Shape {
     /// The columns.
     pub(crate) columns: Vec<Column>,

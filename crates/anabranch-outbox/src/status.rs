@@ -75,7 +75,8 @@ SELECT pid, id::text, seconds::float8, who FROM (
 pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayError> {
     let mut link = database.connect().await?;
     let Some(shape) = shape::look(&mut link, table).await? else {
-        let detail = format!("there is no table {}: make it with 'anabranch relay init'", table.label());
+        let detail =
+            format!("there is no table {}: make it with 'anabranch relay init'", table.label());
         return Err(link.refused("describe the outbox", detail));
     };
     let problems = shape.problems(table);

@@ -13,12 +13,11 @@ pub(crate) const DATABASE: &str = "ANABRANCH_TEST_OUTBOX";
 async fn child() {
     let Ok(url) = std::env::var(DATABASE) else { return };
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
-    let relay =
-        Relay::new(Database::at(&url).unwrap(), Table::named("outbox").unwrap(), STREAM)
-            .with_poll(Duration::from_millis(100))
-            // Small, so that a kill finds rows in every state.
-            .with_portion(20, 1 << 20)
-            .with_max_held(100);
+    let relay = Relay::new(Database::at(&url).unwrap(), Table::named("outbox").unwrap(), STREAM)
+        .with_poll(Duration::from_millis(100))
+        // Small, so that a kill finds rows in every state.
+        .with_portion(20, 1 << 20)
+        .with_max_held(100);
     let ended = relay.run(&kinesis, CancellationToken::new()).await;
     eprintln!("{ended:?}");
     std::process::exit(3);

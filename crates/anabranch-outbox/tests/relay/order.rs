@@ -127,7 +127,9 @@ async fn an_id_that_was_drawn_long_before_its_transaction_is_not_skipped() {
     let relay = world.start(world.relay());
     world.until_delivered(1).await;
     session
-        .run(&format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'drawn')"))
+        .run(&format!(
+            "INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'drawn')"
+        ))
         .await;
     world.until_delivered(2).await;
     relay.stop().await.unwrap();

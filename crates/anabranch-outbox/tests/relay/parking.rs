@@ -124,9 +124,7 @@ async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     session.insert("b", "other").await;
-    relay
-        .until("lag", |event| matches!(event, RelayEvent::Lag { rows: 1, parked: 2, .. }))
-        .await;
+    relay.until("lag", |event| matches!(event, RelayEvent::Lag { rows: 1, parked: 2, .. })).await;
     assert_eq!(world.delivered().await, Vec::<String>::new());
     anabranch_outbox::skip(&world.database(), &world.table, 1).await.unwrap().unwrap();
     world.until_delivered(1).await;

@@ -147,7 +147,10 @@ async fn transaction(session: &mut Session, chance: &mut fastrand::Rng) -> Resul
 /// Per key the first deliveries are the committed rows, by the counter that the row lock protects.
 async fn check(session: &mut Session, stage: &Stage) {
     let committed: Vec<(String, i64, String)> =
-        sqlx::query_as("SELECT key, number, nonce FROM truth").fetch_all(&mut session.0).await.unwrap();
+        sqlx::query_as("SELECT key, number, nonce FROM truth")
+            .fetch_all(&mut session.0)
+            .await
+            .unwrap();
     let committed: BTreeSet<(String, i64, String)> = committed.into_iter().collect();
     let mut seen = BTreeSet::new();
     let mut last: BTreeMap<String, i64> = BTreeMap::new();

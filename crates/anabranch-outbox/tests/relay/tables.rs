@@ -115,13 +115,17 @@ async fn a_role_without_the_rights_is_told_which_it_lacks() {
     let mut session = world.session().await;
     let name = world.url.rsplit('/').next().unwrap().to_owned();
     session
-        .run(&format!("CREATE ROLE relay_{name} LOGIN PASSWORD 'x'; GRANT SELECT ON outbox TO relay_{name}"))
+        .run(&format!(
+            "CREATE ROLE relay_{name} LOGIN PASSWORD 'x'; GRANT SELECT ON outbox TO relay_{name}"
+        ))
         .await;
     let url = format!("postgres://relay_{name}:x@127.0.0.1:{}/{name}", world.server.port());
     let database = anabranch_outbox::Database::at(&url).unwrap();
     let relay = anabranch_outbox::Relay::new(database, world.table.clone(), "orders");
     let told = world.start(relay).ended().await.unwrap_err().to_string();
-    for word in ["GRANT DELETE ON \"public\".\"outbox\"", "GRANT INSERT ON \"public\".\"outbox_parked\""] {
+    for word in
+        ["GRANT DELETE ON \"public\".\"outbox\"", "GRANT INSERT ON \"public\".\"outbox_parked\""]
+    {
         assert!(told.contains(word), "{told}");
     }
 }

@@ -120,7 +120,8 @@ impl Session {
 
     /// Writes an event.
     pub(crate) async fn insert(&mut self, key: &str, data: &str) {
-        self.run(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')")).await;
+        self.run(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')"))
+            .await;
     }
 
     pub(crate) async fn number(&mut self, sql: &str) -> i64 {
