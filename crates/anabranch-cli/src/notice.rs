@@ -84,7 +84,9 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Producer(ProducerEvent::Retried { detail, .. }) => {
             format!("the stream did not take records, they are sent again: {detail}")
         }
-        Event::Relay(RelayEvent::Interrupted { error, .. }) => error.clone(),
+        Event::Relay(RelayEvent::Interrupted { table, error, .. }) => {
+            format!("the relay of {table} has to begin again: {error}")
+        }
         Event::Relay(RelayEvent::Held { table, row, .. }) => format!(
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"

@@ -14,7 +14,7 @@ pub(super) struct Outbox {
     /// The table: NAME, or SCHEMA.NAME
     #[arg(long, global = true, value_name = "TABLE", default_value = "outbox")]
     table: String,
-    /// What your columns are called, such as id=event_no,data=payload
+    /// What your columns are called, such as `id=event_no,data=payload`
     #[arg(long, global = true, value_name = "OURS=YOURS,…", default_value = "")]
     columns: String,
     /// Keep rows that were sent, with the time in their column `sent_at`

@@ -8,7 +8,7 @@ use crate::notice;
 use crate::output::note;
 use anabranch::event::{Event, Events, RelayEvent};
 use anabranch::producer::Aggregation;
-use anabranch_outbox::{Format, Relay};
+use anabranch_outbox::{Format, Relay, RelayError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub(super) async fn run(
         () = forced => {
             return Err(Failure::result("stopped at once by a second signal: rows may come again"));
         }
-        () = cancel(stopped, stop.clone()) => unreachable_end(),
+        ended = cancel(stopped, stop.clone()) => ended,
         ended = relay.run(&aws.kinesis, stop) => ended,
     };
     ended.map_err(could_not_start)?;
@@ -82,14 +82,13 @@ pub(super) async fn run(
 }
 
 /// Passes a signal on, and leaves the end to the relay.
-async fn cancel(stopped: impl Future<Output = ()>, stop: CancellationToken) {
+async fn cancel(
+    stopped: impl Future<Output = ()>,
+    stop: CancellationToken,
+) -> Result<(), RelayError> {
     stopped.await;
     stop.cancel();
     std::future::pending().await
-}
-
-fn unreachable_end() -> Result<(), anabranch_outbox::RelayError> {
-    Ok(())
 }
 
 /// Prints what an operator has to know, and counts rows.

@@ -40,14 +40,18 @@ pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure
 }
 
 fn lines(label: &str, status: &Status) -> Vec<String> {
-    let oldest = status.oldest_seconds.map_or(String::new(), |s| format!(", the oldest for {s:.1} s"));
+    let oldest =
+        status.oldest_seconds.map_or(String::new(), |s| format!(", the oldest for {s:.1} s"));
     let relay = match status.relay {
         Some(pid) => format!("a relay is at work (server process {pid})"),
         None => "no relay is at work".to_owned(),
     };
     let mut all = vec![format!("{label}: {} rows wait{oldest}; {relay}", status.waiting_rows)];
     if status.held_rows > 0 {
-        all.push(format!("{} rows wait for transactions that are still running:", status.held_rows));
+        all.push(format!(
+            "{} rows wait for transactions that are still running:",
+            status.held_rows
+        ));
     }
     all.extend(status.holders.iter().map(holder));
     all.extend(status.parked.iter().map(parked));
