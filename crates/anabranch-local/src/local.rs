@@ -162,6 +162,12 @@ impl Local {
         &self.engine
     }
 
+    /// The newest metric data that came in by CloudWatch's `PutMetricData`, oldest first, as they
+    /// came and with their `Namespace`.
+    pub fn metric_data(&self) -> Vec<serde_json::Value> {
+        self.server.metrics().newest()
+    }
+
     /// Takes no new requests, ends subscriptions, and waits for requests in flight.
     pub async fn stop(self) {
         self.server.stop().await;

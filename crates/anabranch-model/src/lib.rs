@@ -22,4 +22,5 @@ pub mod ack;
 pub mod pack;
 pub mod bucket;
 pub mod retry;
+pub mod watch;
 pub mod produce;

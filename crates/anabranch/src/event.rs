@@ -68,6 +68,15 @@ impl Events {
         Self::to(|_| ())
     }
 
+    /// Every event goes to these listeners and to those of `other`.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::to(move |event| {
+            (self.0)(event);
+            (other.0)(event);
+        })
+    }
+
     /// Tells the listener.
     pub fn emit(&self, event: impl Into<Event>) {
         (self.0)(&event.into());

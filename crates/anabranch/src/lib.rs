@@ -10,3 +10,6 @@ pub mod lease;
 pub mod consumer;
 pub mod tail;
 pub mod producer;
+pub mod metrics;
+#[cfg(feature = "cloudwatch")]
+pub mod cloudwatch;

@@ -1,9 +1,24 @@
 //! CloudWatch's `PutMetricData`, accepted and counted, so that clients with metrics on don't fail.
 //!
 //! SDKs speak three protocols: JSON 1.0, the Query protocol (a form body, an XML answer) and
-//! RPC v2 CBOR. A gzip body is accepted unread; what can't be read is counted as a call without data.
+//! RPC v2 CBOR, each of them packed with gzip where it is large. What can't be read is counted as a
+//! call without data. The newest data of JSON and CBOR are kept, for tests to look at.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
+
+use crate::guard;
+
+/// Data that are kept.
+const KEPT: usize = 10_000;
+/// What a packed body may unpack to: more than the service takes.
+const UNPACKED_MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The protocol of a CloudWatch request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,16 +31,54 @@ pub(crate) enum Protocol {
     Rpc,
 }
 
-/// What came in. The values themselves are not kept.
+/// What came in.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// Calls of `PutMetricData`.
     calls: AtomicU64,
     /// Metric data in those calls, where the body could be read.
     data: AtomicU64,
+    /// The newest of them, each with its namespace.
+    newest: Mutex<VecDeque<Value>>,
+}
+
+/// A body as it was before it was packed. One that can't be unpacked stays as it is, and holds
+/// nothing readable.
+fn unpacked(body: &[u8]) -> Cow<'_, [u8]> {
+    if !body.starts_with(b"\x1f\x8b") {
+        return Cow::Borrowed(body);
+    }
+    let mut whole = Vec::new();
+    match MultiGzDecoder::new(body).take(UNPACKED_MAX_BYTES).read_to_end(&mut whole) {
+        Ok(_) => Cow::Owned(whole),
+        Err(_) => Cow::Borrowed(body),
+    }
 }
 
 impl Metrics {
+    /// The newest data, oldest first: as they came, with their `Namespace`.
+    pub(crate) fn newest(&self) -> Vec<Value> {
+        guard::lock(&self.newest).iter().cloned().collect()
+    }
+
+    fn keep(&self, body: Option<Value>) -> usize {
+        let Some(mut body) = body else { return 0 };
+        let namespace = body["Namespace"].take();
+        let Value::Array(data) = body["MetricData"].take() else { return 0 };
+        let count = data.len();
+        let mut newest = guard::lock(&self.newest);
+        for mut datum in data {
+            if let Value::Object(fields) = &mut datum {
+                fields.insert("Namespace".to_owned(), namespace.clone());
+            }
+            if newest.len() == KEPT {
+                newest.pop_front();
+            }
+            newest.push_back(datum);
+        }
+        count
+    }
+
     /// Calls and metric data so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.calls.load(Ordering::Relaxed), self.data.load(Ordering::Relaxed))
@@ -33,10 +86,11 @@ impl Metrics {
 
     /// Takes one call: the content type and the body of its answer.
     pub(crate) fn accept(&self, protocol: Protocol, body: &[u8]) -> (&'static str, &'static [u8]) {
+        let body = unpacked(body);
         let data = match protocol {
-            Protocol::Json => json_data(body),
-            Protocol::Query => query_data(body),
-            Protocol::Rpc => cbor_data(body),
+            Protocol::Json => self.keep(serde_json::from_slice(&body).ok()),
+            Protocol::Query => query_data(&body),
+            Protocol::Rpc => self.keep(crate::wire::cbor::value::from_cbor(&body).ok()),
         };
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.data.fetch_add(data as u64, Ordering::Relaxed);
@@ -53,11 +107,6 @@ const QUERY_ANSWER: &[u8] =
       <ResponseMetadata><RequestId>00000000-0000-0000-0000-000000000000</RequestId>\
       </ResponseMetadata></PutMetricDataResponse>";
 
-fn json_data(body: &[u8]) -> usize {
-    let body: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    body.and_then(|body| body["MetricData"].as_array().map(Vec::len)).unwrap_or(0)
-}
-
 fn query_data(body: &[u8]) -> usize {
     let name = |field: &[u8]| field.starts_with(b"MetricData.member.") && is_name(field);
     body.split(|byte| *byte == b'&').filter(|field| name(field)).count()
@@ -67,11 +116,6 @@ fn query_data(body: &[u8]) -> usize {
 fn is_name(field: &[u8]) -> bool {
     let key = field.split(|byte| *byte == b'=').next().unwrap_or_default();
     key.ends_with(b".MetricName")
-}
-
-fn cbor_data(body: &[u8]) -> usize {
-    let body = crate::wire::cbor::value::from_cbor(body).ok();
-    body.and_then(|body| body["MetricData"].as_array().map(Vec::len)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -96,5 +140,24 @@ mod tests {
             metrics.accept(protocol, body);
             assert_eq!(metrics.counts(), (1, data), "{protocol:?}");
         }
+    }
+
+    #[test]
+    fn the_newest_data_are_kept_with_their_namespace_also_out_of_a_packed_body() {
+        use std::io::Write;
+        let body = br#"{"Namespace":"n","MetricData":[{"MetricName":"a"},{"MetricName":"b"}]}"#;
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(body).unwrap();
+        let packed = packed.finish().unwrap();
+        for body in [&body[..], &packed] {
+            let metrics = Metrics::default();
+            metrics.accept(Protocol::Json, body);
+            let kept = metrics.newest();
+            assert_eq!(kept[1], serde_json::json!({"MetricName": "b", "Namespace": "n"}));
+        }
+        let metrics = Metrics::default();
+        let body = br#"{"MetricData":[{}]}"#;
+        (0..KEPT + 5).for_each(|_| _ = metrics.accept(Protocol::Json, body));
+        assert_eq!((metrics.newest().len(), metrics.counts().0), (KEPT, KEPT as u64 + 5));
     }
 }

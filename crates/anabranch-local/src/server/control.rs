@@ -82,6 +82,7 @@ fn act(service: &Service, method: &Method, path: &str, body: &[u8]) -> Result<Va
     let faults = engine.faults();
     match (method.as_str(), path) {
         ("GET", "state") => Ok(state(service)),
+        ("GET", "metrics") => Ok(json!({"data": service.metrics.newest()})),
         ("GET", "faults") => Ok(json!({"faults": faults.list()})),
         ("POST", "faults") => {
             let rule: FaultRule = serde_json::from_slice(body)?;

@@ -27,11 +27,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::cloudwatch::Metrics;
 use self::reply::RequestIds;
 use self::route::Service;
 use crate::engine::Engine;
 
+pub(crate) use self::cloudwatch::Metrics;
 pub(crate) use self::dynamodb::Tables;
 
 /// A running server. Dropping it ends it at once; [`Server::stop`] lets requests finish.
@@ -39,6 +39,8 @@ pub(crate) use self::dynamodb::Tables;
 pub(crate) struct Server {
     /// Where it listens.
     address: SocketAddr,
+    /// What came in by `PutMetricData`.
+    metrics: Arc<Metrics>,
     /// Says `true` when the server shall stop.
     stop: watch::Sender<bool>,
     /// The accept loop, which owns all connections.
@@ -54,21 +56,27 @@ impl Server {
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
+        let metrics = Arc::new(Metrics::default());
         let service = Service {
             engine,
             tables,
-            metrics: Metrics::default(),
+            metrics: Arc::clone(&metrics),
             ids: RequestIds::default(),
             stop: stopped.clone(),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(http::serve(listener, Arc::new(service), stopped));
-        Ok(Self { address, stop, tasks })
+        Ok(Self { address, metrics, stop, tasks })
     }
 
     /// Where the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What came in by `PutMetricData`.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Takes no new requests, ends subscriptions, and waits for requests in flight.

@@ -31,7 +31,7 @@ pub(crate) struct Service {
     /// The DynamoDB tables beside them.
     pub(crate) tables: Tables,
     /// What came in by `PutMetricData`.
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// The ids on every answer.
     pub(crate) ids: RequestIds,
     /// Ends subscriptions when the server stops.

@@ -7,6 +7,7 @@ use super::fetch::{FetchEnd, Source};
 use super::lanes::Chunk;
 use super::progress::Progress;
 use super::resume::Resume;
+use super::vitals::Vitals;
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
@@ -54,7 +55,8 @@ impl<A: StreamApi> Alone<A> {
         begin: Begin,
         chunks: mpsc::Sender<Chunk>,
     ) -> (FetchEnd, ReadFrom) {
-        let resume = Resume::in_one_lane(&Checkpoint::at(Position::TrimHorizon));
+        let start = Checkpoint::at(Position::TrimHorizon);
+        let resume = Resume::in_one_lane(&start);
         let progress = Arc::new(Progress::new(&resume));
         let feed = Feed {
             shard: Arc::clone(shard),
@@ -64,12 +66,14 @@ impl<A: StreamApi> Alone<A> {
             chunk: CHUNK,
             tells_empty: true,
             progress: Arc::clone(&progress),
+            vitals: Arc::new(Vitals::new(Arc::clone(shard), start)),
+            share: self.budget.share(),
+            clock: self.clock.clone(),
             events: self.events.clone(),
         };
         let source = Source {
             api: Arc::clone(&self.api),
             feed,
-            share: self.budget.share(),
             clock: self.clock.clone(),
             chance: self.chance.clone(),
         };

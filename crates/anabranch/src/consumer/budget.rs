@@ -1,13 +1,21 @@
-//! The byte budget: what all shards of a worker may hold in memory together.
+//! The byte budget: what all shards of a worker may hold in memory together, in named shares.
+//!
+//! | share   | of                     | holds                                                   |
+//! |---------|------------------------|---------------------------------------------------------|
+//! | replies | seven eighths          | what was fetched, until every record of it is done      |
+//! | lanes   | one eighth             | records that were taken apart and wait for their handler |
+//! | own     | each shard, on top     | one record or pushed event, and one chunk of a lane     |
 //!
 //! A fetch reserves the largest reply there can be *before* it asks, and gives back what did not
 //! come. What came stays reserved until every record of it is done or dropped, because the records
-//! share the reply's buffer. A shard that finds no room for long reads one record on its own share,
-//! so that shards whose handlers hang can't starve the others.
+//! share the reply's buffer. A shard with little to expect asks for one record, on its own share;
+//! so does one that finds no room for long, so that shards whose handlers hang can't starve the
+//! others.
 
 use crate::clock::Clock;
 use anabranch_model::limits;
-use anabranch_model::record::Record;
+use anabranch_model::record::{Record, UserRecord};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -17,7 +25,9 @@ const UNIT: usize = 1024;
 const MOST: u32 = 10 * 1024;
 /// What a record costs beside its key and data.
 const RECORD_OVERHEAD: usize = 192;
-/// How long a shard waits for common room before it reads one record on its own share.
+/// The share of the lanes is this part of the whole.
+const LANES_PART: usize = 8;
+/// How long a shard waits for common room before it goes on with its own share.
 const STARVED_MS: u64 = 1_000;
 
 const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
@@ -25,15 +35,22 @@ const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
 /// What all shards of a worker may hold in memory together. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    /// Room for the shards together, in units.
-    common: Arc<Semaphore>,
+    /// Room for what is fetched, in units.
+    replies: Arc<Semaphore>,
+    /// Room for records that were taken apart, in units.
+    lanes: Arc<Semaphore>,
+    /// Units in all.
+    units: usize,
 }
 
-/// The own share of one shard: one record.
+/// The shares of one shard.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     budget: Budget,
+    /// One record, or one pushed event.
     own: Arc<Semaphore>,
+    /// One chunk of a lane.
+    own_chunk: Arc<Semaphore>,
 }
 
 /// Room for one reply, given back when it is dropped.
@@ -45,53 +62,120 @@ pub(super) struct Room {
     pub(super) limit: u32,
 }
 
+/// Room for one chunk of a lane, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct ChunkRoom {
+    #[expect(dead_code, reason = "held until the chunk is done")]
+    permit: OwnedSemaphorePermit,
+}
+
+/// What a shard expects of its next read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expects {
+    /// A record at most: it is caught up. It needs no common room to look.
+    Little,
+    /// As much as a reply may hold.
+    Much,
+}
+
 impl Budget {
     /// A budget of so many bytes, but room for one reply at least.
     pub(crate) fn new(bytes: usize) -> Self {
-        let bytes = bytes.max(limits::GET_RECORDS_MAX_BYTES);
-        Self { common: Arc::new(Semaphore::new(bytes / UNIT)) }
+        let lanes = (bytes / LANES_PART / UNIT).max(1);
+        let replies = (bytes / UNIT).saturating_sub(lanes).max(MOST as usize);
+        Self {
+            replies: Arc::new(Semaphore::new(replies)),
+            lanes: Arc::new(Semaphore::new(lanes)),
+            units: replies + lanes,
+        }
     }
 
-    /// The share of one more shard.
+    /// The shares of one more shard.
     pub(super) fn share(&self) -> Share {
-        Share { budget: self.clone(), own: Arc::new(Semaphore::new(1)) }
+        let one = || Arc::new(Semaphore::new(1));
+        Share { budget: self.clone(), own: one(), own_chunk: one() }
     }
 
-    #[cfg(test)]
-    fn free_bytes(&self) -> usize {
-        self.common.available_permits() * UNIT
+    /// Bytes that are reserved or in use, without the shards' own shares.
+    pub(super) fn used_bytes(&self) -> usize {
+        let free = self.replies.available_permits() + self.lanes.available_permits();
+        self.units.saturating_sub(free) * UNIT
+    }
+
+    /// Bytes in all.
+    pub(super) fn bytes(&self) -> usize {
+        self.units * UNIT
     }
 }
 
 impl Share {
     /// Waits for the room of one reply.
-    pub(super) async fn reserve(&self, clock: &Clock) -> Room {
-        let limit = u32::try_from(limits::GET_RECORDS_MAX_RECORDS).unwrap_or(u32::MAX);
-        let permit = tokio::select! {
+    pub(super) async fn reserve(&self, clock: &Clock, expects: Expects) -> Room {
+        if expects == Expects::Little
+            && let Ok(permit) = Arc::clone(&self.own).try_acquire_owned()
+        {
+            return Room { permit, limit: 1 };
+        }
+        let replies = Arc::clone(&self.budget.replies).acquire_many_owned(MOST);
+        let (permit, common) = either(replies, &self.own, clock).await;
+        let limit = if common { limits::GET_RECORDS_MAX_RECORDS } else { 1 };
+        Room { permit, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
+    }
+
+    /// Waits for the room of the next pushed event: the shard's own, so that what the service
+    /// pushes is counted before it is read.
+    pub(super) async fn await_push(&self) -> Room {
+        let own = Arc::clone(&self.own).acquire_owned().await;
+        Room { permit: own.expect("the share is never closed"), limit: 0 }
+    }
+
+    /// Moves records that were pushed from the shard's own share to the common one. Where that has
+    /// no room for long, they stay, and no more is read before they are done.
+    pub(super) async fn admit(&self, records: &[Record], own: Room, clock: &Clock) -> Room {
+        let units = u32::try_from(bytes(records).div_ceil(UNIT)).unwrap_or(u32::MAX).min(MOST);
+        let replies = Arc::clone(&self.budget.replies).acquire_many_owned(units);
+        tokio::select! {
             biased;
-            permit = Arc::clone(&self.budget.common).acquire_many_owned(MOST) => permit,
-            () = clock.sleep(STARVED_MS) => {
-                let own = Arc::clone(&self.own).acquire_owned().await;
-                let permit = own.expect("the share is never closed");
-                return Room { permit, limit: 1 };
+            permit = replies => {
+                Room { permit: permit.expect("the budget is never closed"), limit: 0 }
             }
-        };
-        Room { permit: permit.expect("the budget is never closed"), limit }
+            () = clock.sleep(STARVED_MS) => own,
+        }
+    }
+
+    /// Waits for the room of a chunk of so many records that were taken apart.
+    pub(super) async fn chunk(&self, records: usize, clock: &Clock) -> ChunkRoom {
+        let units = (records * size_of::<UserRecord>()).div_ceil(UNIT);
+        // A chunk larger than the whole share passes alone.
+        let units = units.min(self.budget.units / (2 * LANES_PART)).max(1);
+        let lanes = Arc::clone(&self.budget.lanes);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        if let Ok(permit) = Arc::clone(&lanes).try_acquire_many_owned(units) {
+            return ChunkRoom { permit };
+        }
+        let (permit, _) = either(lanes.acquire_many_owned(units), &self.own_chunk, clock).await;
+        ChunkRoom { permit }
     }
 }
 
-impl Share {
-    /// Waits for the room of records that were pushed. At most one push of each shard waits here,
-    /// because the next one is not read before.
-    pub(super) async fn admit(&self, records: &[Record], clock: &Clock) -> Room {
-        let units = u32::try_from(bytes(records).div_ceil(UNIT)).unwrap_or(u32::MAX).min(MOST);
-        let permit = tokio::select! {
-            biased;
-            permit = Arc::clone(&self.budget.common).acquire_many_owned(units) => permit,
-            () = clock.sleep(STARVED_MS) => Arc::clone(&self.own).acquire_owned().await,
-        };
-        Room { permit: permit.expect("the budget is never closed"), limit: 0 }
-    }
+/// Common room, or a shard's own if that takes long. The place in the queue is kept meanwhile.
+/// Returns whether it is the common one.
+async fn either(
+    common: impl Future<Output = Result<OwnedSemaphorePermit, tokio::sync::AcquireError>>,
+    own: &Arc<Semaphore>,
+    clock: &Clock,
+) -> (OwnedSemaphorePermit, bool) {
+    let mut common = pin!(common);
+    let starved = async {
+        clock.sleep(STARVED_MS).await;
+        Arc::clone(own).acquire_owned().await
+    };
+    let (permit, is_common) = tokio::select! {
+        biased;
+        permit = &mut common => (permit, true),
+        permit = starved => (permit, false),
+    };
+    (permit.expect("the budget is never closed"), is_common)
 }
 
 impl Room {
@@ -128,16 +212,17 @@ mod tests {
     async fn a_fetch_reserves_the_most_and_keeps_what_came() {
         let clock = Clock::of_runtime();
         let budget = Budget::new(64 << 20);
+        assert_eq!(budget.bytes(), 64 << 20);
         let share = budget.share();
-        let room = share.reserve(&clock).await;
-        assert_eq!((room.limit, budget.free_bytes()), (10_000, 54 << 20));
+        let room = share.reserve(&clock, Expects::Much).await;
+        assert_eq!((room.limit, budget.used_bytes()), (10_000, 10 << 20));
         let room = room.settle(&records(1_024, 1_024));
-        let kept = (64 << 20) - budget.free_bytes();
+        let kept = budget.used_bytes();
         assert!((1 << 20..2 << 20).contains(&kept), "{kept}");
         drop(room);
-        assert_eq!(budget.free_bytes(), 64 << 20);
-        let room = share.reserve(&clock).await.settle(&[]);
-        assert_eq!(budget.free_bytes(), 64 << 20);
+        assert_eq!(budget.used_bytes(), 0);
+        let room = share.reserve(&clock, Expects::Much).await.settle(&[]);
+        assert_eq!(budget.used_bytes(), 0);
         drop(room);
     }
 
@@ -145,19 +230,89 @@ mod tests {
     async fn shards_that_hold_everything_do_not_starve_another() {
         let clock = Clock::of_runtime();
         let budget = Budget::new(0);
-        let hog = budget.share().reserve(&clock).await;
+        let hog = budget.share().reserve(&clock, Expects::Much).await;
         let starved = budget.share();
-        let one = starved.reserve(&clock).await;
+        let one = starved.reserve(&clock, Expects::Much).await;
         assert_eq!(one.limit, 1);
         // A second record waits until the first is done, or until there is common room.
         tokio::select! {
             biased;
-            room = starved.reserve(&clock) => panic!("{room:?}"),
+            room = starved.reserve(&clock, Expects::Much) => panic!("{room:?}"),
             () = clock.sleep(10 * STARVED_MS) => {}
         }
         drop(one);
-        assert_eq!(starved.reserve(&clock).await.limit, 1);
+        assert_eq!(starved.reserve(&clock, Expects::Much).await.limit, 1);
         drop(hog);
-        assert_eq!(starved.reserve(&clock).await.limit, 10_000);
+        assert_eq!(starved.reserve(&clock, Expects::Much).await.limit, 10_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_that_expects_little_needs_no_common_room() {
+        let clock = Clock::of_runtime();
+        let budget = Budget::new(64 << 20);
+        let share = budget.share();
+        let look = share.reserve(&clock, Expects::Little).await;
+        assert_eq!((look.limit, budget.used_bytes()), (1, 0));
+        // While that record is not done, the next look needs common room.
+        let second = share.reserve(&clock, Expects::Little).await;
+        assert_eq!((second.limit, budget.used_bytes()), (10_000, 10 << 20));
+        drop(look);
+        assert_eq!(share.reserve(&clock, Expects::Little).await.limit, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pushed_event_is_counted_before_it_is_read_and_until_it_is_done() {
+        let clock = Clock::of_runtime();
+        let budget = Budget::new(64 << 20);
+        let share = budget.share();
+        let own = share.await_push().await;
+        let event = records(100, 10_240);
+        let room = share.admit(&event, own, &clock).await;
+        assert!(budget.used_bytes() > 1_000_000, "{}", budget.used_bytes());
+        // The own share is free for the next event.
+        drop(share.await_push().await);
+        drop(room);
+        assert_eq!(budget.used_bytes(), 0);
+        // Without common room the event stays on the own share, and the next one is not read.
+        let hogs: Vec<_> = {
+            let shares: Vec<_> = (0..5).map(|_| budget.share()).collect();
+            let mut hogs = Vec::new();
+            for share in &shares {
+                hogs.push(share.reserve(&clock, Expects::Much).await);
+            }
+            hogs
+        };
+        let large = records(6, 1 << 20);
+        let kept = share.admit(&large, share.await_push().await, &clock).await;
+        tokio::select! {
+            biased;
+            room = share.await_push() => panic!("{room:?}"),
+            () = clock.sleep(60_000) => {}
+        }
+        drop((kept, hogs));
+        drop(share.await_push().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn chunks_of_lanes_have_a_share_of_their_own_and_no_shard_is_starved_of_it() {
+        let clock = Clock::of_runtime();
+        let budget = Budget::new(64 << 20);
+        let (hog, other) = (budget.share(), budget.share());
+        let mut held = Vec::new();
+        while budget.used_bytes() < 8 << 20 {
+            held.push(hog.chunk(10_000, &clock).await);
+        }
+        assert!(budget.used_bytes() <= 8 << 20, "the share is an eighth");
+        // One chunk passes on the shard's own share, the second one waits for it.
+        let one = other.chunk(64, &clock).await;
+        tokio::select! {
+            biased;
+            room = other.chunk(64, &clock) => panic!("{room:?}"),
+            () = clock.sleep(60_000) => {}
+        }
+        drop(one);
+        drop(other.chunk(64, &clock).await);
+        drop(held);
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

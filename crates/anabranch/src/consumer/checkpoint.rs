@@ -1,5 +1,6 @@
 //! Checkpoints of a shard: coalesced, one at a time, never past what is done.
 
+use super::vitals::Vitals;
 use crate::event::{Events, ShardEvent};
 use crate::lease::{Checkpointed, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -12,6 +13,8 @@ pub(super) struct Checkpoints {
     shard: Arc<LeaseKey>,
     /// What the row holds.
     written: Checkpoint,
+    /// The signs of life of the shard.
+    vitals: Arc<Vitals>,
     /// Who wants to know.
     events: Events,
 }
@@ -27,8 +30,13 @@ pub(super) enum Tenancy {
 
 impl Checkpoints {
     /// The row holds `written`.
-    pub(super) fn new(shard: Arc<LeaseKey>, written: Checkpoint, events: Events) -> Self {
-        Self { shard, written, events }
+    pub(super) fn new(
+        shard: Arc<LeaseKey>,
+        written: Checkpoint,
+        vitals: Arc<Vitals>,
+        events: Events,
+    ) -> Self {
+        Self { shard, written, vitals, events }
     }
 
     /// Writes down up to where the shard is done, if that has moved.
@@ -40,9 +48,11 @@ impl Checkpoints {
         if at == self.written || (at.is_level() && self.written == at.lowest()) {
             return Tenancy::Kept;
         }
+        self.vitals.writing();
         let shard = Arc::clone(&self.shard);
         let error = match grip.checkpoint(at.clone(), None).await {
             Checkpointed::Done => {
+                self.vitals.written(&at);
                 self.events.emit(ShardEvent::Checkpointed { shard, at: at.clone() });
                 self.written = at;
                 return Tenancy::Kept;

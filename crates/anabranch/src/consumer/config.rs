@@ -4,6 +4,7 @@
 use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
 use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
+use super::health::Health;
 use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
 use crate::clock::{Chance, Clock};
@@ -16,6 +17,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Backoff;
+use anabranch_model::watch::WatchLimits;
 use std::fmt;
 use std::future::Future;
 
@@ -55,6 +57,8 @@ pub struct Consumer<A = (), S = (), H = ()> {
     pub(super) clock: Option<Clock>,
     /// Where it draws random numbers.
     pub(super) chance: Chance,
+    /// How it is, for whoever asks.
+    pub(super) health: Health,
     /// Who wants to know what happens.
     pub(super) events: Events,
 }
@@ -77,8 +81,13 @@ pub struct ConsumerSettings {
     /// The longest pause between two reads of an idle shard. Default 1,000; 200 at least. The
     /// service allows five reads a second, shared by all applications.
     pub idle_poll_ms: u64,
-    /// Bytes of records that all shards of this worker hold together. Default 256 MiB; 16 at least.
+    /// Bytes of records that all shards of this worker hold together; one record of each shard comes
+    /// on top. Default 256 MiB; 16 at least. Each read reserves 10 MiB until its reply is there, so
+    /// this also bounds how many shards that have much to read are read at once.
     pub memory_bytes: usize,
+    /// Records that wait in front of one lane. Default 512; 1 at least. They count to
+    /// `memory_bytes`.
+    pub lane_records: usize,
     /// For how long a worker may be silent before others take its shards. Default 10,000; 1,000 at
     /// least.
     pub lease_time_ms: u64,
@@ -88,6 +97,10 @@ pub struct ConsumerSettings {
     pub retry: Backoff,
     /// What happens to a record that the handler can't do. Default: it is tried for ever.
     pub on_error: OnError,
+    /// For how long a shard may stand still although there is something to do, and what follows.
+    pub watch: WatchLimits,
+    /// How often the figures of each shard are told as an event. Default 10,000; 1,000 at least.
+    pub figures_ms: u64,
 }
 
 impl ConsumerSettings {
@@ -100,10 +113,13 @@ impl ConsumerSettings {
             fetch: FetchMode::Poll,
             idle_poll_ms: 1_000,
             memory_bytes: 256 << 20,
+            lane_records: 512,
             lease_time_ms: 10_000,
             grace_ms: 20_000,
             retry: Backoff::new(100, 30_000),
             on_error: OnError::Retry,
+            watch: WatchLimits::default(),
+            figures_ms: 10_000,
         }
     }
 
@@ -136,8 +152,15 @@ impl ConsumerSettings {
         bounds("idle_poll_ms", self.idle_poll_ms, 200, 3_600_000);
         let least = limits::GET_RECORDS_MAX_BYTES as u64 * 8 / 5;
         bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
+        bounds("lane_records", self.lane_records as u64, 1, 1_000_000);
         bounds("lease_time_ms", self.lease_time_ms, 1_000, 3_600_000);
         bounds("grace_ms", self.grace_ms, 0, 3_600_000);
+        bounds("figures_ms", self.figures_ms, 1_000, 3_600_000);
+        bounds("watch.iterator_ms", self.watch.iterator_ms, 1_000, 86_400_000);
+        bounds("watch.fetch_ms", self.watch.fetch_ms, 1_000, 86_400_000);
+        bounds("watch.decode_ms", self.watch.decode_ms, 1_000, 86_400_000);
+        bounds("watch.handler_ms", self.watch.handler_ms, 1_000, 86_400_000);
+        bounds("watch.checkpoint_ms", self.watch.checkpoint_ms, 1_000, 86_400_000);
         if let OnError::Park { attempts, .. } = &self.on_error {
             bounds("attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
         }
@@ -171,6 +194,7 @@ impl Consumer {
             handler: (),
             clock: None,
             chance: Chance::of_system(),
+            health: Health::default(),
             events: Events::ignored(),
         }
     }
@@ -179,20 +203,20 @@ impl Consumer {
 impl<A, S, H> Consumer<A, S, H> {
     /// Reads from this Kinesis.
     pub fn with_kinesis<B: StreamApi>(self, api: B) -> Consumer<B, S, H> {
-        let Self { settings, store, handler, clock, chance, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, events }
+        let Self { settings, store, handler, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, health, events }
     }
 
     /// Keeps its leases and checkpoints there.
     pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<A, T, H> {
-        let Self { settings, api, handler, clock, chance, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, events }
+        let Self { settings, api, handler, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, health, events }
     }
 
     /// Gives the records to `handler`.
     pub fn with_handler<G>(self, handler: G) -> Consumer<A, S, G> {
-        let Self { settings, api, store, clock, chance, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, events }
+        let Self { settings, api, store, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, clock, chance, health, events }
     }
 
     /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
@@ -291,6 +315,11 @@ impl<A, S, H> Consumer<A, S, H> {
     pub fn with_settings(mut self, change: impl FnOnce(&mut ConsumerSettings)) -> Self {
         change(&mut self.settings);
         self
+    }
+
+    /// How it is while it runs: for probes and dashboards.
+    pub fn health(&self) -> Health {
+        self.health.clone()
     }
 
     /// Tells `events` what happens.

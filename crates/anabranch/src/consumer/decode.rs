@@ -1,9 +1,11 @@
 //! Taking records apart and giving them to their lanes.
 
-use super::budget::Room;
+use super::budget::{Room, Share};
 use super::lanes::Chunk;
 use super::progress::Progress;
 use super::resume::Resume;
+use super::vitals::{Step, Vitals};
+use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
 use anabranch_model::aggregate::decode::{Decoded, SubRecords, decode};
 use anabranch_model::hash::HashRange;
@@ -30,6 +32,12 @@ pub(crate) struct Feed {
     pub(super) tells_empty: bool,
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
+    /// Its signs of life.
+    pub(super) vitals: Arc<Vitals>,
+    /// The memory that the records may take.
+    pub(super) share: Share,
+    /// The worker's clock.
+    pub(super) clock: Clock,
     /// Who wants to know.
     pub(super) events: Events,
 }
@@ -58,6 +66,7 @@ impl Feed {
         if records.is_empty() {
             return self.tell_empty(behind_ms).await;
         }
+        self.vitals.enter(Step::Decode);
         let mut slice = Slice::new(self.lanes.len(), room.map(Arc::new), behind_ms);
         for record in records {
             let sequence = record.sequence;
@@ -84,21 +93,26 @@ impl Feed {
     async fn tell_empty(&self, behind_ms: u64) -> Result<(), LanesStopped> {
         let Some(lane) = self.lanes.first().filter(|_| self.tells_empty) else { return Ok(()) };
         let (shard, records) = (Arc::clone(&self.shard), Vec::new());
-        let chunk = Chunk { shard, records, behind_ms, at_end: false, room: None };
+        let chunk = Chunk { shard, records, behind_ms, at_end: false, room: None, own: None };
+        self.vitals.enter(Step::Lanes);
         lane.send(chunk).await.map_err(|_| LanesStopped)
     }
 
     async fn send(&self, slice: &mut Slice, at_end: bool) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
+        self.vitals.enter(Step::Lanes);
         self.progress.give(to, slice.lanes.iter().map(Vec::len));
         for (records, lane) in slice.lanes.iter_mut().zip(&self.lanes) {
             if !records.is_empty() {
                 let records = std::mem::take(records);
                 let (shard, room) = (Arc::clone(&self.shard), slice.room.clone());
-                let chunk = Chunk { shard, records, behind_ms: slice.behind_ms, at_end, room };
+                let own = Some(self.share.chunk(records.len(), &self.clock).await);
+                let behind_ms = slice.behind_ms;
+                let chunk = Chunk { shard, records, behind_ms, at_end, room, own };
                 lane.send(chunk).await.map_err(|_| LanesStopped)?;
             }
         }
+        self.vitals.enter(Step::Decode);
         Ok(())
     }
 

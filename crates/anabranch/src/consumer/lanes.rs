@@ -1,11 +1,12 @@
 //! Lanes: each hands its records to the handler one after another, and tries again what failed.
 
 use super::Worker;
-use super::budget::Room;
+use super::budget::{ChunkRoom, Room};
 use super::handler::attempt;
-use super::park::{OnError, ParkFile};
+use super::park::{OnError, Park};
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
+use super::vitals::{LaneSign, Vitals};
 use crate::event::ShardEvent;
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -33,6 +34,9 @@ pub(crate) struct Chunk {
     /// The memory that they share with the rest of their reply.
     #[expect(dead_code, reason = "held until the records are done")]
     pub(super) room: Option<Arc<Room>>,
+    /// The memory that they take by themselves.
+    #[expect(dead_code, reason = "held until the records are done")]
+    pub(super) own: Option<ChunkRoom>,
 }
 
 /// One lane of a shard.
@@ -49,6 +53,10 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     pub(super) shard: Arc<LeaseKey>,
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
+    /// The signs of life of the shard.
+    pub(super) vitals: Arc<Vitals>,
+    /// That of this lane.
+    pub(super) sign: LaneSign,
     /// Ends the lane after the call that it is in.
     pub(super) stop: CancellationToken,
 }
@@ -72,6 +80,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                 chunk = chunks.recv() => chunk,
             };
             let Some(chunk) = chunk else { return };
+            let begun_ms = self.worker.clock.now_ms();
             if chunk.records.is_empty() {
                 let Delivered::Done = self.deliver(self.call(&chunk, &[])).await else { return };
             }
@@ -79,7 +88,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                 let call = self.call(&chunk, records);
                 let Delivered::Done = self.deliver(call).await else { return };
                 let last = records.last().expect("no part of a chunk is empty");
+                self.vitals.handled(records);
                 self.progress.done(self.index, last.position(), records.len());
+            }
+            if !chunk.records.is_empty() {
+                self.vitals.ran(self.worker.clock.now_ms().saturating_sub(begun_ms));
             }
         }
     }
@@ -111,15 +124,18 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                 return Delivered::Stopped;
             }
             // That check and the handler's call are one poll: no await comes between them.
-            let error = match attempt(async { self.work.handle(call).await }).await {
+            self.sign.called();
+            let attempted = attempt(async { self.work.handle(call).await }).await;
+            self.sign.returned();
+            let error = match attempted {
                 Ok(()) => return Delivered::Done,
                 Err(error) => error.to_string(),
             };
             failures = failures.saturating_add(1);
-            if let OnError::Park { attempts, file } = &self.worker.settings.on_error
+            if let OnError::Park { attempts, to } = &self.worker.settings.on_error
                 && failures >= *attempts
             {
-                return self.give_up(call, error, file).await;
+                return self.give_up(call, error, to).await;
             }
             let worker = &self.worker;
             let pause_ms = worker.settings.retry.wait_ms(failures, worker.chance.bits());
@@ -132,7 +148,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
 
     /// The handler failed too often. Records of one call are tried one by one first, so that only
     /// those which fail by themselves are parked.
-    async fn give_up(&self, call: Call<'_>, error: String, file: &ParkFile) -> Delivered {
+    async fn give_up(&self, call: Call<'_>, error: String, to: &Park) -> Delivered {
         let [record] = call.records else {
             for (at, record) in call.records.iter().enumerate() {
                 let records = std::slice::from_ref(record);
@@ -147,7 +163,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
         let (worker, at) = (&self.worker, record.position());
         loop {
             let shard = Arc::clone(&self.shard);
-            match file.park(&shard, record, &error).await {
+            match to.park(&*worker.api, &shard, record, &error).await {
                 Ok(()) => {
                     worker.events.emit(ShardEvent::Parked { shard, at, error });
                     return Delivered::Done;

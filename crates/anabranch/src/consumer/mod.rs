@@ -26,10 +26,14 @@ mod park;
 mod repeats;
 mod progress;
 mod checkpoint;
+mod vitals;
+mod health;
+mod watch;
 mod shutdown;
 mod alone;
 
 pub(crate) use alone::{Alone, Begin};
+pub use anabranch_model::watch::{Phase, Remedy, WatchLimits};
 pub(crate) use budget::Budget;
 pub use config::{BadSettings, Consumer, ConsumerSettings};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -39,7 +43,10 @@ pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
 pub(crate) use lanes::Chunk;
-pub use park::{OnError, ParkFile};
+pub use health::{Health, ShardHealth};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use park::{BadTableName, ParkTable};
+pub use park::{NotParked, OnError, Park, ParkError, ParkFile, Parked, Redriven};
 pub use processor::{
     CheckpointError, Checkpointer, Prepared, ProcessorBatch, ProcessorFactory, Processors,
     ShardProcessor, ShardStart,

@@ -18,6 +18,7 @@ use super::handler::{HandlerError, attempt};
 use super::lanes::Lane;
 use super::progress::Progress;
 use super::resume::Resume;
+use super::vitals::{Order, Vitals};
 use super::shape::{Shape, Work};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{Ended, Gone, Grip, How, LeaseStore, Stop};
@@ -29,8 +30,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Chunks that wait in front of one lane.
-const LANE_CHUNKS: usize = 8;
 /// Records of one lane that go together, at least.
 const CHUNK: usize = 64;
 /// How long a dropped handler is waited for before it counts as one that can't be stopped.
@@ -48,9 +47,11 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     let (events, shard) = (worker.events.clone(), Arc::new(grip.key().clone()));
     let from = grip.lease().checkpoint.clone();
     events.emit(ShardEvent::Started { shard: Arc::clone(&shard), from: from.clone() });
+    let vitals = Arc::new(Vitals::new(Arc::clone(&shard), from.clone()));
+    let admitted = worker.health.admit(Arc::clone(&vitals));
     let checkpoints = {
-        let (shard, events) = (Arc::clone(&shard), events.clone());
-        Checkpoints::new(shard, from.clone(), events)
+        let (shard, vitals, events) = (Arc::clone(&shard), Arc::clone(&vitals), events.clone());
+        Checkpoints::new(shard, from.clone(), vitals, events)
     };
     let grip = Arc::new(grip);
     let mut reader = Reader {
@@ -59,10 +60,12 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
         grip,
         shard: Arc::clone(&shard),
         checkpoints,
+        vitals,
         stands_at: from,
     };
     let (how, why) = reader.read().await;
     reader.over(why).await;
+    drop(admitted);
     events.emit(ShardEvent::Stopped { shard, why });
     reader.grip.finish(how);
 }
@@ -79,6 +82,8 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     shard: Arc<LeaseKey>,
     /// What the row holds.
     checkpoints: Checkpoints,
+    /// The signs of life of the shard.
+    vitals: Arc<Vitals>,
     /// Up to where each lane is done, whether the row can hold it or not.
     stands_at: Checkpoint,
 }
@@ -174,8 +179,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let mut lanes = Vec::with_capacity(resume.lanes());
-        for index in 0..resume.lanes() {
-            let (sender, chunks) = mpsc::channel(LANE_CHUNKS);
+        let chunk = CHUNK.max(worker.handler.most());
+        for (index, sign) in self.vitals.lanes(resume.lanes()).into_iter().enumerate() {
+            let (sender, chunks) = mpsc::channel((worker.settings.lane_records / chunk).max(1));
             lanes.push(sender);
             let lane = Lane {
                 index,
@@ -184,6 +190,8 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 grip: Arc::clone(&self.grip),
                 shard: Arc::clone(&self.shard),
                 progress: Arc::clone(&progress),
+                vitals: Arc::clone(&self.vitals),
+                sign,
                 stop: stop.clone(),
             };
             tasks.spawn(async move {
@@ -196,15 +204,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             range: self.grip.lease().range.unwrap_or(HashRange::ALL),
             resume,
             lanes,
-            chunk: CHUNK.max(worker.handler.most()),
+            chunk,
             tells_empty: worker.handler.takes_empty(),
             progress: Arc::clone(&progress),
+            vitals: Arc::clone(&self.vitals),
+            share: worker.budget.share(),
+            clock: worker.clock.clone(),
             events: worker.events.clone(),
         };
         let source = Source {
             api: Arc::clone(&worker.api),
             feed,
-            share: worker.budget.share(),
             clock: worker.clock.clone(),
             chance: worker.chance.clone(),
         };
@@ -226,28 +236,52 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Watches over the tasks, and writes down what they have done.
     async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
         let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
+        let vitals = Arc::clone(&self.vitals);
         let every_ms = worker.settings.checkpoint_ms;
         let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
-        let mut fetched = None;
+        let (mut fetched, mut ordered) = (None, None);
         loop {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
                 Some(ended) = session.tasks.join_next() => {
-                    let Ok(end) = ended else {
+                    // Those that the watcher had dropped end so too.
+                    let dropped = ordered == Some(Order::DropHandlers);
+                    let Ok(end) = ended.or_else(|error| match error.is_cancelled() && dropped {
+                        true => Ok(None),
+                        false => Err(error),
+                    }) else {
                         // A fault of this library, not of the handler.
                         session.drop_all().await;
                         return SessionEnd::Over(How::Failed, ShardStop::Failed);
                     };
                     fetched = fetched.or(end);
                 }
+                order = vitals.ordered() => {
+                    session.carry_out(order, ordered, &vitals);
+                    ordered = Some(order);
+                }
                 () = worker.clock.sleep_until(due_ms) => {
-                    if self.note(session).await == Tenancy::Lost {
+                    // A store that never answers must not keep the watcher's word from being heard.
+                    // A write that is given up may still land; the next one finds it on the row.
+                    let noted = tokio::select! {
+                        biased;
+                        order = vitals.ordered() => {
+                            session.carry_out(order, ordered, &vitals);
+                            ordered = Some(order);
+                            Tenancy::Kept
+                        }
+                        noted = self.note(session) => noted,
+                    };
+                    if noted == Tenancy::Lost {
                         session.drop_all().await;
                         return LOST;
                     }
                     due_ms = worker.clock.now_ms().saturating_add(every_ms);
                 }
+            }
+            if let Some(order) = ordered.filter(|_| session.tasks.is_empty()) {
+                return self.begin_anew(session, order).await;
             }
             if session.tasks.is_empty() && session.progress.open() == 0 {
                 match fetched.take() {
@@ -258,6 +292,23 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                     Some(FetchEnd::Stopped) | None => return SessionEnd::Again,
                 }
             }
+        }
+    }
+
+    /// Nothing of a shard that stood still runs any more.
+    async fn begin_anew(&mut self, session: &Session, order: Order) -> SessionEnd {
+        self.vitals.set_unstoppable(false);
+        let clock = self.worker.clock.clone();
+        let patience_ms = self.worker.settings.lease_time_ms / 2;
+        let noted = tokio::select! {
+            biased;
+            noted = self.note(session) => noted,
+            () = clock.sleep(patience_ms) => Tenancy::Kept,
+        };
+        match (noted, order) {
+            (Tenancy::Lost, _) => LOST,
+            (Tenancy::Kept, Order::Release) => SessionEnd::Over(How::Failed, ShardStop::Stuck),
+            (Tenancy::Kept, Order::Restart | Order::DropHandlers) => SessionEnd::Again,
         }
     }
 
@@ -358,8 +409,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
     /// nobody may ask for it meanwhile.
     async fn cant_stop(&mut self, session: &mut Session) -> SessionEnd {
+        self.vitals.set_unstoppable(true);
         self.grip.cant_stop().await;
         session.ended().await;
+        self.vitals.set_unstoppable(false);
         if self.note(session).await == Tenancy::Lost {
             return LOST;
         }
@@ -369,6 +422,20 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 }
 
 impl Session {
+    /// Ends the tasks of a shard that stands still, as far as they can be ended.
+    fn carry_out(&mut self, order: Order, before: Option<Order>, vitals: &Vitals) {
+        self.stop.cancel();
+        match order {
+            // Handlers end the call that they are in.
+            Order::Restart | Order::Release => {}
+            Order::DropHandlers => {
+                self.tasks.abort_all();
+                // It was dropped before, and runs all the same.
+                vitals.set_unstoppable(before == Some(Order::DropHandlers));
+            }
+        }
+    }
+
     /// Waits until all tasks have ended.
     async fn ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}

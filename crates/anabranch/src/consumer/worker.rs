@@ -4,7 +4,9 @@ use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;
 use super::fetch::fanout::Registry;
+use super::health::{EndOfRun, Health, Stage};
 use super::shape::Shape;
+use super::watch::Watcher;
 use super::{shard, shutdown};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
@@ -35,6 +37,8 @@ pub(crate) struct Worker<A, H> {
     pub(super) clock: Clock,
     /// The worker's chance.
     pub(super) chance: Chance,
+    /// How the worker is.
+    pub(super) health: Health,
     /// Who wants to know.
     pub(super) events: Events,
 }
@@ -93,6 +97,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         self.settings.check(self.handler.takes_lanes())?;
         let grace_ms = self.settings.grace_ms;
         let mut stop = pin!(stop);
+        let _end = EndOfRun(self.health.clone());
         let (store, api) = (Arc::new(self.store), Arc::new(self.api));
         let worker = Arc::new(Worker {
             registry: match self.settings.fetch {
@@ -106,8 +111,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             handler: Arc::new(self.handler),
             settings: self.settings,
             chance: self.chance,
+            health: self.health,
             events: self.events,
         });
+        worker.health.begin(&worker.clock, &worker.budget);
         // These futures are large, and not every caller boxes them.
         let start = Box::pin(Coordinator::start(
             store,
@@ -122,12 +129,16 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             () = &mut stop => return Ok(()),
             started = start => started?,
         };
+        let mut watcher = JoinSet::new();
+        watcher.spawn(worker.watcher().run());
+        worker.health.enter(Stage::Running);
         let mut shards = JoinSet::new();
         let asked = tokio::select! {
             biased;
             () = &mut stop => true,
             () = read_all(&worker, &mut grips, &mut shards) => false,
         };
+        worker.health.enter(Stage::Stopping);
         let mut stopping = Box::pin(coordinator.stop(grace_ms));
         // Whatever is taken while the coordinator stops is drained like the rest.
         let stopped = tokio::select! {
@@ -168,6 +179,16 @@ async fn read_all<A: StreamApi, S: LeaseStore, H: Shape<S>>(
 }
 
 impl<A, H> Worker<A, H> {
+    fn watcher(&self) -> Watcher {
+        Watcher {
+            health: self.health.clone(),
+            limits: self.settings.watch.clone(),
+            figures_ms: self.settings.figures_ms,
+            clock: self.clock.clone(),
+            events: self.events.clone(),
+        }
+    }
+
     fn lease_settings(&self) -> Settings {
         let told = &self.settings;
         let mut settings = Settings::new(format!("{}-{}", told.application, std::process::id()));

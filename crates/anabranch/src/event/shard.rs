@@ -2,6 +2,7 @@
 
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
+use anabranch_model::watch::{Phase, Remedy};
 use std::sync::Arc;
 
 /// What happened to a shard that this worker reads.
@@ -113,6 +114,34 @@ pub enum ShardEvent {
         /// Why.
         error: String,
     },
+    /// It stands still for longer than it may, although there is something to do.
+    Stuck {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// At what.
+        phase: Phase,
+        /// For how long, in milliseconds.
+        for_ms: u64,
+        /// What is done about it.
+        remedy: Remedy,
+    },
+    /// What was handled since the last time, told every few seconds.
+    Figures {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Records.
+        records: u64,
+        /// Their bytes, keys included.
+        bytes: u64,
+        /// Runs of records that were handed to the handler.
+        runs: u64,
+        /// Milliseconds that those took, retries included.
+        busy_ms: u64,
+        /// How far the last reply was from the newest record, in milliseconds.
+        behind_ms: Option<u64>,
+        /// How old the last record that was handled is, in milliseconds.
+        age_ms: Option<u64>,
+    },
     /// Reading ended.
     Stopped {
         /// Which shard.
@@ -135,4 +164,6 @@ pub enum ShardStop {
     Lost,
     /// It can't be read now.
     Failed,
+    /// It stood still, and restarts did not help.
+    Stuck,
 }

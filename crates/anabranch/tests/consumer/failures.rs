@@ -91,8 +91,8 @@ async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
         }
         note(record)
     });
-    let file = ParkFile::new(&path);
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 3, file }));
+    let to = ParkFile::new(&path).into();
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 3, to }));
     world.until("all but one are delivered", || oracle.seen() == 14).await;
     worker.stop().await;
     let parked = std::fs::read_to_string(&path).unwrap();

@@ -12,5 +12,7 @@ mod aggregates;
 mod stops;
 mod outage;
 mod fanout;
+mod watchdog;
+mod memory;
 mod processors;
 mod tail;

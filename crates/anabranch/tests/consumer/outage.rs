@@ -3,25 +3,28 @@
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::event::Events;
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Worker, WorkerId, Write,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store that one worker can be cut off from.
 #[derive(Clone)]
-struct Cut {
-    store: MemoryStore,
-    off: Arc<AtomicBool>,
+pub(crate) struct Cut {
+    pub(crate) store: MemoryStore,
+    pub(crate) off: Arc<AtomicBool>,
+    /// Whether only checkpoints are cut off.
+    pub(crate) checkpoints_only: bool,
 }
 
 impl Cut {
     fn reach(&self) -> Result<&MemoryStore, StoreError> {
-        if self.off.load(Ordering::Relaxed) {
+        if self.off.load(Ordering::Relaxed) && !self.checkpoints_only {
             let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
             return Err(StoreError::Unreachable { store, detail, source: None });
         }
@@ -59,15 +62,24 @@ impl LeaseStore for Cut {
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let noted = matches!(write, Write::Lease { change: LeaseChange::Checkpoint { .. }, .. });
+        if noted && self.checkpoints_only && self.off.load(Ordering::Relaxed) {
+            let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
+            return Err(StoreError::Unreachable { store, detail, source: None });
+        }
         self.reach()?.write(write).await
     }
 }
 
-fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut> {
+pub(crate) fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut> {
     Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(store)
         .with_clock(Clock::of_runtime(), Chance::seeded(9))
+        .with_events(Events::to({
+            let told = Arc::clone(&world.events);
+            move |event| told.lock().unwrap().push(event.clone())
+        }))
 }
 
 /// Waits until the heart of the only worker has just beaten.
@@ -83,7 +95,7 @@ async fn beat(world: &World) {
 async fn a_worker_without_its_store_stops_delivering_before_another_takes_over() {
     let world = World::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off) };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
     let late = Arc::new(AtomicBool::new(false));
     let delivered_late = Arc::new(AtomicBool::new(false));
     let (note, over) = (Arc::new(world.note("cut")), Arc::clone(&late));
@@ -122,7 +134,7 @@ async fn a_worker_without_its_store_stops_delivering_before_another_takes_over()
 async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
     let world = World::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off) };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
     let note = world.note("one");
     let handle =
         move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };

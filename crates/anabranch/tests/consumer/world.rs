@@ -6,6 +6,7 @@ use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::StreamApi;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::put_records::{Entry, Payload};
 use anabranch_local::op::{
@@ -40,8 +41,8 @@ pub(crate) struct Running {
 
 impl Running {
     /// Runs a consumer.
-    pub(crate) fn start<S: LeaseStore, H: Shape<S>>(
-        consumer: Consumer<LocalKinesis, S, H>,
+    pub(crate) fn start<A: StreamApi, S: LeaseStore, H: Shape<S>>(
+        consumer: Consumer<A, S, H>,
     ) -> Self {
         let stop = CancellationToken::new();
         let asked = stop.clone();

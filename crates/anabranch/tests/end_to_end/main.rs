@@ -10,6 +10,7 @@ mod fleet;
 mod pushed;
 mod book;
 mod exactly_once;
+mod published;
 
 use fleet::Fleet;
 

@@ -113,7 +113,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     }
     if let Some(path) = &options.park {
         let file = ParkFile::new(path);
-        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, file });
+        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, to: file.into() });
     }
     let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
     let reader = printer.clone();

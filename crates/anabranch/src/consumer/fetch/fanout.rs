@@ -9,6 +9,7 @@
 
 use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
+use crate::consumer::vitals::Step;
 use crate::stream::api::{
     FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
 };
@@ -170,17 +171,26 @@ impl<A: StreamApi> FanOut<A> {
     }
 
     async fn events(&self, from: &mut ReadFrom) -> Result<SubscriptionEnd, StreamError> {
-        let source = &self.source;
+        let (source, vitals) = (&self.source, &self.source.feed.vitals);
+        vitals.enter(Step::Iterator);
         *from = source.fixed(*from).await?;
         let consumer = self.registry.consumer(source).await?;
         let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
-        while let Some(event) = source.in_time("SubscribeToShard", next(&mut events)).await? {
+        let share = &source.feed.share;
+        loop {
+            vitals.enter(Step::Room);
+            let own = share.await_push().await;
+            vitals.enter(Step::Fetch);
+            let event = source.in_time("SubscribeToShard", next(&mut events)).await?;
+            let Some(event) = event else { return Ok(SubscriptionEnd::Over) };
+            vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
             let mut room = None;
             if !records.is_empty() {
                 source.fetched(records.len(), behind_ms);
-                room = Some(source.share.admit(&records, &source.clock).await);
+                vitals.enter(Step::Room);
+                room = Some(share.admit(&records, own, &source.clock).await);
             }
             let reply = Reply { records, room, behind_ms, at_end: event.continuation.is_none() };
             if source.feed.give(reply).await.is_err() {
@@ -191,7 +201,6 @@ impl<A: StreamApi> FanOut<A> {
                 None => return Ok(SubscriptionEnd::Final(FetchEnd::ShardEnd(event.children))),
             }
         }
-        Ok(SubscriptionEnd::Over)
     }
 }
 

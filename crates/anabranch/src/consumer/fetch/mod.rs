@@ -3,7 +3,6 @@
 pub(super) mod poll;
 pub(super) mod fanout;
 
-use super::budget::Share;
 use super::decode::Feed;
 use crate::clock::{Chance, Clock};
 use crate::event::ShardEvent;
@@ -45,8 +44,6 @@ pub(super) struct Source<A> {
     pub(super) api: Arc<A>,
     /// Where the records go.
     pub(super) feed: Feed,
-    /// The memory that they may take.
-    pub(super) share: Share,
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.

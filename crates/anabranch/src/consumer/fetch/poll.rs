@@ -8,7 +8,9 @@
 //! ```
 
 use super::{FetchEnd, Source};
+use crate::consumer::budget::Expects;
 use crate::consumer::decode::Reply;
+use crate::consumer::vitals::Step;
 use crate::event::ShardEvent;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};
@@ -41,6 +43,8 @@ struct Place {
     empty: u32,
     /// Calls in a row that failed.
     failures: u32,
+    /// What the next read may give, as far as the last one tells.
+    expects: Expects,
 }
 
 /// What one round of polling came to.
@@ -67,7 +71,8 @@ impl<A: StreamApi> Poll<A> {
         let allowance = |most| Allowance { capacity: most, per_second: most };
         let mut rates =
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
-        let mut place = Place { from, iterator: self.first.clone(), empty: 0, failures: 0 };
+        let (iterator, expects) = (self.first.clone(), Expects::Little);
+        let mut place = Place { from, iterator, empty: 0, failures: 0, expects };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -82,14 +87,17 @@ impl<A: StreamApi> Poll<A> {
     }
 
     async fn round(&self, place: &mut Place, rates: &mut Bucket<2>) -> Round {
+        let vitals = &self.source.feed.vitals;
         let iterator = match &place.iterator {
             Some(iterator) => iterator.clone(),
-            None => match self.iterator(place).await {
+            None => match self.iterator_at(place).await {
                 Ok(iterator) => iterator,
                 Err(error) => return self.failed(place, &error),
             },
         };
-        let room = self.source.share.reserve(&self.source.clock).await;
+        vitals.enter(Step::Room);
+        let room = self.source.feed.share.reserve(&self.source.clock, place.expects).await;
+        vitals.enter(Step::Fetch);
         let stream = &self.source.feed.shard.stream;
         rates.charge(self.source.clock.now_ms(), [1, 0]);
         let read = self
@@ -101,6 +109,7 @@ impl<A: StreamApi> Poll<A> {
         };
         let bytes: usize = fetched.records.iter().map(size).sum();
         rates.charge(self.source.clock.now_ms(), [0, bytes as u64]);
+        vitals.replied(fetched.behind_ms);
         place.failures = 0;
         if let Some(last) = fetched.records.last() {
             place.from = ReadFrom::After(last.sequence);
@@ -108,6 +117,8 @@ impl<A: StreamApi> Poll<A> {
         place.iterator = fetched.next;
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
         let full = came >= room.limit as usize;
+        // Who is caught up and finds a record at a time needs no room for ten megabytes.
+        place.expects = if behind_ms > 0 || came > 1 { Expects::Much } else { Expects::Little };
         if came > 0 {
             self.source.fetched(came, behind_ms);
         }
@@ -117,13 +128,15 @@ impl<A: StreamApi> Poll<A> {
         if self.source.feed.give(reply).await.is_err() {
             return Round::Over(FetchEnd::Stopped);
         }
+        vitals.enter(Step::Idle);
         if place.iterator.is_none() {
             return Round::Over(FetchEnd::ShardEnd(fetched.children));
         }
         if came > 0 {
             place.empty = 0;
             // More is there, or may be: the shard's rate is the only brake.
-            return Round::After(if full || behind_ms > 0 { 0 } else { EMPTY_PAUSE_MS });
+            let more = behind_ms > 0 || (full && came > 1);
+            return Round::After(if more { 0 } else { EMPTY_PAUSE_MS });
         }
         // An empty reply in the middle of a shard is normal, and no reason to wait.
         if behind_ms > 0 {
@@ -134,7 +147,8 @@ impl<A: StreamApi> Poll<A> {
         Round::After(pause.min(self.idle_poll_ms))
     }
 
-    async fn iterator(&self, place: &mut Place) -> Result<ShardIterator, StreamError> {
+    async fn iterator_at(&self, place: &mut Place) -> Result<ShardIterator, StreamError> {
+        self.source.feed.vitals.enter(Step::Iterator);
         let (source, key) = (&self.source, &self.source.feed.shard);
         place.from = source.fixed(place.from).await?;
         let asked = source.api.iterator(&key.stream, &key.shard, place.from);

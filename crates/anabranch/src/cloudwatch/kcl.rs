@@ -1,0 +1,174 @@
+//! KCL's metrics out of our events: names, dimensions, levels.
+
+use super::Level;
+use super::tally::{Series, Unit};
+use crate::event::{Event, LeaseEvent, ShardEvent};
+use anabranch_model::lease::LeaseKey;
+use std::sync::Arc;
+
+/// Turns events into KCL's metrics.
+#[derive(Debug)]
+pub(super) struct Scribe {
+    /// How much is wanted.
+    pub(super) level: Level,
+    /// Whether the worker's id is a dimension.
+    pub(super) worker_dimension: bool,
+    /// Whether the stream is a dimension.
+    pub(super) stream_dimension: bool,
+    /// The worker's id, once it has joined.
+    worker: Option<Arc<str>>,
+    /// Shards that are read.
+    shards: u64,
+}
+
+impl Default for Scribe {
+    fn default() -> Self {
+        let (worker, shards) = (None, 0);
+        let (worker_dimension, stream_dimension) = (false, false);
+        Self { level: Level::Detailed, worker_dimension, stream_dimension, worker, shards }
+    }
+}
+
+/// Whose metric it is.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    /// A shard's.
+    Shard(&'a LeaseKey),
+    /// The worker's.
+    Worker,
+    /// The application's.
+    Application,
+}
+
+use Level::{Detailed, Summary};
+use Unit::{Bytes, Count, Milliseconds};
+
+impl Scribe {
+    /// Says what an event means, by `add`.
+    pub(super) fn hear(&mut self, event: &Event, add: impl FnMut(Series, f64)) {
+        match event {
+            Event::Shard(event) => self.hear_shard(event, add),
+            Event::Lease(event) => self.hear_lease(event, add),
+            Event::Producer(_) => {}
+        }
+    }
+
+    /// Says what is true at each publication.
+    pub(super) fn before_flush(&self, mut add: impl FnMut(Series, f64)) {
+        let operation = "RenewAllLeases";
+        self.say(&mut add, Summary, operation, Of::Worker, ("CurrentLeases", Count), self.shards);
+    }
+
+    fn hear_shard(&mut self, event: &ShardEvent, mut add: impl FnMut(Series, f64)) {
+        let mut shards = self.shards;
+        let mut say = |level, shard: &LeaseKey, metric, value| {
+            self.say(&mut add, level, "ProcessTask", Of::Shard(shard), metric, value);
+        };
+        match event {
+            ShardEvent::Started { .. } => shards += 1,
+            ShardEvent::Stopped { .. } => shards = shards.saturating_sub(1),
+            ShardEvent::Figures { shard, records, bytes, runs, busy_ms, behind_ms, .. } => {
+                say(Summary, shard, ("RecordsProcessed", Count), *records);
+                say(Summary, shard, ("DataBytesProcessed", Bytes), *bytes);
+                if let Some(mean_ms) = busy_ms.checked_div(*runs) {
+                    let time = "RecordProcessor.processRecords.Time";
+                    say(Summary, shard, (time, Milliseconds), mean_ms);
+                    say(Summary, shard, ("Time", Milliseconds), mean_ms);
+                    say(Summary, shard, ("Success", Count), 1);
+                }
+                if let Some(behind_ms) = behind_ms {
+                    let metric = ("MillisBehindLatest", Milliseconds);
+                    say(Summary, shard, metric, *behind_ms);
+                    let of = Of::Application;
+                    self.say(&mut add, Summary, "ApplicationTracker", of, metric, *behind_ms);
+                }
+            }
+            ShardEvent::HandlerFailed { shard, .. } => say(Summary, shard, ("Success", Count), 0),
+            ShardEvent::Fetched { shard, .. } => {
+                say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 1);
+            }
+            ShardEvent::FetchFailed { shard, .. } => {
+                say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 0);
+            }
+            ShardEvent::IteratorRenewed { shard } => {
+                say(Summary, shard, ("ExpiredIterator", Count), 1);
+            }
+            ShardEvent::Checkpointed { shard, .. } => {
+                say(Detailed, shard, ("UpdateLease.Success", Count), 1);
+            }
+            ShardEvent::CheckpointFailed { shard, .. } => {
+                say(Detailed, shard, ("UpdateLease.Success", Count), 0);
+            }
+            ShardEvent::AggregateDropped { .. }
+            | ShardEvent::AggregateCut { .. }
+            | ShardEvent::Parked { .. }
+            | ShardEvent::ParkFailed { .. }
+            | ShardEvent::CallFailed { .. }
+            | ShardEvent::Stuck { .. } => {}
+        }
+        self.shards = shards;
+    }
+
+    fn hear_lease(&mut self, event: &LeaseEvent, mut add: impl FnMut(Series, f64)) {
+        if let LeaseEvent::Joined { worker } = event {
+            self.worker = Some(worker.to_string().into());
+        }
+        let mut say = |level, operation, metric, value| {
+            self.say(&mut add, level, operation, Of::Worker, metric, value);
+        };
+        match event {
+            LeaseEvent::Lost { .. } => say(Summary, "RenewAllLeases", ("LostLeases", Count), 1),
+            LeaseEvent::Taken { .. } => {
+                say(Summary, "TakeLeases", ("TakenLeases", Count), 1);
+                say(Detailed, "TakeLeases", ("TakeLease.Success", Count), 1);
+            }
+            LeaseEvent::Fenced { .. } => say(Summary, "TakeLeases", ("ExpiredLeases", Count), 1),
+            LeaseEvent::StoreTrouble { .. } => {
+                say(Summary, "RenewAllLeases", ("Success", Count), 0);
+            }
+            LeaseEvent::Hole { .. } => {
+                let metric = ("NumStreamsWithPartialLeases", Count);
+                say(Summary, "PeriodicShardSyncManager", metric, 1);
+            }
+            LeaseEvent::Ended { children, .. } => {
+                let made = children.len() as u64;
+                say(Detailed, "ShutdownTask", ("CreateLease.Success", Count), made);
+            }
+            _ => {}
+        }
+    }
+
+    fn say(
+        &self,
+        add: &mut impl FnMut(Series, f64),
+        level: Level,
+        operation: &'static str,
+        of: Of<'_>,
+        (name, unit): (&'static str, Unit),
+        value: u64,
+    ) {
+        if level > self.level {
+            return;
+        }
+        let mut dimensions: Vec<(&'static str, Arc<str>)> = vec![("Operation", operation.into())];
+        match of {
+            Of::Shard(shard) => {
+                dimensions.push(("ShardId", shard.shard.as_str().into()));
+                if self.stream_dimension {
+                    dimensions.push(("StreamId", shard.stream.as_str().into()));
+                }
+            }
+            Of::Worker if self.worker_dimension => {
+                let worker = self.worker.iter().cloned();
+                dimensions.extend(worker.map(|worker| ("WorkerIdentifier", worker)));
+            }
+            Of::Worker | Of::Application => {}
+        }
+        add(Series { name, unit, dimensions }, float(value));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "CloudWatch keeps doubles")]
+fn float(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,250 @@
+//! Metrics to CloudWatch under KCL's names and dimensions, so that the alarms of a team that
+//! migrates live on.
+//!
+//! ```text
+//! Event ─► kcl: KCL's metrics and levels ─► tally: statistics by name and dimensions, bounded
+//!                                              └─► publish: PutMetricData, in batches
+//! ```
+//!
+//! `docs/metrics.md` says which of KCL's metrics there are.
+
+mod kcl;
+mod tally;
+
+use crate::clock::Clock;
+use crate::event::{Event, Events};
+use aws_sdk_cloudwatch::Client;
+use aws_sdk_cloudwatch::config::timeout::TimeoutConfig;
+use aws_sdk_cloudwatch::primitives::DateTime;
+use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit, StatisticSet};
+use aws_types::SdkConfig;
+use kcl::Scribe;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tally::{Series, Statistics, Tally};
+
+/// Metrics in one call, as KCL sends them.
+const BATCH: usize = 200;
+/// The pause between two publications, unless told otherwise: KCL's.
+const FLUSH_MS: u64 = 10_000;
+/// How many series wait at most, unless told otherwise: KCL's.
+const QUEUE: usize = 10_000;
+/// How long one call may take, retries included.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How much is published: KCL's `metricsLevel`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Nothing.
+    None,
+    /// What most alarms are about.
+    Summary,
+    /// Everything. KCL's default.
+    Detailed,
+}
+
+/// Publishes metrics to CloudWatch as KCL does. Give [`CloudWatch::events`] to the consumer, and
+/// run [`CloudWatch::run`] beside it.
+///
+/// ```no_run
+/// # async fn run(consumer: anabranch::consumer::Consumer) -> Result<(), Box<dyn std::error::Error>> {
+/// use anabranch::cloudwatch::{CloudWatch, Level};
+///
+/// let config = anabranch::stream::aws::config_from_env().await?;
+/// let metrics = CloudWatch::new(&config, "mailer").with_level(Level::Summary);
+/// let consumer = consumer.with_events(metrics.events());
+/// let publishing = metrics.run(std::future::pending());
+/// # let _ = (consumer, publishing); Ok(()) }
+/// ```
+pub struct CloudWatch {
+    /// The service.
+    client: Client,
+    /// The namespace, which is the application's name.
+    namespace: String,
+    /// The pause between two publications.
+    flush_ms: u64,
+    /// Where the time is read.
+    clock: Clock,
+    /// What was heard and not published yet.
+    inside: Arc<Mutex<Inside>>,
+}
+
+struct Inside {
+    /// Turns events into KCL's metrics.
+    scribe: Scribe,
+    /// What waits.
+    tally: Tally,
+}
+
+/// What became of what was published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Published {
+    /// Calls that the service took.
+    pub calls: u64,
+    /// Series in those calls.
+    pub series: u64,
+    /// Calls that failed. What was in them goes with the next publication.
+    pub failures: u64,
+    /// Values that found no room.
+    pub dropped: u64,
+}
+
+impl CloudWatch {
+    /// Publishes to the namespace `application` with the endpoint, region and credentials of
+    /// `config`.
+    pub fn new(config: &SdkConfig, application: impl Into<String>) -> Self {
+        let timeouts = TimeoutConfig::builder().operation_timeout(CALL_TIMEOUT).build();
+        let config = aws_sdk_cloudwatch::config::Builder::from(config).timeout_config(timeouts);
+        let inside = Inside { scribe: Scribe::default(), tally: Tally::new(QUEUE) };
+        Self {
+            client: Client::from_conf(config.build()),
+            namespace: application.into(),
+            flush_ms: FLUSH_MS,
+            clock: Clock::machine(),
+            inside: Arc::new(Mutex::new(inside)),
+        }
+    }
+
+    /// How much is published. Default: [`Level::Detailed`], as in KCL.
+    #[must_use]
+    pub fn with_level(self, level: Level) -> Self {
+        self.lock().scribe.level = level;
+        self
+    }
+
+    /// Adds the dimension `WorkerIdentifier` to the metrics that KCL has it on. Default: off, as in
+    /// KCL.
+    #[must_use]
+    pub fn with_worker_dimension(self) -> Self {
+        self.lock().scribe.worker_dimension = true;
+        self
+    }
+
+    /// Adds the dimension `StreamId`, the stream's name, to the metrics of shards: for an
+    /// application that reads several streams.
+    #[must_use]
+    pub fn with_stream_dimension(self) -> Self {
+        self.lock().scribe.stream_dimension = true;
+        self
+    }
+
+    /// The pause between two publications: KCL's `metricsBufferTimeMillis`. Default 10 s; 1 s at
+    /// least.
+    #[must_use]
+    pub fn with_flush(mut self, pause: Duration) -> Self {
+        self.flush_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).max(1_000);
+        self
+    }
+
+    /// How many series wait at most: KCL's `metricsMaxQueueSize`. Default 10,000. What finds no
+    /// room is dropped and counted.
+    #[must_use]
+    pub fn with_queue(self, series: usize) -> Self {
+        self.lock().tally = Tally::new(series.max(1));
+        self
+    }
+
+    /// Reads the time there: for tests and simulations.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The listener that hears what is published.
+    pub fn events(&self) -> Events {
+        let inside = Arc::clone(&self.inside);
+        Events::to(move |event: &Event| {
+            let mut inside = lock(&inside);
+            let Inside { scribe, tally } = &mut *inside;
+            scribe.hear(event, |series, value| tally.add(series, value));
+        })
+    }
+
+    /// Publishes every few seconds until `stop` comes true, and then once more.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Published {
+        let mut stop = pin!(stop);
+        let mut published = Published::default();
+        loop {
+            let stopped = tokio::select! {
+                biased;
+                () = &mut stop => true,
+                () = self.clock.sleep(self.flush_ms) => false,
+            };
+            self.flush(&mut published).await;
+            if stopped {
+                published.dropped = self.lock().tally.dropped();
+                return published;
+            }
+        }
+    }
+
+    async fn flush(&self, published: &mut Published) {
+        let waiting = {
+            let mut inside = self.lock();
+            let Inside { scribe, tally } = &mut *inside;
+            scribe.before_flush(|series, value| tally.add(series, value));
+            tally.take()
+        };
+        let at = DateTime::from_millis(i64::try_from(self.clock.wall_ms()).unwrap_or(i64::MAX));
+        for batch in waiting.chunks(BATCH) {
+            let data = batch.iter().map(|(series, statistics)| datum(series, statistics, at));
+            let put = self.client.put_metric_data().namespace(&self.namespace);
+            match put.set_metric_data(Some(data.collect())).send().await {
+                Ok(_) => {
+                    published.calls += 1;
+                    published.series += batch.len() as u64;
+                }
+                Err(error) => {
+                    published.failures += 1;
+                    let error = aws_sdk_cloudwatch::error::DisplayErrorContext(&error);
+                    tracing::warn!(namespace = self.namespace, %error, "metrics were not published");
+                    let mut inside = self.lock();
+                    batch.iter().for_each(|(series, s)| inside.tally.merge(series.clone(), *s));
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        lock(&self.inside)
+    }
+}
+
+fn lock(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+    // Counts that a panic left half done are still counts.
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn datum(series: &Series, statistics: &Statistics, at: DateTime) -> MetricDatum {
+    let dimensions = series
+        .dimensions
+        .iter()
+        .map(|(name, value)| Dimension::builder().name(*name).value(value.as_ref()).build());
+    let set = StatisticSet::builder()
+        .sample_count(statistics.count)
+        .sum(statistics.sum)
+        .minimum(statistics.least)
+        .maximum(statistics.most)
+        .build();
+    MetricDatum::builder()
+        .metric_name(series.name)
+        .set_dimensions(Some(dimensions.collect()))
+        .timestamp(at)
+        .unit(match series.unit {
+            tally::Unit::Count => StandardUnit::Count,
+            tally::Unit::Milliseconds => StandardUnit::Milliseconds,
+            tally::Unit::Bytes => StandardUnit::Bytes,
+        })
+        .statistic_values(set)
+        .build()
+}
+
+impl fmt::Debug for CloudWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CloudWatch").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}

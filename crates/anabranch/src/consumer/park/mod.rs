@@ -1,0 +1,139 @@
+//! What happens to a record that the handler can't do: tried for ever, or put aside whole.
+//!
+//! ```text
+//! handler fails ─► again ─► … ─► attempts are over ─► Park ─┬─ file    one JSON object a line
+//!                                                           ├─ table   PostgreSQL or SQLite
+//!                                                           └─ stream  under the same key
+//!                                 Park::redrive ◄───────────┘ in the order of the stream
+//! ```
+//!
+//! A key whose record was parked goes on: its later records are handled without it. When the
+//! parked one is redriven, it comes behind them. Who can't have that keeps [`OnError::Retry`].
+
+mod parked;
+mod file;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod table;
+mod redrive;
+
+pub use file::ParkFile;
+pub use parked::{NotParked, Parked};
+pub use redrive::Redriven;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use table::{BadTableName, ParkTable};
+
+use crate::stream::api::{Entry, StreamApi, StreamError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::record::UserRecord;
+use std::io;
+
+/// What happens after the handler fails.
+#[derive(Clone, Debug, Default)]
+pub enum OnError {
+    /// The same records are tried again, with growing pauses, for ever. Nothing passes them in
+    /// their lane.
+    #[default]
+    Retry,
+    /// After so many attempts the record is put aside, and its lane goes on, later records of the
+    /// same key included.
+    Park {
+        /// How often the handler is called for it.
+        attempts: u32,
+        /// Where it is put.
+        to: Park,
+    },
+}
+
+/// Where records are put aside, whole: with everything that is needed to handle them later. While
+/// it can't be reached, the lane waits.
+#[derive(Clone, Debug)]
+pub enum Park {
+    /// In a file.
+    File(ParkFile),
+    /// In a table.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    Table(ParkTable),
+    /// In another stream, by the consumer's own Kinesis, under the same partition key. Its data is
+    /// the record's with a line of JSON before it, so the stream has to take records that are some
+    /// kilobytes larger. [`Parked::of`] reads it again.
+    Stream(StreamName),
+}
+
+impl From<ParkFile> for Park {
+    fn from(file: ParkFile) -> Self {
+        Self::File(file)
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl From<ParkTable> for Park {
+    fn from(table: ParkTable) -> Self {
+        Self::Table(table)
+    }
+}
+
+/// Why a record was not put aside, or not taken up again.
+#[derive(Debug, thiserror::Error)]
+pub enum ParkError {
+    /// The file.
+    #[error("{path}: {source}")]
+    File {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another redrive works on the same file.
+    #[error("{path} is being redriven by another process; wait for its end")]
+    Busy {
+        /// The file's path.
+        path: String,
+    },
+    /// The table.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[error("the table {table} for parked records: {source}")]
+    Table {
+        /// Its name.
+        table: String,
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// The stream.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// A stream is not redriven like a file.
+    #[error(
+        "what was parked in the stream {0} is redriven by a consumer of {0}, whose handler takes \
+         each record apart by `Parked::of`"
+    )]
+    RedriveByConsumer(StreamName),
+}
+
+impl Park {
+    /// Puts a record aside. When it returns `Ok`, the record is safe. A record that is put aside
+    /// again after a crash may be there twice in a file or stream; a table keeps one.
+    pub(super) async fn park<A: StreamApi>(
+        &self,
+        api: &A,
+        shard: &LeaseKey,
+        record: &UserRecord,
+        error: &str,
+    ) -> Result<(), ParkError> {
+        let parked = Parked::new(shard, record, error);
+        match self {
+            Self::File(file) => file.park(&parked).await,
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            Self::Table(table) => table.park(&parked).await,
+            Self::Stream(stream) => {
+                let entry = Entry {
+                    key: record.partition_key.clone(),
+                    hash: record.explicit_hash_key,
+                    data: parked.to_data(),
+                };
+                api.put_record(stream, &entry, None).await?;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Records that were put aside in a table of PostgreSQL or SQLite.
+
+use super::ParkError;
+use super::parked::Parked;
+use super::redrive::{Keys, Redriven};
+use crate::consumer::handler::{Delivery, HandlerError};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::record::{Key, UserRecord};
+use sqlx::AssertSqlSafe;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// A table of records that were put aside, made when the first one comes. Its rows are whole:
+///
+/// `stream, shard, sequence, sub, aggregated, partition_key, explicit_hash_key, arrival_ms, error,
+/// data`. A record that is put aside twice is one row.
+///
+/// Give each application its own table.
+#[derive(Clone)]
+pub struct ParkTable {
+    /// Where it is.
+    pool: Pool,
+    /// Its name, as it stands in statements.
+    table: Arc<str>,
+    /// Whether it is there.
+    made: Arc<OnceCell<()>>,
+}
+
+#[derive(Clone)]
+enum Pool {
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+/// The same calls on either database.
+macro_rules! on_either {
+    ($table:expr, $pool:ident => $done:expr) => {
+        match &$table.pool {
+            #[cfg(feature = "postgres")]
+            Pool::Postgres($pool) => $done,
+            #[cfg(feature = "sqlite")]
+            Pool::Sqlite($pool) => $done,
+        }
+    };
+}
+
+/// A row: everything but the time at which it was put aside.
+type Row = (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
+
+impl ParkTable {
+    /// The table `table` (`schema.name` or `name`) in a PostgreSQL database.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(pool: sqlx::PgPool, table: &str) -> Result<Self, BadTableName> {
+        Self::of(Pool::Postgres(pool), table)
+    }
+
+    /// The table `table` in a SQLite file.
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(pool: sqlx::SqlitePool, table: &str) -> Result<Self, BadTableName> {
+        Self::of(Pool::Sqlite(pool), table)
+    }
+
+    fn of(pool: Pool, table: &str) -> Result<Self, BadTableName> {
+        let plain = |part: &str| {
+            let mut letters = part.chars();
+            let first = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+            first && part.len() <= 63 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        if !table.split('.').all(plain) || table.matches('.').count() > 1 {
+            return Err(BadTableName { table: table.to_owned() });
+        }
+        let quoted: Vec<_> = table.split('.').map(|part| format!("\"{part}\"")).collect();
+        Ok(Self { pool, table: quoted.join(".").into(), made: Arc::default() })
+    }
+
+    /// Puts a record aside. When it returns, the row is stored.
+    pub(super) async fn park(&self, parked: &Parked) -> Result<(), ParkError> {
+        self.make().await?;
+        let record = &parked.record;
+        let sql = format!(
+            "INSERT INTO {} (stream, shard, sequence, sub, aggregated, partition_key, \
+             explicit_hash_key, arrival_ms, error, data) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+             ON CONFLICT (stream, shard, sequence, sub) DO NOTHING",
+            self.table
+        );
+        let stored = on_either!(self, pool => {
+            let insert = sqlx::query(AssertSqlSafe(sql))
+                .bind(parked.shard.stream.as_str())
+                .bind(parked.shard.shard.as_str())
+                .bind(record.sequence.to_string())
+                .bind(record.sub.cast_signed())
+                .bind(record.aggregated)
+                .bind(record.partition_key.as_bytes())
+                .bind(record.explicit_hash_key.map(|hash| hash.to_string()))
+                .bind(record.arrival_ms.cast_signed())
+                // PostgreSQL has no text with this letter in it.
+                .bind(parked.error.replace('\0', " "))
+                .bind(&*record.data);
+            insert.execute(pool).await.map(drop)
+        });
+        stored.map_err(|source| self.failed(source))
+    }
+
+    /// Gives every parked record to `handle`, see [`Park::redrive`](super::Park::redrive).
+    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<Redriven, ParkError>
+    where
+        F: Fn(Delivery) -> T,
+        T: Future<Output = Result<(), E>>,
+        E: Into<HandlerError>,
+    {
+        self.make().await?;
+        // The numbers of a child shard are above those of its parents, so this is each key's order.
+        // They have no zeros in front, so a longer one is a larger one.
+        let sql = format!(
+            "SELECT stream, shard, sequence, sub, aggregated, partition_key, explicit_hash_key, \
+             arrival_ms, error, data FROM {} ORDER BY stream, length(sequence), sequence, sub",
+            self.table
+        );
+        let rows: Result<Vec<Row>, _> = on_either!(self, pool => {
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(pool).await
+        });
+        let mut keys = Keys::default();
+        let rows = rows.map_err(|source| self.failed(source))?;
+        let (parked, unreadable): (Vec<_>, Vec<_>) =
+            rows.into_iter().map(parked_of).partition(Option::is_some);
+        keys.begin(unreadable.len());
+        for parked in parked.into_iter().flatten() {
+            if keys.handle(&parked, &handle).await {
+                self.remove(&parked).await?;
+            }
+        }
+        Ok(keys.end())
+    }
+
+    async fn remove(&self, parked: &Parked) -> Result<(), ParkError> {
+        let sql = format!(
+            "DELETE FROM {} WHERE stream = $1 AND shard = $2 AND sequence = $3 AND sub = $4",
+            self.table
+        );
+        let removed = on_either!(self, pool => {
+            let delete = sqlx::query(AssertSqlSafe(sql))
+                .bind(parked.shard.stream.as_str())
+                .bind(parked.shard.shard.as_str())
+                .bind(parked.record.sequence.to_string())
+                .bind(parked.record.sub.cast_signed());
+            delete.execute(pool).await.map(drop)
+        });
+        removed.map_err(|source| self.failed(source))
+    }
+
+    async fn make(&self) -> Result<(), ParkError> {
+        let made = self.made.get_or_try_init(async || {
+            let (bytes, moment) = match &self.pool {
+                #[cfg(feature = "postgres")]
+                Pool::Postgres(_) => ("bytea", "timestamptz NOT NULL DEFAULT now()"),
+                #[cfg(feature = "sqlite")]
+                Pool::Sqlite(_) => ("BLOB", "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP"),
+            };
+            let sql = format!(
+                "CREATE TABLE IF NOT EXISTS {} (stream text NOT NULL, shard text NOT NULL, \
+                 sequence text NOT NULL, sub bigint NOT NULL, aggregated boolean NOT NULL, \
+                 partition_key {bytes} NOT NULL, explicit_hash_key text, arrival_ms bigint NOT NULL, \
+                 error text NOT NULL, data {bytes} NOT NULL, parked_at {moment}, \
+                 PRIMARY KEY (stream, shard, sequence, sub))",
+                self.table
+            );
+            on_either!(self, pool => {
+                sqlx::query(AssertSqlSafe(sql)).execute(pool).await.map(drop)
+            })
+        });
+        made.await.map(|()| ()).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: sqlx::Error) -> ParkError {
+        ParkError::Table { table: self.table.to_string(), source }
+    }
+}
+
+/// The record of a row; none if somebody has changed it beyond reading.
+fn parked_of(row: Row) -> Option<Parked> {
+    let (stream, shard, sequence, sub, aggregated, key, hash, arrival_ms, error, data) = row;
+    let explicit_hash_key = match hash {
+        None => None,
+        Some(hash) => Some(hash.parse().ok()?),
+    };
+    let record = UserRecord {
+        sequence: sequence.parse().ok()?,
+        sub: sub.cast_unsigned(),
+        aggregated,
+        partition_key: Key::from_utf8(key.into()).ok()?,
+        explicit_hash_key,
+        data: data.into(),
+        arrival_ms: arrival_ms.cast_unsigned(),
+    };
+    Some(Parked { shard: Arc::new(LeaseKey::new(stream, shard)), record, error })
+}
+
+/// A name that no table has.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{table:?} can't name a table for parked records: use letters, digits and _, and at most one \
+     schema before a dot"
+)]
+pub struct BadTableName {
+    /// The name.
+    pub table: String,
+}
+
+impl fmt::Debug for ParkTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ParkTable({})", self.table)
+    }
+}

@@ -1,0 +1,362 @@
+//! The signs of life of one shard: what its tasks note as they go, and everybody else reads.
+//!
+//! Noting costs a plain store or addition and reads no clock, so that it may stand on the path of
+//! every record. How long something stands still, the watcher finds out by looking again.
+
+use anabranch_model::lease::{Checkpoint, LeaseKey};
+use anabranch_model::record::UserRecord;
+use anabranch_model::watch::{Phase, Remedy, Sight};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// What no figure ever is.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What the task that fetches is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// It waits for the next poll.
+    Idle = 0,
+    /// It waits for memory.
+    Room = 1,
+    /// It asks for a place to read from.
+    Iterator = 2,
+    /// It asks for records.
+    Fetch = 3,
+    /// It takes records apart.
+    Decode = 4,
+    /// It waits for the lanes.
+    Lanes = 5,
+}
+
+impl Step {
+    fn of(number: u64) -> Self {
+        match number {
+            1 => Self::Room,
+            2 => Self::Iterator,
+            3 => Self::Fetch,
+            4 => Self::Decode,
+            5 => Self::Lanes,
+            _ => Self::Idle,
+        }
+    }
+
+    /// The phase, if it is one that has to get on by itself.
+    pub(super) fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Idle | Self::Room | Self::Lanes => None,
+            Self::Iterator => Some(Phase::Iterator),
+            Self::Fetch => Some(Phase::Fetch),
+            Self::Decode => Some(Phase::Decode),
+        }
+    }
+}
+
+/// The signs of life of one shard.
+#[derive(Debug)]
+pub(super) struct Vitals {
+    /// Which shard.
+    pub(super) shard: Arc<LeaseKey>,
+    /// Replies that came, shifted by eight bits, and the step of fetching below them.
+    fetching: AtomicU64,
+    /// Each lane: calls of the handler that returned, shifted by one, and whether one runs.
+    lanes: Mutex<Vec<LaneSign>>,
+    /// Checkpoints that were written.
+    checkpoints: AtomicU64,
+    /// Whether something done is not written down.
+    unwritten: AtomicBool,
+    /// Up to where the row says that the shard is done.
+    checkpoint: Mutex<Checkpoint>,
+    /// How far the last reply was from the newest record, or [`UNKNOWN`].
+    behind_ms: AtomicU64,
+    /// When the last record that was handled had arrived, or [`UNKNOWN`].
+    arrival_ms: AtomicU64,
+    /// Records that were handled.
+    records: AtomicU64,
+    /// Their bytes, keys included.
+    bytes: AtomicU64,
+    /// Runs of records that were handed to the handler.
+    runs: AtomicU64,
+    /// Milliseconds that those took, retries included.
+    busy_ms: AtomicU64,
+    /// In which phase it stands still, and since when by the watcher's clock.
+    stuck: Mutex<Option<(Phase, u64)>>,
+    /// Whether a handler runs that can't be stopped.
+    unstoppable: AtomicBool,
+    /// What the watcher wants done.
+    ordered: AtomicU8,
+    /// Wakes whoever carries that out.
+    wake: Notify,
+}
+
+/// The sign of one lane. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LaneSign(Arc<AtomicU64>);
+
+impl LaneSign {
+    /// The handler is called.
+    pub(super) fn called(&self) {
+        self.0.fetch_or(1, Ordering::Relaxed);
+    }
+
+    /// The call has returned.
+    pub(super) fn returned(&self) {
+        // From odd to even, and so to the next number.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn mark(&self) -> Option<u64> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word & 1 == 1).then_some(word >> 1)
+    }
+}
+
+/// Figures that only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    pub(super) runs: u64,
+    pub(super) busy_ms: u64,
+}
+
+/// What the watcher wants done with a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// The reading begins anew; handlers end the call that they are in.
+    Restart,
+    /// The reading begins anew, and the handlers are dropped.
+    DropHandlers,
+    /// The lease is given back, once no handler runs.
+    Release,
+}
+
+impl Order {
+    /// What a remedy for a phase means to the shard; nothing for a mere report.
+    pub(super) fn of(phase: Phase, remedy: Remedy) -> Option<Self> {
+        match (remedy, phase) {
+            (Remedy::Report, _) => None,
+            (Remedy::Restart, Phase::Handler) => Some(Self::DropHandlers),
+            (Remedy::Restart, _) => Some(Self::Restart),
+            (Remedy::Release, _) => Some(Self::Release),
+        }
+    }
+}
+
+impl Vitals {
+    /// A shard that is done up to `checkpoint`.
+    pub(super) fn new(shard: Arc<LeaseKey>, checkpoint: Checkpoint) -> Self {
+        Self {
+            shard,
+            fetching: AtomicU64::new(0),
+            lanes: Mutex::default(),
+            checkpoints: AtomicU64::new(0),
+            unwritten: AtomicBool::new(false),
+            checkpoint: Mutex::new(checkpoint),
+            behind_ms: AtomicU64::new(UNKNOWN),
+            arrival_ms: AtomicU64::new(UNKNOWN),
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
+            busy_ms: AtomicU64::new(0),
+            stuck: Mutex::default(),
+            unstoppable: AtomicBool::new(false),
+            ordered: AtomicU8::new(0),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Fetching enters a step. One task at a time calls this.
+    pub(super) fn enter(&self, step: Step) {
+        let word = self.fetching.load(Ordering::Relaxed);
+        self.fetching.store(word & !0xff | step as u64, Ordering::Relaxed);
+    }
+
+    /// A reply came, be it empty: fetching gets on.
+    pub(super) fn replied(&self, behind_ms: u64) {
+        self.fetching.fetch_add(1 << 8, Ordering::Relaxed);
+        self.behind_ms.store(behind_ms, Ordering::Relaxed);
+    }
+
+    /// The step of fetching.
+    pub(super) fn step(&self) -> Step {
+        Step::of(self.fetching.load(Ordering::Relaxed) & 0xff)
+    }
+
+    /// The signs of so many lanes, none of which runs. Their counts go on from the last session,
+    /// so that a handler that hangs at the same record again is known again. What was ordered for
+    /// the last session is forgotten.
+    pub(super) fn lanes(&self, count: usize) -> Vec<LaneSign> {
+        self.ordered.store(0, Ordering::Relaxed);
+        let mut lanes = lock(&self.lanes);
+        lanes.resize_with(count, LaneSign::default);
+        for lane in lanes.iter_mut() {
+            // A task that was dropped may still hold the old sign.
+            let word = lane.0.load(Ordering::Relaxed) & !1;
+            *lane = LaneSign(Arc::new(AtomicU64::new(word)));
+        }
+        lanes.clone()
+    }
+
+    /// Records were handled.
+    pub(super) fn handled(&self, records: &[UserRecord]) {
+        let size = |record: &UserRecord| record.data.len() + record.partition_key.len();
+        let bytes: usize = records.iter().map(size).sum();
+        self.records.fetch_add(records.len() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(last) = records.last() {
+            self.arrival_ms.store(last.arrival_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// A run of records took so long.
+    pub(super) fn ran(&self, ms: u64) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.busy_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Something done is about to be written down.
+    pub(super) fn writing(&self) {
+        self.unwritten.store(true, Ordering::Relaxed);
+    }
+
+    /// It was.
+    pub(super) fn written(&self, at: &Checkpoint) {
+        lock(&self.checkpoint).clone_from(at);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.unwritten.store(false, Ordering::Relaxed);
+    }
+
+    /// A handler runs that can't be stopped, or no longer.
+    pub(super) fn set_unstoppable(&self, unstoppable: bool) {
+        self.unstoppable.store(unstoppable, Ordering::Relaxed);
+    }
+
+    /// Whether a handler runs that can't be stopped.
+    pub(super) fn is_unstoppable(&self) -> bool {
+        self.unstoppable.load(Ordering::Relaxed)
+    }
+
+    /// What a watcher sees.
+    pub(super) fn see<T>(&self, watch: impl FnOnce(Sight<'_>) -> T) -> T {
+        let marks: Vec<_> = lock(&self.lanes).iter().map(LaneSign::mark).collect();
+        let word = self.fetching.load(Ordering::Relaxed);
+        let written = self.checkpoints.load(Ordering::Relaxed);
+        watch(Sight {
+            fetching: Step::of(word & 0xff).phase().map(|phase| (phase, word >> 8)),
+            handlers: &marks,
+            checkpoint: self.unwritten.load(Ordering::Relaxed).then_some(written),
+        })
+    }
+
+    /// Notes in which phase it stands still and since when, or that it does not.
+    pub(super) fn set_stuck(&self, stuck: Option<(Phase, u64)>) {
+        *lock(&self.stuck) = stuck;
+    }
+
+    /// In which phase it stands still, and since when.
+    pub(super) fn stuck(&self) -> Option<(Phase, u64)> {
+        *lock(&self.stuck)
+    }
+
+    /// Wants something done. The last word counts.
+    pub(super) fn order(&self, order: Order) {
+        let number = match order {
+            Order::Restart => 1,
+            Order::DropHandlers => 2,
+            Order::Release => 3,
+        };
+        self.ordered.store(number, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Waits until something has to be done.
+    pub(super) async fn ordered(&self) -> Order {
+        loop {
+            match self.ordered.swap(0, Ordering::Relaxed) {
+                1 => return Order::Restart,
+                2 => return Order::DropHandlers,
+                3 => return Order::Release,
+                _ => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Up to where the row says that the shard is done.
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        lock(&self.checkpoint).clone()
+    }
+
+    /// How far the last reply was from the newest record.
+    pub(super) fn behind_ms(&self) -> Option<u64> {
+        known(&self.behind_ms)
+    }
+
+    /// When the last record that was handled had arrived.
+    pub(super) fn arrival_ms(&self) -> Option<u64> {
+        known(&self.arrival_ms)
+    }
+
+    /// Whether a handler runs.
+    pub(super) fn is_handling(&self) -> bool {
+        lock(&self.lanes).iter().any(|lane| lane.mark().is_some())
+    }
+
+    /// The figures that only grow.
+    pub(super) fn totals(&self) -> Totals {
+        Totals {
+            records: self.records.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            runs: self.runs.load(Ordering::Relaxed),
+            busy_ms: self.busy_ms.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn known(figure: &AtomicU64) -> Option<u64> {
+    Some(figure.load(Ordering::Relaxed)).filter(|figure| *figure != UNKNOWN)
+}
+
+fn lock<T>(inside: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change is one assignment, so a panic leaves no half of one.
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::position::Position;
+
+    #[test]
+    fn signs_show_what_is_under_way_and_move_when_it_gets_on() {
+        let shard = Arc::new(LeaseKey::new("s", "shardId-000000000000"));
+        let vitals = Vitals::new(shard, Checkpoint::at(Position::TrimHorizon));
+        let sight = || vitals.see(|s| (s.fetching, s.handlers.to_vec(), s.checkpoint));
+        assert_eq!(sight(), (None, vec![], None));
+        vitals.enter(Step::Iterator);
+        assert_eq!(sight().0, Some((Phase::Iterator, 0)));
+        vitals.enter(Step::Fetch);
+        vitals.replied(5);
+        vitals.enter(Step::Fetch);
+        assert_eq!((sight().0, vitals.behind_ms()), (Some((Phase::Fetch, 1)), Some(5)));
+        vitals.enter(Step::Lanes);
+        assert_eq!(sight().0, None, "it waits for others");
+        let lanes = vitals.lanes(2);
+        lanes[1].called();
+        assert_eq!(sight().1, vec![None, Some(0)]);
+        lanes[1].returned();
+        lanes[1].called();
+        assert_eq!(sight().1, vec![None, Some(1)]);
+        // A new session at the same place: the same mark, once the handler runs again.
+        let again = vitals.lanes(2);
+        assert_eq!(sight().1, vec![None, None]);
+        lanes[1].returned();
+        again[1].called();
+        assert_eq!(sight().1, vec![None, Some(1)], "a task that was dropped moves nothing");
+        vitals.writing();
+        assert_eq!(sight().2, Some(0));
+        vitals.written(&Checkpoint::at(Position::ShardEnd));
+        assert_eq!((sight().2, vitals.checkpoint()), (None, Checkpoint::at(Position::ShardEnd)));
+    }
+}

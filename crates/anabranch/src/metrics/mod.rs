@@ -1,0 +1,33 @@
+//! What happens, as metrics: one listener of events that feeds the `metrics` facade.
+//!
+//! Which exporter there is, if any, the program decides. `docs/metrics.md` lists the names.
+//!
+//! ```
+//! use anabranch::event::Events;
+//!
+//! let events = anabranch::metrics::listener();          // metrics alone
+//! let events = events.and(Events::to(|event| println!("{event:?}")));   // and a listener of one's own
+//! # let _ = events;
+//! ```
+
+mod shard;
+mod lease;
+
+use crate::event::{Event, Events};
+
+/// Feeds every event to the recorder that the program has installed.
+pub fn listener() -> Events {
+    Events::to(record)
+}
+
+/// Feeds one event to the recorder that the program has installed.
+pub fn record(event: &Event) {
+    match event {
+        Event::Shard(event) => shard::record(event),
+        Event::Lease(event) => lease::record(event),
+        Event::Producer(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

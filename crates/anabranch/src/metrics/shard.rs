@@ -1,0 +1,113 @@
+//! Metrics of shards that are read.
+
+use crate::event::{ShardEvent, ShardStop};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::watch::Remedy;
+use metrics::{Label, counter, gauge, histogram};
+
+pub(super) fn record(event: &ShardEvent) {
+    match event {
+        ShardEvent::Started { shard, .. } => {
+            gauge!("anabranch_shards", "stream" => shard.stream.to_string()).increment(1.0);
+        }
+        ShardEvent::Fetched { shard, records, behind_ms } => {
+            counter!("anabranch_fetched_records", labels(shard)).increment(*records as u64);
+            gauge!("anabranch_behind_latest_ms", labels(shard)).set(float(*behind_ms));
+        }
+        ShardEvent::FetchFailed { shard, .. } => {
+            counter!("anabranch_fetch_failures", labels(shard)).increment(1);
+        }
+        ShardEvent::IteratorRenewed { shard } => {
+            counter!("anabranch_expired_iterators", labels(shard)).increment(1);
+        }
+        ShardEvent::AggregateDropped { shard, records, .. } => {
+            counter!("anabranch_dropped_aggregates", labels(shard)).increment(1);
+            counter!("anabranch_dropped_aggregate_records", labels(shard))
+                .increment(*records as u64);
+        }
+        ShardEvent::AggregateCut { shard, records, .. } => {
+            counter!("anabranch_unreadable_records", labels(shard)).increment(*records as u64);
+        }
+        ShardEvent::HandlerFailed { shard, .. } => {
+            counter!("anabranch_handler_failures", labels(shard)).increment(1);
+        }
+        ShardEvent::CallFailed { shard, call, .. } => {
+            let mut labels = labels(shard);
+            labels.push(Label::from_static_parts("call", call));
+            counter!("anabranch_call_failures", labels).increment(1);
+        }
+        ShardEvent::Parked { shard, .. } => {
+            counter!("anabranch_parked_records", labels(shard)).increment(1);
+        }
+        ShardEvent::ParkFailed { shard, .. } => {
+            counter!("anabranch_park_failures", labels(shard)).increment(1);
+        }
+        ShardEvent::Checkpointed { shard, .. } => {
+            counter!("anabranch_checkpoints", labels(shard)).increment(1);
+        }
+        ShardEvent::CheckpointFailed { shard, .. } => {
+            counter!("anabranch_checkpoint_failures", labels(shard)).increment(1);
+        }
+        ShardEvent::Stuck { shard, phase, for_ms, remedy } => {
+            let mut labels = labels(shard);
+            labels.push(Label::from_static_parts("phase", phase.name()));
+            gauge!("anabranch_stuck_ms", labels.clone()).set(float(*for_ms));
+            labels.push(Label::from_static_parts("remedy", name_of_remedy(*remedy)));
+            counter!("anabranch_stuck", labels).increment(1);
+        }
+        ShardEvent::Figures { shard, records, bytes, runs, busy_ms, behind_ms, age_ms } => {
+            counter!("anabranch_handled_records", labels(shard)).increment(*records);
+            counter!("anabranch_handled_bytes", labels(shard)).increment(*bytes);
+            if let Some(mean_ms) = busy_ms.checked_div(*runs) {
+                histogram!("anabranch_handler_run_ms", labels(shard)).record(float(mean_ms));
+            }
+            if let Some(behind_ms) = behind_ms {
+                gauge!("anabranch_behind_latest_ms", labels(shard)).set(float(*behind_ms));
+            }
+            if let Some(age_ms) = age_ms {
+                gauge!("anabranch_record_age_ms", labels(shard)).set(float(*age_ms));
+            }
+        }
+        ShardEvent::Stopped { shard, why } => {
+            gauge!("anabranch_shards", "stream" => shard.stream.to_string()).decrement(1.0);
+            // Whoever reads it now tells the truth; the last word of this worker must not stay.
+            gauge!("anabranch_behind_latest_ms", labels(shard)).set(0.0);
+            gauge!("anabranch_record_age_ms", labels(shard)).set(0.0);
+            let stream = shard.stream.to_string();
+            counter!("anabranch_shards_stopped", "stream" => stream, "why" => name_of_stop(*why))
+                .increment(1);
+        }
+    }
+}
+
+fn labels(shard: &LeaseKey) -> Vec<Label> {
+    let (stream, shard) = (shard.stream.to_string(), shard.shard.to_string());
+    vec![Label::new("stream", stream), Label::new("shard", shard)]
+}
+
+fn name_of_remedy(remedy: Remedy) -> &'static str {
+    match remedy {
+        Remedy::Report => "report",
+        Remedy::Restart => "restart",
+        Remedy::Release => "release",
+    }
+}
+
+fn name_of_stop(why: ShardStop) -> &'static str {
+    match why {
+        ShardStop::Ended => "ended",
+        ShardStop::Gone => "gone",
+        ShardStop::Drained => "drained",
+        ShardStop::Lost => "lost",
+        ShardStop::Failed => "failed",
+        ShardStop::Stuck => "stuck",
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a lag of 300,000 years may be off by a millisecond"
+)]
+fn float(ms: u64) -> f64 {
+    ms as f64
+}

@@ -1,0 +1,133 @@
+//! What a recorder is given.
+
+use super::*;
+use crate::event::{LeaseEvent, ShardEvent, ShardStop};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::watch::{Phase, Remedy};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Keeps every figure by name and labels.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<BTreeMap<String, f64>>>);
+
+/// One figure of a book.
+struct Entry {
+    book: Book,
+    name: String,
+}
+
+impl Entry {
+    fn change(&self, change: impl FnOnce(&mut f64)) {
+        change(self.book.0.lock().unwrap().entry(self.name.clone()).or_default());
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the tests count to ten")]
+impl CounterFn for Entry {
+    fn increment(&self, value: u64) {
+        self.change(|now| *now += value as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.change(|now| *now = value as f64);
+    }
+}
+
+impl GaugeFn for Entry {
+    fn increment(&self, value: f64) {
+        self.change(|now| *now += value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.change(|now| *now -= value);
+    }
+
+    fn set(&self, value: f64) {
+        self.change(|now| *now = value);
+    }
+}
+
+impl HistogramFn for Entry {
+    fn record(&self, value: f64) {
+        self.change(|now| *now = value);
+    }
+}
+
+impl Book {
+    fn entry(&self, key: &Key) -> Arc<Entry> {
+        let labels: Vec<_> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+        let name = format!("{} {}", key.name(), labels.join(","));
+        Arc::new(Entry { book: self.clone(), name: name.trim().to_owned() })
+    }
+}
+
+impl Recorder for Book {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.entry(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.entry(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.entry(key))
+    }
+}
+
+#[test]
+fn events_become_figures_with_the_stream_and_shard_as_labels() {
+    let shard = || Arc::new(LeaseKey::new("s", "shardId-000000000001"));
+    let figures = |records, behind_ms| ShardEvent::Figures {
+        shard: shard(),
+        records,
+        bytes: 10 * records,
+        runs: 2,
+        busy_ms: 30,
+        behind_ms: Some(behind_ms),
+        age_ms: Some(7),
+    };
+    let stuck = ShardEvent::Stuck {
+        shard: shard(),
+        phase: Phase::Fetch,
+        for_ms: 60_000,
+        remedy: Remedy::Restart,
+    };
+    let from =
+        anabranch_model::lease::Checkpoint::at(anabranch_model::position::Position::TrimHorizon);
+    let book = Book::default();
+    let events = listener();
+    metrics::with_local_recorder(&book, || {
+        events.emit(ShardEvent::Started { shard: shard(), from });
+        events.emit(figures(3, 900));
+        events.emit(figures(4, 500));
+        events.emit(stuck);
+        events.emit(LeaseEvent::Lost { lease: (*shard()).clone() });
+    });
+    let read = |name: &str| book.0.lock().unwrap().get(name).copied();
+    let of = |name: &str| read(&format!("{name} stream=s,shard=shardId-000000000001"));
+    assert_eq!(of("anabranch_handled_records"), Some(7.0));
+    assert_eq!(of("anabranch_handled_bytes"), Some(70.0));
+    assert_eq!(of("anabranch_behind_latest_ms"), Some(500.0));
+    assert_eq!(of("anabranch_record_age_ms"), Some(7.0));
+    assert_eq!(of("anabranch_handler_run_ms"), Some(15.0));
+    let all = book.0.lock().unwrap().keys().cloned().collect::<Vec<_>>().join("\n");
+    let labels = "stream=s,shard=shardId-000000000001,phase=fetch,remedy=restart";
+    assert_eq!(read(&format!("anabranch_stuck {labels}")), Some(1.0), "{all}");
+    assert_eq!(read("anabranch_leases_lost stream=s"), Some(1.0), "{all}");
+    assert_eq!(read("anabranch_shards stream=s"), Some(1.0));
+    metrics::with_local_recorder(&book, || {
+        events.emit(ShardEvent::Stopped { shard: shard(), why: ShardStop::Drained });
+    });
+    assert_eq!(read("anabranch_shards stream=s"), Some(0.0));
+    assert_eq!(of("anabranch_behind_latest_ms"), Some(0.0), "no lag of a shard that was given up");
+}

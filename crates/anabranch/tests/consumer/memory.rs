@@ -1,0 +1,240 @@
+//! Memory: many shards under one budget while a handler hangs, and a handler that puts.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::producer::{Outcome, Producer};
+use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_local::StreamRef;
+use anabranch_local::op::create_stream;
+use anabranch_local::op::put_records::{self, Payload};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::sequence::SequenceNumber;
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SHARDS: i64 = 1_000;
+const RECORDS: usize = 10;
+const RECORD_BYTES: usize = 10 * 1024;
+const BUDGET: usize = 64 << 20;
+
+/// Bytes that are allocated for records, now and at most.
+#[derive(Clone, Default)]
+struct Allocated(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Allocated {
+    /// A copy that is counted until it is freed.
+    fn copy(&self, data: &[u8]) -> Bytes {
+        let now = self.0.0.fetch_add(data.len(), Ordering::Relaxed) + data.len();
+        self.0.1.fetch_max(now, Ordering::Relaxed);
+        Bytes::from_owner(Counted { data: data.to_vec(), allocated: self.clone() })
+    }
+
+    fn most(&self) -> usize {
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
+
+struct Counted {
+    data: Vec<u8>,
+    allocated: Allocated,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.allocated.0.0.fetch_sub(self.data.len(), Ordering::Relaxed);
+    }
+}
+
+/// The local stream as it is over a network: replies take a while, and are memory of their own.
+struct Remote {
+    local: LocalKinesis,
+    allocated: Allocated,
+}
+
+impl StreamApi for Remote {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        self.local.describe(stream).await
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        self.local.list_shards(stream, filter).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        self.local.iterator(stream, shard, at).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        let mut fetched = self.local.records(stream, iterator, limit).await?;
+        for record in &mut fetched.records {
+            record.data = self.allocated.copy(&record.data);
+        }
+        pause(30).await;
+        Ok(fetched)
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.local.register_consumer(stream, name).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.local.describe_consumer(stream, name).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        self.local.deregister_consumer(consumer).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        self.local.subscribe(consumer, shard, at).await
+    }
+
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        self.local.put_records(stream, entries).await
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        self.local.put_record(stream, entry, after).await
+    }
+}
+
+/// Puts a hundred kilobytes into every shard.
+fn fill(world: &World) {
+    let data = vec![b'x'; RECORD_BYTES];
+    for (_, start, _) in world.open_shards() {
+        let entry = || put_records::Entry {
+            partition_key: Cow::Owned(start.to_string()),
+            explicit_hash_key: Some(Cow::Owned(start.to_string())),
+            data: Payload::Raw(&data),
+        };
+        let request = put_records::Request {
+            stream: StreamRef::named(STREAM),
+            records: (0..RECORDS).map(|_| entry()).collect(),
+        };
+        let reply = world.engine.put_records(&request).unwrap();
+        assert_eq!(reply.failed, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_the_others_go_on() {
+    let world = World::ticking(SHARDS);
+    fill(&world);
+    let (allocated, handled) = (Allocated::default(), Arc::new(AtomicUsize::new(0)));
+    let local = LocalKinesis::new(Arc::clone(&world.engine));
+    let count = Arc::clone(&handled);
+    let consumer = Consumer::new(STREAM, "mailer")
+        .with_kinesis(Remote { local, allocated: allocated.clone() })
+        .with_leases(world.leases.clone())
+        .with_clock(Clock::of_runtime(), Chance::seeded(1))
+        .with_settings(|settings| settings.memory_bytes = BUDGET)
+        .each(move |record: Delivery| {
+            let count = Arc::clone(&count);
+            async move {
+                if record.partition_key.as_str() == "0" {
+                    std::future::pending::<()>().await;
+                }
+                // Slow enough that replies pile up.
+                pause(50).await;
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<(), HandlerError>(())
+            }
+        });
+    let health = consumer.health();
+    let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 1_000));
+    let others = (usize::try_from(SHARDS).unwrap() - 1) * RECORDS;
+    world.until("the others are done", || handled.load(Ordering::Relaxed) == others).await;
+    let (most, in_all) = (allocated.most(), RECORDS * RECORD_BYTES * 1_000);
+    println!("{most} bytes of {in_all} were allocated at once, with a budget of {BUDGET}");
+    assert!(most <= BUDGET, "{most} bytes were allocated at once");
+    assert!(most > BUDGET / 8, "the budget was put to use: {most}");
+    assert_eq!(health.memory_bytes().1, BUDGET);
+    // And once more: the one that hangs keeps nobody from what comes later.
+    fill(&world);
+    world.until("the others go on", || handled.load(Ordering::Relaxed) == 2 * others).await;
+    assert!(allocated.most() <= BUDGET, "{} bytes were allocated at once", allocated.most());
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
+    let world = World::ticking(2);
+    let request = create_stream::Request {
+        stream_name: Some("mails".to_owned()),
+        shard_count: Some(1),
+        ..Default::default()
+    };
+    world.engine.create_stream(&request).unwrap();
+    let data = vec![b'x'; 100 * 1024];
+    (0..400).for_each(|key| world.put_data(&format!("key-{key}"), &data));
+    let api = LocalKinesis::new(Arc::clone(&world.engine));
+    let producer = Producer::new("mails").with_buffer_bytes(256 * 1024);
+    let clock = Clock::of_runtime();
+    let producer = producer.with_clock(clock).with_chance(Chance::seeded(3));
+    let producer = producer.start(api).await.unwrap();
+    let (producer, placed) = (Arc::new(producer), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&placed);
+    let consumer = world.consumer(1).with_settings(|settings| settings.memory_bytes = 16 << 20);
+    let worker = Running::start(consumer.each(move |record: Delivery| {
+        let (producer, count) = (Arc::clone(&producer), Arc::clone(&count));
+        async move {
+            let ticket = producer.put(record.partition_key.as_str(), record.data.clone()).await?;
+            match ticket.await {
+                Outcome::Placed { .. } => count.fetch_add(1, Ordering::Relaxed),
+                other => return Err(HandlerError::from(format!("{other:?}"))),
+            };
+            Ok(())
+        }
+    }));
+    world.until("everything is put", || placed.load(Ordering::Relaxed) == 400).await;
+    worker.stop().await;
+}

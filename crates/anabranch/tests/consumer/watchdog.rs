@@ -1,0 +1,198 @@
+//! Shards that stand still: told by name, restarted, in the end given to others; and how health
+//! shows it.
+
+use crate::outage::{Cut, consumer};
+use crate::world::{Running, World, pause};
+use anabranch::consumer::{ConsumerSettings, Delivery, Phase, Remedy};
+use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const HOUR_MS: u64 = 3_600_000;
+
+impl World {
+    /// How often a shard was told to stand still in this phase with this remedy.
+    fn stuck(&self, phase: Phase, remedy: Remedy) -> usize {
+        let like = |event: &&Event| {
+            matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, remedy: r, .. })
+                if *p == phase && *r == remedy)
+        };
+        self.events.lock().unwrap().iter().filter(like).count()
+    }
+
+    fn released(&self) -> bool {
+        self.told(|event| {
+            matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStop::Stuck, .. }))
+        })
+    }
+}
+
+/// Limits that are over before the calls' own time-outs.
+fn short(settings: &mut ConsumerSettings) {
+    settings.watch.iterator_ms = 5_000;
+    settings.watch.fetch_ms = 5_000;
+    settings.watch.handler_ms = 5_000;
+    settings.watch.checkpoint_ms = 5_000;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
+    for (operation, phase) in
+        [(Operation::GetRecords, Phase::Fetch), (Operation::GetShardIterator, Phase::Iterator)]
+    {
+        let world = World::ticking(2);
+        world.put_round(20);
+        world.strike(operation, Effect::Delay { ms: HOUR_MS }, 0, 1);
+        let consumer = world.consumer(1).with_settings(short);
+        let worker = Running::start(consumer.each(world.note("one")));
+        world.until_all_seen().await;
+        world.until("the first is done", || world.stuck(phase, Remedy::Restart) == 1).await;
+        world.put_round(20);
+        world.until_all_seen().await;
+        worker.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 0);
+        assert!(!world.released(), "a restart has helped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
+    let world = World::ticking(1);
+    world.put_round(10);
+    let first = Running::start(world.consumer(1).with_settings(short).each(world.note("first")));
+    world.until_all_seen().await;
+    world.strike(Operation::GetRecords, Effect::Delay { ms: HOUR_MS }, 0, u64::MAX);
+    world.put_round(10);
+    world.until("it is given back", || world.released()).await;
+    assert_eq!(world.stuck(Phase::Fetch, Remedy::Restart), 2);
+    world.engine.faults().clear();
+    let second = world.worker("second", 2);
+    world.until_all_seen().await;
+    first.stop().await;
+    second.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
+    let world = World::ticking(2);
+    let (hangs, dropped) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let (note, hang, calls) = (Arc::new(world.note("one")), Arc::clone(&hangs), dropped.clone());
+    let consumer = world.consumer(1).with_settings(short).each(move |record: Delivery| {
+        let (note, hang, calls) = (Arc::clone(&note), Arc::clone(&hang), Arc::clone(&calls));
+        async move {
+            if record.partition_key.as_str() == "key-0" {
+                calls.fetch_add(1, Ordering::Relaxed);
+                while hang.load(Ordering::Relaxed) {
+                    pause(100).await;
+                }
+            }
+            note(record).await
+        }
+    });
+    let health = consumer.health();
+    assert!(health.is_live() && !health.is_ready() && health.shards().is_empty());
+    let worker = Running::start(consumer);
+    world.put_round(20);
+    world.until("it is told", || world.stuck(Phase::Handler, Remedy::Report) >= 2).await;
+    assert!(health.is_live() && health.is_ready());
+    let shards = health.shards();
+    assert_eq!(shards.len(), 2);
+    let stuck: Vec<_> = shards.iter().filter_map(|shard| shard.stuck).collect();
+    assert!(matches!(stuck[..], [(Phase::Handler, for_ms)] if for_ms >= 10_000), "{stuck:?}");
+    let behind: Vec<_> = shards.iter().filter_map(|shard| shard.age_ms).collect();
+    assert!(behind.iter().any(|age_ms| *age_ms >= 10_000), "lag rises while it hangs: {shards:?}");
+    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the call goes on");
+    hangs.store(false, Ordering::Relaxed);
+    world.until_all_seen().await;
+    pause(3_000).await;
+    let shards = health.shards();
+    assert!(shards.iter().all(|shard| shard.stuck.is_none()), "{shards:?}");
+    assert_eq!(shards.iter().map(|shard| shard.records).sum::<u64>(), 20);
+    assert!(shards.iter().all(|shard| shard.behind_ms == Some(0) && shard.bytes > 0));
+    worker.stop().await;
+    assert!(!health.is_live() && !health.is_ready() && health.shards().is_empty());
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
+    let world = World::ticking(1);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (note, made) = (Arc::new(world.note("one")), Arc::clone(&calls));
+    let consumer = world.consumer(1).each(move |record: Delivery| {
+        let (note, made) = (Arc::clone(&note), Arc::clone(&made));
+        async move {
+            if made.fetch_add(1, Ordering::Relaxed) == 5 {
+                std::future::pending::<()>().await;
+            }
+            note(record).await
+        }
+    });
+    let worker = Running::start(consumer.with_settings(|settings| {
+        short(settings);
+        settings.watch.drop_handlers = true;
+    }));
+    world.put_round(20);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+    assert_eq!(calls.load(Ordering::Relaxed), 21);
+    assert_eq!(world.stuck(Phase::Handler, Remedy::Restart), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back() {
+    let world = World::ticking(1);
+    let off = Arc::new(AtomicBool::new(false));
+    let (store, checkpoints_only) = (world.leases.clone(), true);
+    let cut = Cut { store, off: Arc::clone(&off), checkpoints_only };
+    let consumer = consumer(&world, cut).with_settings(short);
+    let worker = Running::start(consumer.each(world.note("one")));
+    world.put_round(20);
+    world.until_all_seen().await;
+    off.store(true, Ordering::Relaxed);
+    world.put_round(20);
+    world.until("it is given back", || world.released()).await;
+    assert_eq!(world.stuck(Phase::Checkpoint, Remedy::Report), 1);
+    off.store(false, Ordering::Relaxed);
+    world.put_round(20);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert!(world.oracle.duplicates() <= 20, "what was done and never written down comes again");
+}
+
+#[test]
+fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let free = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        let world = World::new(1);
+        world.put_round(1);
+        let go = Arc::clone(&free);
+        let consumer = world.consumer(1).each(move |_: Delivery| {
+            while !go.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            std::future::ready(Ok::<(), anabranch::consumer::HandlerError>(()))
+        });
+        let health = consumer.health();
+        let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 2_000));
+        world.until("it reads", || health.shards().len() == 1).await;
+        pause(500).await;
+        assert!(health.is_live());
+        worker.ask_to_stop();
+        world.until("it can't be stopped", || !health.is_live()).await;
+        assert!(health.shards().iter().any(|shard| shard.unstoppable));
+        free.store(true, Ordering::SeqCst);
+        let _ = worker.stopped().await;
+    });
+}
