@@ -13,6 +13,7 @@ mod stops;
 mod outage;
 mod fanout;
 mod watchdog;
+mod parking;
 mod memory;
 mod processors;
 mod tail;

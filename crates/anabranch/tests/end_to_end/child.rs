@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(crate) const LEASES: &str = "ANABRANCH_TEST_LEASES";
 /// The file that all workers write their deliveries to, so that there is one order of them.
 pub(crate) const LOG: &str = "ANABRANCH_TEST_LOG";
+/// The worker's name, which stands behind each of its deliveries.
+pub(crate) const NAME: &str = "ANABRANCH_TEST_NAME";
 /// The stream to read.
 pub(crate) const STREAM: &str = "ANABRANCH_TEST_STREAM";
 
@@ -18,7 +20,7 @@ pub(crate) const STREAM: &str = "ANABRANCH_TEST_STREAM";
 async fn child() {
     let (Ok(leases), Ok(stream)) = (std::env::var(LEASES), std::env::var(STREAM)) else { return };
     let log = OpenOptions::new().append(true).create(true).open(std::env::var(LOG).unwrap());
-    let log = Arc::new(log.unwrap());
+    let (log, name) = (Arc::new(log.unwrap()), std::env::var(NAME).unwrap());
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
     let ended = Consumer::new(stream, "end-to-end")
         .with_kinesis(kinesis)
@@ -27,7 +29,7 @@ async fn child() {
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             // One write, so that a line is never cut by a kill.
-            let written = (&*log).write_all(format!("{key} {data}\n").as_bytes());
+            let written = (&*log).write_all(format!("{key} {data} {name}\n").as_bytes());
             std::future::ready(written.map_err(HandlerError::from))
         })
         .run()

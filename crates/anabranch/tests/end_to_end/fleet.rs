@@ -73,6 +73,7 @@ impl Fleet {
         let worker = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .envs(told.iter().cloned())
+            .env(child::NAME, name)
             .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
@@ -87,12 +88,13 @@ impl Fleet {
         self.folder.path().join("deliveries.log")
     }
 
-    /// Every delivery in its order: key and number.
-    fn delivered(&self) -> Vec<(String, usize)> {
+    /// Every delivery in its order: key, number and worker.
+    pub(crate) fn delivered(&self) -> Vec<(String, usize, String)> {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
         let record = |line: &str| {
-            let (key, number) = line.split_once(' ').unwrap();
-            (key.to_owned(), number.parse().unwrap())
+            let mut words = line.split(' ').map(str::to_owned);
+            let mut word = || words.next().unwrap();
+            (word(), word().parse().unwrap(), word())
         };
         text.lines().map(record).collect()
     }
@@ -155,7 +157,8 @@ impl Fleet {
 
     pub(crate) async fn until_all_seen(&self) {
         for _ in 0..600 {
-            let mut seen = self.delivered();
+            let seen = self.delivered().into_iter();
+            let mut seen: Vec<_> = seen.map(|(key, number, _)| (key, number)).collect();
             seen.sort();
             seen.dedup();
             if seen.len() == self.put * KEYS {
@@ -174,7 +177,7 @@ impl Fleet {
         }
         let delivered = self.delivered();
         let mut next: BTreeMap<&str, usize> = BTreeMap::new();
-        for (key, number) in &delivered {
+        for (key, number, _) in &delivered {
             let next = next.entry(key).or_default();
             assert!(*number <= *next, "{key}: {number} came before {next}");
             *next = (*next).max(number + 1);

@@ -11,6 +11,10 @@ mod pushed;
 mod book;
 mod exactly_once;
 mod published;
+#[path = "../dynamodb_store/server.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod dynamodb_server;
+mod mock;
 
 use fleet::Fleet;
 
@@ -33,5 +37,38 @@ async fn workers_that_come_go_and_die_under_reshards_lose_nothing_and_keep_order
     fleet.until_all_seen().await;
     fleet.signal("c", "TERM");
     assert_eq!(fleet.exit_of("c"), Some(0), "a graceful stop");
+    fleet.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_was_frozen_for_longer_than_its_lease_delivers_nothing_that_another_owns() {
+    let mut fleet = Fleet::start(2).await;
+    fleet.spawn("zombie");
+    fleet.rounds(10).await;
+    fleet.until_all_seen().await;
+    fleet.spawn("other");
+    fleet.rounds(5).await;
+    // In the middle of its work.
+    fleet.signal("zombie", "STOP");
+    fleet.rounds(50).await;
+    // The other one has taken everything over, and has done it.
+    fleet.until_all_seen().await;
+    let before = fleet.delivered();
+    fleet.signal("zombie", "CONT");
+    fleet.rounds(30).await;
+    fleet.until_all_seen().await;
+    for name in ["zombie", "other"] {
+        fleet.signal(name, "TERM");
+        assert_eq!(fleet.exit_of(name), Some(0), "{name} stops in order");
+    }
+    let after = fleet.delivered();
+    let again = after[before.len()..].iter().filter(|(key, number, _)| {
+        before.iter().any(|(done, of_it, _)| (done, of_it) == (key, number))
+    });
+    // A call of the handler that the signal cut in two may end. It was begun in time.
+    let again: Vec<_> = again.collect();
+    assert!(again.len() <= 2, "delivered again after waking: {again:?}");
+    let taken = before.iter().rev().take(20).all(|(_, _, worker)| worker == "other");
+    assert!(taken, "the other one had taken over");
     fleet.check();
 }

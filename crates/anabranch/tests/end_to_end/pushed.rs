@@ -10,11 +10,51 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_are_pushed_over_http_through_a_split_in_order() {
+/// Stands before the local stream, and cuts every connection when it is told to.
+struct Wire {
+    endpoint: String,
+    cut: watch::Sender<u64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Wire {
+    async fn to(local: &Local) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let (server, cut) = (local.address(), watch::Sender::new(0));
+        let cuts = cut.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let mut cut = cuts.subscribe();
+                connections.spawn(async move {
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    tokio::select! {
+                        biased;
+                        _ = cut.changed() => {}
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                    }
+                });
+            }
+        });
+        Self { endpoint, cut, _tasks: tasks }
+    }
+
+    fn cut(&self) {
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+/// Reads what is put under one key, through a split, by fan-out. `trouble` strikes in between.
+async fn check(numbers: usize, trouble: impl Fn(usize, &Wire)) {
     let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
@@ -22,10 +62,12 @@ async fn records_are_pushed_over_http_through_a_split_in_order() {
         ..Default::default()
     };
     local.engine().create_stream(&request).unwrap();
+    let wire = Wire::to(&local).await;
+    let through = local.sdk_config().to_builder().endpoint_url(&wire.endpoint).build();
     let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
     let (into, asked) = (Arc::clone(&seen), stop.clone());
     let consumer = Consumer::new("orders", "pushed")
-        .with_kinesis(AwsKinesis::new(&local.sdk_config()))
+        .with_kinesis(AwsKinesis::new(&through))
         .with_leases(MemoryStore::new(Layout::Native))
         .with_fan_out()
         .each(move |record: Delivery| {
@@ -37,8 +79,9 @@ async fn records_are_pushed_over_http_through_a_split_in_order() {
     task.spawn(consumer.run_until(async move { asked.cancelled().await }));
 
     let (api, stream) = (AwsKinesis::new(&local.sdk_config()), StreamName::from("orders"));
-    for number in 0..60_usize {
-        if number == 30 {
+    for number in 0..numbers {
+        trouble(number, &wire);
+        if number == numbers / 2 {
             let request = split_shard::Request {
                 stream: StreamTarget::named("orders"),
                 shard_to_split: Some("shardId-000000000000".to_owned()),
@@ -50,13 +93,30 @@ async fn records_are_pushed_over_http_through_a_split_in_order() {
         api.put_record(&stream, &entry, None).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    for _ in 0..300 {
-        if seen.lock().unwrap().len() >= 60 {
+    for _ in 0..600 {
+        if seen.lock().unwrap().len() >= numbers {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     stop.cancel();
     task.join_next().await.unwrap().unwrap().unwrap();
-    assert_eq!(*seen.lock().unwrap(), (0..60).collect::<Vec<_>>());
+    assert_eq!(*seen.lock().unwrap(), (0..numbers).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_are_pushed_over_http_through_a_split_in_order() {
+    check(60, |_, _| ()).await;
+}
+
+/// For five seconds after its start a subscription is in the way of the next, gone or not: the
+/// service answers `ResourceInUseException` until then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_whose_connection_breaks_are_made_again_without_gap_or_repetition() {
+    check(300, |number, wire| {
+        if number % 70 == 40 {
+            wire.cut();
+        }
+    })
+    .await;
 }

@@ -19,3 +19,4 @@ mod lost_reply;
 mod outage;
 mod listen;
 mod fleet;
+mod parking;

@@ -1,0 +1,45 @@
+//! What a worker costs that has a hundred shards and nothing to do.
+
+use crate::stage::Stage;
+use std::time::Duration;
+
+const SHARDS: i64 = 100;
+/// Until it has taken its shards and polls at its slowest.
+const SETTLE: Duration = Duration::from_secs(15);
+const MEASURE: Duration = Duration::from_secs(30);
+/// The kernel's unit of CPU time.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+pub(crate) async fn run() -> Result<(), String> {
+    let mut stage = Stage::new(SHARDS).await?;
+    stage.spawn("a")?;
+    tokio::time::sleep(SETTLE).await;
+    let pid = stage.pid("a");
+    let before = ticks(pid)?;
+    tokio::time::sleep(MEASURE).await;
+    let share = (ticks(pid)? - before) / TICKS_PER_SECOND / MEASURE.as_secs_f64() * 100.0;
+    let rss = rss_mib(pid)?;
+    println!("an idle worker with {SHARDS} shards, polling: {rss:.0} MiB, {share:.1} % of a core");
+    println!("(aim: 40 MiB and 2 %; KCL 288-371 MiB and 22 %, kcl-rs 103 MiB and 5 %)");
+    stage.close().await.map(drop)
+}
+
+fn ticks(pid: u32) -> Result<f64, String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // The name may hold spaces; it ends with the last parenthesis.
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| rest.split_whitespace().nth(at).and_then(|f| f.parse::<f64>().ok());
+    match (field(11), field(12)) {
+        (Some(user), Some(system)) => Ok(user + system),
+        _ => Err(format!("{path} has no CPU times")),
+    }
+}
+
+fn rss_mib(pid: u32) -> Result<f64, String> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kib.map(|kib| kib / 1024.0).ok_or_else(|| format!("{path} has no VmRSS"))
+}

@@ -1,0 +1,131 @@
+//! How long it takes until the next record is handled elsewhere: medians of five.
+
+use crate::stage::{KEYS, Line, Stage};
+use crate::worker::LEASE_TIME_MS;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+const RUNS: usize = 5;
+const SHARDS: i64 = 8;
+
+/// What one run gave: milliseconds, and records that came twice.
+type Run = Result<(u64, usize), String>;
+
+pub(crate) async fn run() -> Result<(), String> {
+    println!("{RUNS} runs each, {KEYS} keys, a lease time of {LEASE_TIME_MS} ms, leases in SQLite");
+    println!("{:<44}{:>9}{:>18}{:>8}  KCL", "", "median", "least to most", "twice");
+    row("cold start to the first record", cold_start, "62-102 s").await?;
+    row("a second worker owns its half", second_worker, "39-149 s").await?;
+    row("SIGTERM to the last shard's next record", || taken_over("TERM"), "34-68 s").await?;
+    row("kill -9 to the last shard's next record", || taken_over("KILL"), "38-189 s").await?;
+    row("split to the children's first record", children, "").await
+}
+
+async fn row<F: Future<Output = Run>>(
+    what: &str,
+    run: impl Fn() -> F,
+    kcl: &str,
+) -> Result<(), String> {
+    let (mut times, mut again) = (Vec::new(), 0);
+    for _ in 0..RUNS {
+        let (ms, twice) = run().await.map_err(|why| format!("{what}: {why}"))?;
+        times.push(ms);
+        again += twice;
+    }
+    times.sort_unstable();
+    let spread = format!("{} to {}", times[0], times[RUNS - 1]);
+    println!("{what:<44}{:>6} ms{spread:>15} ms{again:>8}  {kcl}", times[RUNS / 2]);
+    Ok(())
+}
+
+/// The keys that a worker handles.
+fn keys_of(lines: &[Line], by: &str) -> BTreeSet<usize> {
+    let mut owner = vec![""; KEYS];
+    for line in lines {
+        owner[line.key] = &line.by;
+    }
+    (0..KEYS).filter(|key| owner[*key] == by).collect()
+}
+
+/// Until every key was handled.
+async fn all_flow(stage: &Stage) -> Result<(), String> {
+    let all = |lines: &[Line]| {
+        let keys: BTreeSet<_> = lines.iter().map(|line| line.key).collect();
+        (keys.len() == KEYS).then_some(())
+    };
+    stage.until("every key is handled", all).await
+}
+
+async fn cold_start() -> Run {
+    let mut stage = Stage::new(SHARDS).await?;
+    stage.begin_to_put();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun_ms = stage.now_ms();
+    stage.spawn("a")?;
+    let first = stage.until("a record is handled", |l| l.first().map(|line| line.at_ms)).await?;
+    Ok((first.saturating_sub(begun_ms), stage.close().await?))
+}
+
+async fn second_worker() -> Run {
+    let (stage, ms) = two_workers().await?;
+    Ok((ms, stage.close().await?))
+}
+
+/// Two workers with half of the shards each, and how long the second one needed for that.
+async fn two_workers() -> Result<(Stage, u64), String> {
+    let mut stage = Stage::new(SHARDS).await?;
+    stage.begin_to_put();
+    stage.spawn("a")?;
+    all_flow(&stage).await?;
+    let begun_ms = stage.now_ms();
+    stage.spawn("b")?;
+    // Eight shards of even width: half of them has about half of the keys.
+    let half = |lines: &[Line]| {
+        let mut keys = BTreeSet::new();
+        let by_b = lines.iter().filter(|line| line.by == "b");
+        let half = by_b.filter(|line| keys.insert(line.key)).nth(KEYS * 3 / 8);
+        half.map(|line| line.at_ms)
+    };
+    let at_ms = stage.until("the second worker has its half", half).await?;
+    // Until the last hand-over is over.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    Ok((stage, at_ms.saturating_sub(begun_ms)))
+}
+
+async fn taken_over(signal: &str) -> Run {
+    let (mut stage, _) = two_workers().await?;
+    let moved = keys_of(&stage.lines(), "a");
+    let at_ms = stage.end("a", signal)?;
+    let last = |lines: &[Line]| {
+        let mut left = moved.clone();
+        let by_b = lines.iter().filter(|line| line.by == "b" && line.at_ms >= at_ms);
+        let mut last_ms = None;
+        for line in by_b {
+            if left.remove(&line.key) && left.is_empty() {
+                last_ms = Some(line.at_ms);
+            }
+        }
+        last_ms
+    };
+    let last_ms = stage.until("the other worker has taken over", last).await?;
+    Ok((last_ms.saturating_sub(at_ms), stage.close().await?))
+}
+
+async fn children() -> Run {
+    let mut stage = Stage::new(1).await?;
+    stage.begin_to_put();
+    stage.spawn("a")?;
+    all_flow(&stage).await?;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    let (at_ms, rounds) = (stage.now_ms(), stage.rounds());
+    stage.split()?;
+    // What is put after the split is in the children.
+    let first = |lines: &[Line]| {
+        let mut keys: BTreeSet<usize> = (0..KEYS).collect();
+        let of_children = lines.iter().filter(|line| line.number > rounds);
+        of_children.filter_map(|line| (keys.remove(&line.key)).then_some(line.at_ms)).nth(KEYS - 1)
+    };
+    let first_ms = stage.until("the children are read", first).await?;
+    Ok((first_ms.saturating_sub(at_ms), stage.close().await?))
+}

@@ -1,0 +1,164 @@
+//! Records that are put aside, wherever that is, and taken up again in the order of their keys.
+
+use crate::world::{Running, World, pause, until};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, Park, ParkError, ParkFile, ParkTable, Parked};
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::{Event, ShardEvent};
+use anabranch::lease::MemoryStore;
+use anabranch::stream::LocalKinesis;
+use anabranch_local::op::create_stream;
+use anabranch_model::lease::Layout;
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnectOptions;
+use std::sync::{Arc, Mutex};
+
+/// Key and number of each record that a redrive was given.
+type Given = Arc<Mutex<Vec<(String, usize)>>>;
+
+fn noted(given: &Given, record: &Delivery) {
+    let number = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
+    given.lock().unwrap().push((record.partition_key.to_string(), number));
+}
+
+/// Runs a consumer whose handler can't do the even numbers of two keys: those are parked, across a
+/// split, and everything else is delivered.
+async fn park(world: &World, to: Park) {
+    let note = world.note("one");
+    let consumer = world.consumer(1).with_concurrency(4).each(move |record: Delivery| {
+        let number: usize = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
+        if number % 2 == 0 && matches!(record.partition_key.as_str(), "key-1" | "key-2") {
+            return std::future::ready(Err("poison".into()));
+        }
+        note(record)
+    });
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 2, to }));
+    for round in 0..10 {
+        world.put_round(4);
+        if round == 4 {
+            world.split(0);
+        }
+        pause(300).await;
+    }
+    world.until("all others are delivered", || world.oracle.seen() == 30).await;
+    until("ten are parked", async || parked(world) == 10).await;
+    worker.stop().await;
+}
+
+fn parked(world: &World) -> usize {
+    let events = world.events.lock().unwrap();
+    events.iter().filter(|e| matches!(e, Event::Shard(ShardEvent::Parked { .. }))).count()
+}
+
+fn check(given: &Given) {
+    for key in ["key-1", "key-2"] {
+        let given = given.lock().unwrap();
+        let numbers: Vec<_> = given.iter().filter(|(k, _)| k == key).map(|(_, n)| *n).collect();
+        assert_eq!(numbers, [0, 2, 4, 6, 8], "{key} in {given:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_parked_in_a_file_is_redriven_in_the_order_of_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let world = World::ticking(1);
+    park(&world, to.clone()).await;
+    redrive(&to).await;
+}
+
+#[tokio::test]
+async fn what_was_parked_in_a_table_is_redriven_in_the_order_of_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteConnectOptions::new().filename(folder.path().join("parked.db"));
+    let pool = SqlitePool::connect_lazy_with(options.create_if_missing(true));
+    assert!(ParkTable::sqlite(pool.clone(), "a b").is_err(), "no such name");
+    let to = Park::from(ParkTable::sqlite(pool, "parked").unwrap());
+    let world = World::new(1);
+    park(&world, to.clone()).await;
+    redrive(&to).await;
+}
+
+/// A redrive whose handler fails once, and another that ends it.
+async fn redrive(to: &Park) {
+    let given = Given::default();
+    let into = Arc::clone(&given);
+    let redriven = to.redrive(move |record: Delivery| {
+        if record.partition_key.as_str() == "key-1" && &*record.data == b"4" {
+            return std::future::ready(Err("not yet"));
+        }
+        noted(&into, &record);
+        std::future::ready(Ok(()))
+    });
+    let redriven = redriven.await.unwrap();
+    assert_eq!((redriven.done, redriven.left, redriven.failures.len()), (7, 3, 1), "{redriven:?}");
+    let into = Arc::clone(&given);
+    let redriven = to.redrive(move |record: Delivery| {
+        noted(&into, &record);
+        std::future::ready(Ok::<(), HandlerError>(()))
+    });
+    let redriven = redriven.await.unwrap();
+    assert_eq!((redriven.done, redriven.left), (3, 0), "{redriven:?}");
+    check(&given);
+    let nothing = to.redrive(|_| std::future::ready(Ok::<(), HandlerError>(()))).await.unwrap();
+    assert_eq!(nothing.done, 0, "nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
+    let world = World::ticking(1);
+    let request = create_stream::Request {
+        stream_name: Some("parked".to_owned()),
+        shard_count: Some(2),
+        ..Default::default()
+    };
+    world.engine.create_stream(&request).unwrap();
+    let to = Park::Stream("parked".into());
+    park(&world, to.clone()).await;
+    let refused = to.redrive(|_| std::future::ready(Ok::<(), HandlerError>(()))).await;
+    assert!(matches!(refused, Err(ParkError::RedriveByConsumer(_))), "{refused:?}");
+    let given = Given::default();
+    let into = Arc::clone(&given);
+    let consumer = Consumer::new("parked", "mailer-redrive")
+        .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
+        .with_leases(MemoryStore::new(Layout::Native))
+        .with_clock(Clock::of_runtime(), Chance::seeded(2))
+        .each(move |record: Delivery| {
+            let done = Parked::of(&record).map(|parked| {
+                assert_eq!((parked.shard.stream.as_str(), &*parked.error), ("orders", "poison"));
+                noted(&into, &parked.delivery());
+            });
+            std::future::ready(done)
+        });
+    let worker = Running::start(consumer);
+    until("all are redriven", async || given.lock().unwrap().len() == 10).await;
+    worker.stop().await;
+    check(&given);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("missing/parked.jsonl");
+    let world = World::ticking(1);
+    (0..3).for_each(|_| world.put_round(1));
+    let note = world.note("one");
+    let consumer = world.consumer(1).each(move |record: Delivery| {
+        if &*record.data == b"1" {
+            return std::future::ready(Err("poison".into()));
+        }
+        note(record)
+    });
+    let to = ParkFile::new(&path).into();
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    let failed = |event: &Event| {
+        matches!(event, Event::Shard(ShardEvent::ParkFailed { error, .. })
+            if error.contains("parked.jsonl"))
+    };
+    world.until("it is told", || world.told(failed)).await;
+    pause(10_000).await;
+    assert_eq!(world.oracle.seen(), 1, "the lane waits");
+    std::fs::create_dir(folder.path().join("missing")).unwrap();
+    world.until("it goes on", || world.oracle.seen() == 2).await;
+    worker.stop().await;
+    assert_eq!(parked(&world), 1);
+}
