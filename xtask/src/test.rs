@@ -90,6 +90,11 @@ fn cargo_tests(tally: &mut Tally) {
         tally,
     );
     lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
+    let mock = parts::kinesis_mock().map(|(mock, node)| {
+        command.env("ANABRANCH_NODE", node);
+        mock
+    });
+    lend(&mut command, "ANABRANCH_KINESIS_MOCK", "kinesis-mock", mock, tally);
     println!("$ cargo {} --no-fail-fast", args.join(" "));
     tally.tests("cargo test", &mut command);
 }

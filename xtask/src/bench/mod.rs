@@ -3,6 +3,7 @@
 pub(crate) mod local;
 pub(crate) mod leases;
 pub(crate) mod speed;
+pub(crate) mod workers;
 
 use crate::parts::Missing;
 use std::path::PathBuf;
