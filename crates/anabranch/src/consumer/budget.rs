@@ -8,9 +8,9 @@
 //!
 //! A fetch reserves the largest reply there can be *before* it asks, and gives back what did not
 //! come. What came stays reserved until every record of it is done or dropped, because the records
-//! share the reply's buffer. A shard with little to expect asks for one record, on its own share;
-//! so does one that finds no room for long, so that shards whose handlers hang can't starve the
-//! others.
+//! share the reply's buffer. Where there is no room at once, a shard with little to expect asks for
+//! one record, on its own share; so does one that finds no room for long. So shards whose handlers
+//! hang can't starve the others, and idle ones don't queue for room that they won't use.
 
 use crate::clock::Clock;
 use anabranch_model::limits;
@@ -72,7 +72,7 @@ pub(super) struct ChunkRoom {
 /// What a shard expects of its next read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expects {
-    /// A record at most: it is caught up. It needs no common room to look.
+    /// A record at most: it is caught up. It doesn't wait for common room to look.
     Little,
     /// As much as a reply may hold.
     Much,
@@ -111,15 +111,19 @@ impl Budget {
 impl Share {
     /// Waits for the room of one reply.
     pub(super) async fn reserve(&self, clock: &Clock, expects: Expects) -> Room {
+        let most = u32::try_from(limits::GET_RECORDS_MAX_RECORDS).unwrap_or(u32::MAX);
+        let replies = || Arc::clone(&self.budget.replies);
+        if let Ok(permit) = replies().try_acquire_many_owned(MOST) {
+            return Room { permit, limit: most };
+        }
         if expects == Expects::Little
             && let Ok(permit) = Arc::clone(&self.own).try_acquire_owned()
         {
             return Room { permit, limit: 1 };
         }
-        let replies = Arc::clone(&self.budget.replies).acquire_many_owned(MOST);
-        let (permit, common) = either(replies, &self.own, clock).await;
-        let limit = if common { limits::GET_RECORDS_MAX_RECORDS } else { 1 };
-        Room { permit, limit: u32::try_from(limit).unwrap_or(u32::MAX) }
+        let waited = replies().acquire_many_owned(MOST);
+        let (permit, common) = either(waited, &self.own, clock).await;
+        Room { permit, limit: if common { most } else { 1 } }
     }
 
     /// Waits for the room of the next pushed event: the shard's own, so that what the service
@@ -247,15 +251,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shard_that_expects_little_needs_no_common_room() {
+    async fn a_shard_that_expects_little_does_not_wait_for_common_room() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(64 << 20);
+        let budget = Budget::new(0);
         let share = budget.share();
+        let whole = share.reserve(&clock, Expects::Little).await;
+        assert_eq!(whole.limit, 10_000, "there is room");
         let look = share.reserve(&clock, Expects::Little).await;
-        assert_eq!((look.limit, budget.used_bytes()), (1, 0));
-        // While that record is not done, the next look needs common room.
-        let second = share.reserve(&clock, Expects::Little).await;
-        assert_eq!((second.limit, budget.used_bytes()), (10_000, 10 << 20));
+        assert_eq!((look.limit, clock.now_ms()), (1, 0), "there is none");
+        // While that record is not done, the next look waits for either.
+        tokio::select! {
+            biased;
+            room = share.reserve(&clock, Expects::Little) => panic!("{room:?}"),
+            () = clock.sleep(10 * STARVED_MS) => {}
+        }
         drop(look);
         assert_eq!(share.reserve(&clock, Expects::Little).await.limit, 1);
     }

@@ -51,8 +51,9 @@ pub struct ShardHealth {
     pub phase: Option<Phase>,
     /// Up to where the row says that it is done.
     pub checkpoint: Checkpoint,
-    /// How old the last record that was handled is, in milliseconds; `None` before the first. On a
-    /// shard that nobody writes to it grows, so read it together with `behind_ms`.
+    /// How old the record is that the handler was given last, in milliseconds; `None` before the
+    /// first. It grows while the handler hangs, and also on a shard that nobody writes to: read it
+    /// together with `behind_ms`.
     pub age_ms: Option<u64>,
     /// How far the last reply was from the newest record (`MillisBehindLatest`); `None` before the
     /// first reply.

@@ -125,6 +125,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             }
             // That check and the handler's call are one poll: no await comes between them.
             self.sign.called();
+            self.vitals.handing(call.records);
             let attempted = attempt(async { self.work.handle(call).await }).await;
             self.sign.returned();
             let error = match attempted {

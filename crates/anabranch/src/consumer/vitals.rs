@@ -70,7 +70,7 @@ pub(super) struct Vitals {
     checkpoint: Mutex<Checkpoint>,
     /// How far the last reply was from the newest record, or [`UNKNOWN`].
     behind_ms: AtomicU64,
-    /// When the last record that was handled had arrived, or [`UNKNOWN`].
+    /// When the record that the handler was given last had arrived, or [`UNKNOWN`].
     arrival_ms: AtomicU64,
     /// Records that were handled.
     records: AtomicU64,
@@ -205,8 +205,12 @@ impl Vitals {
         let bytes: usize = records.iter().map(size).sum();
         self.records.fetch_add(records.len() as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let Some(last) = records.last() {
-            self.arrival_ms.store(last.arrival_ms, Ordering::Relaxed);
+    }
+
+    /// Records are handed to the handler.
+    pub(super) fn handing(&self, records: &[UserRecord]) {
+        if let Some(first) = records.first() {
+            self.arrival_ms.store(first.arrival_ms, Ordering::Relaxed);
         }
     }
 
@@ -293,7 +297,7 @@ impl Vitals {
         known(&self.behind_ms)
     }
 
-    /// When the last record that was handled had arrived.
+    /// When the record that the handler was given last had arrived.
     pub(super) fn arrival_ms(&self) -> Option<u64> {
         known(&self.arrival_ms)
     }

@@ -139,7 +139,7 @@ pub enum ShardEvent {
         busy_ms: u64,
         /// How far the last reply was from the newest record, in milliseconds.
         behind_ms: Option<u64>,
-        /// How old the last record that was handled is, in milliseconds.
+        /// How old the record is that the handler was given last, in milliseconds.
         age_ms: Option<u64>,
     },
     /// Reading ended.

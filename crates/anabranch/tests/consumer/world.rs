@@ -94,7 +94,8 @@ impl World {
     }
 
     fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
-        let engine = Arc::new(Engine::new(Options::instant(), clock));
+        let options = Options { shard_limit: 2_000, ..Options::instant() };
+        let engine = Arc::new(Engine::new(options, clock));
         let request = create_stream::Request {
             stream_name: Some(STREAM.to_owned()),
             shard_count: Some(shards),
