@@ -247,9 +247,10 @@ impl Watch {
         let mut worst: Option<Stuck> = None;
         for (still, mark) in self.handlers.iter_mut().zip(marks) {
             let Some(for_ms) = still.look(now_ms, *mark, limits.handler_ms) else { continue };
-            let remedy = match limits.drop_handlers {
-                true => still.remedy(now_ms, limits.restarts),
-                false => Remedy::Report,
+            let remedy = if limits.drop_handlers {
+                still.remedy(now_ms, limits.restarts)
+            } else {
+                Remedy::Report
             };
             if worst.is_none_or(|worst| worst.for_ms < for_ms) {
                 worst = Some(Stuck { phase, for_ms, remedy });

@@ -203,7 +203,9 @@ impl CloudWatch {
                     let error = aws_sdk_cloudwatch::error::DisplayErrorContext(&error);
                     tracing::warn!(namespace = self.namespace, %error, "metrics were not published");
                     let mut inside = self.lock();
-                    batch.iter().for_each(|(series, s)| inside.tally.merge(series.clone(), *s));
+                    for (series, statistics) in batch {
+                        inside.tally.merge(series.clone(), *statistics);
+                    }
                 }
             }
         }

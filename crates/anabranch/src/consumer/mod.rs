@@ -42,8 +42,8 @@ pub(crate) use fetch::FetchEnd;
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
-pub(crate) use lanes::Chunk;
 pub use health::{Health, ShardHealth};
+pub(crate) use lanes::Chunk;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use park::{BadTableName, ParkTable};
 pub use park::{NotParked, OnError, Park, ParkError, ParkFile, Parked, Redriven};

@@ -18,8 +18,8 @@ use super::handler::{HandlerError, attempt};
 use super::lanes::Lane;
 use super::progress::Progress;
 use super::resume::Resume;
-use super::vitals::{Order, Vitals};
 use super::shape::{Shape, Work};
+use super::vitals::{Order, Vitals};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{Ended, Gone, Grip, How, LeaseStore, Stop};
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi};
@@ -247,10 +247,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 Some(ended) = session.tasks.join_next() => {
                     // Those that the watcher had dropped end so too.
                     let dropped = ordered == Some(Order::DropHandlers);
-                    let Ok(end) = ended.or_else(|error| match error.is_cancelled() && dropped {
-                        true => Ok(None),
-                        false => Err(error),
-                    }) else {
+                    let ended = ended.or_else(|error| {
+                        if error.is_cancelled() && dropped { Ok(None) } else { Err(error) }
+                    });
+                    let Ok(end) = ended else {
                         // A fault of this library, not of the handler.
                         session.drop_all().await;
                         return SessionEnd::Over(How::Failed, ShardStop::Failed);

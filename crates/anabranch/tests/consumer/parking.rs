@@ -1,8 +1,10 @@
 //! Records that are put aside, wherever that is, and taken up again in the order of their keys.
 
 use crate::world::{Running, World, pause, until};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, Park, ParkError, ParkFile, ParkTable, Parked};
 use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{
+    Consumer, Delivery, HandlerError, OnError, Park, ParkError, ParkFile, ParkTable, Parked,
+};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -26,7 +28,7 @@ async fn park(world: &World, to: Park) {
     let note = world.note("one");
     let consumer = world.consumer(1).with_concurrency(4).each(move |record: Delivery| {
         let number: usize = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
-        if number % 2 == 0 && matches!(record.partition_key.as_str(), "key-1" | "key-2") {
+        if number.is_multiple_of(2) && matches!(record.partition_key.as_str(), "key-1" | "key-2") {
             return std::future::ready(Err("poison".into()));
         }
         note(record)

@@ -203,7 +203,7 @@ async fn a_stream_of_kinesis_mock_is_read_through_splits_and_merges_in_order() {
         return;
     };
     let mut world = World::create(&mock.config(), 2).await;
-    let leases = || DynamoDbStore::native(&tables.config(), "mailer-leases").unwrap();
+    let leases = || DynamoDbStore::native(&tables.config(), "mailer-leases");
     let mut workers = JoinSet::new();
     workers.spawn(world.consumer(leases()));
     world.put(5).await;

@@ -68,6 +68,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     assert_eq!((redriven.done, redriven.left), (5, 0), "{redriven:?}");
     let want: Vec<Vec<u8>> = (0..5).map(|number| vec![0, 0xff, number]).collect();
     assert_eq!(*given.lock().unwrap(), want);
-    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM parked").fetch_one(&pool).await.unwrap();
+    let left: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM parked").fetch_one(&pool).await.unwrap();
     assert_eq!(left, 0);
 }

@@ -173,7 +173,8 @@ impl ParkTable {
                 sqlx::query(AssertSqlSafe(sql)).execute(pool).await.map(drop)
             })
         });
-        made.await.map(|()| ()).map_err(|source| self.failed(source))
+        made.await.map_err(|source| self.failed(source))?;
+        Ok(())
     }
 
     fn failed(&self, source: sqlx::Error) -> ParkError {
