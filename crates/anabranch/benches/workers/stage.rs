@@ -84,8 +84,8 @@ impl Stage {
     pub(crate) fn end(&mut self, name: &str, signal: &str) -> Result<u64, String> {
         let mut worker = self.workers.remove(name).expect("it was started");
         let now_ms = self.now_ms();
-        let sent = Command::new("kill").args([format!("-{signal}"), worker.id().to_string()]);
-        let sent = { sent }.status().map_err(|error| error.to_string())?;
+        let words = [format!("-{signal}"), worker.id().to_string()];
+        let sent = Command::new("kill").args(words).status().map_err(|error| error.to_string())?;
         if !sent.success() {
             return Err(format!("{name} was gone before its signal"));
         }

@@ -110,7 +110,9 @@ mod tests {
         assert_eq!(taken, [(series("a"), a), (series("b"), Statistics::of(1.0))]);
         // What could not be published goes with what came since.
         tally.add(series("a"), 10.0);
-        taken.into_iter().for_each(|(series, statistics)| tally.merge(series, statistics));
+        for (series, statistics) in taken {
+            tally.merge(series, statistics);
+        }
         let again = tally.take();
         assert_eq!(again[0].1, Statistics { count: 4.0, sum: 16.0, least: -1.0, most: 10.0 });
         assert_eq!(again.len(), 2);

@@ -88,7 +88,7 @@ async fn metrics_arrive_under_the_names_and_dimensions_of_kcl() {
 
 #[tokio::test]
 async fn levels_and_dimensions_are_as_wide_as_was_asked() {
-    let (all, _) = publish(|metrics| metrics.with_worker_dimension()).await;
+    let (all, _) = publish(CloudWatch::with_worker_dimension).await;
     assert!(all.contains_key("TakeLeases/-/mailer-1 TakenLeases"), "{all:?}");
     let (summary, _) = publish(|metrics| metrics.with_level(Level::Summary)).await;
     assert!(summary.keys().any(|name| name.ends_with(" RecordsProcessed")), "{summary:?}");
