@@ -82,15 +82,16 @@ impl Stage {
 
     /// Sends a signal to a worker, which is the end of it. Returns when.
     pub(crate) fn end(&mut self, name: &str, signal: &str) -> Result<u64, String> {
-        let mut worker = self.workers.remove(name).expect("it was started");
         let now_ms = self.now_ms();
-        let words = [format!("-{signal}"), worker.id().to_string()];
+        let words = [format!("-{signal}"), self.pid(name).to_string()];
         let sent = Command::new("kill").args(words).status().map_err(|error| error.to_string())?;
         if !sent.success() {
             return Err(format!("{name} was gone before its signal"));
         }
-        // It ends beside what is measured.
-        self.puts.spawn_blocking(move || worker.wait().map(drop).map_err(|e| e.to_string()));
+        if let Some(mut worker) = self.workers.remove(name) {
+            // It ends beside what is measured.
+            self.puts.spawn_blocking(move || worker.wait().map(drop).map_err(|e| e.to_string()));
+        }
         Ok(now_ms)
     }
 

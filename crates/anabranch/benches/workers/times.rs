@@ -117,7 +117,7 @@ async fn children() -> Run {
     stage.begin_to_put();
     stage.spawn("a")?;
     all_flow(&stage).await?;
-    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let (at_ms, rounds) = (stage.now_ms(), stage.rounds());
     stage.split()?;
     // What is put after the split is in the children.
