@@ -49,7 +49,7 @@ impl Scribe {
         match event {
             Event::Shard(event) => self.hear_shard(event, add),
             Event::Lease(event) => self.hear_lease(event, add),
-            Event::Producer(_) => {}
+            Event::Producer(_) | Event::Relay(_) => {}
         }
     }
 

@@ -25,7 +25,7 @@ pub fn record(event: &Event) {
     match event {
         Event::Shard(event) => shard::record(event),
         Event::Lease(event) => lease::record(event),
-        Event::Producer(_) => {}
+        Event::Producer(_) | Event::Relay(_) => {}
     }
 }
 
