@@ -1,6 +1,8 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
-use crate::commands::{consume, demo, local, put, relay, shards, shell};
+use crate::commands::{
+    consume, cp, demo, doctor, leases, local, put, relay, shards, shell, tail,
+};
 use crate::connection;
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -35,10 +37,18 @@ pub(crate) enum Command {
     DemoWorker(demo::worker::Options),
     /// Put records into a stream, each key in order
     Put(put::Options),
+    /// Print the records of a stream as they come
+    Tail(tail::Options),
+    /// Copy records between streams and files, each key in order
+    Cp(cp::Options),
     /// Give every record of a stream to a program, or print it, and remember what is done
     Consume(consume::Options),
     /// Show the shards of a stream as a tree, and why one isn't being read
     Shards(shards::Options),
+    /// Look at the leases of an application, and change them: reset, release, snapshot, copy
+    Leases(leases::Options),
+    /// Say what is wrong between a stream and an application, and how to mend it
+    Doctor(doctor::Options),
     /// Carry the rows of a PostgreSQL outbox into a stream, each key in order
     Relay(relay::Options),
     /// Print the completions for a shell

@@ -21,12 +21,15 @@ use std::path::PathBuf;
 pub(crate) struct Options {
     /// Address of Kinesis and DynamoDB, such as `http://127.0.0.1:4567`; without it, AWS
     #[arg(long, global = true, value_name = "URL", env = "ANABRANCH_ENDPOINT")]
+    #[arg(hide_env_values = true)]
     endpoint: Option<String>,
     /// AWS region
     #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_REGION")]
+    #[arg(hide_env_values = true)]
     region: Option<String>,
     /// Profile of the AWS configuration files
     #[arg(long, global = true, value_name = "NAME", env = "ANABRANCH_PROFILE")]
+    #[arg(hide_env_values = true)]
     profile: Option<String>,
     /// Where leases are kept: sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE (the table of a
     /// Java KCL application) or memory
@@ -35,6 +38,7 @@ pub(crate) struct Options {
     leases: Option<LeaseAddress>,
     /// File with these settings; without it, anabranch.toml in this folder, if there is one
     #[arg(long, global = true, value_name = "FILE", env = "ANABRANCH_CONFIG")]
+    #[arg(hide_env_values = true)]
     config: Option<PathBuf>,
 }
 
@@ -80,10 +84,35 @@ impl Connection {
         Self { endpoint: Some(endpoint.to_owned()), ..Self::default() }
     }
 
+    /// The same, but where another place is named.
+    pub(crate) fn elsewhere(
+        &self,
+        endpoint: Option<String>,
+        region: Option<String>,
+        profile: Option<String>,
+    ) -> Self {
+        Self {
+            endpoint: endpoint.or_else(|| self.endpoint.clone()),
+            region: region.or_else(|| self.region.clone()),
+            profile: profile.or_else(|| self.profile.clone()),
+            leases: self.leases.clone(),
+        }
+    }
+
     /// The lease store of an application, which the configuration has to name.
     pub(crate) async fn leases(&self, application: &str) -> Result<Store, Failure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.store(address, application).await
+    }
+
+    /// The table, where leases are kept in that of a KCL application.
+    pub(crate) fn kcl_table(&self, application: &str) -> Option<String> {
+        match &self.leases {
+            Some(LeaseAddress::Kcl(table)) => {
+                Some(table.clone().unwrap_or_else(|| application.to_owned()))
+            }
+            _ => None,
+        }
     }
 
     /// The lease store of an application that is there already: nothing is made.

@@ -46,8 +46,12 @@ async fn run(line: Line) -> Result<(), Failure> {
         Command::Demo(options) => Box::pin(commands::demo::run(options)).await,
         Command::DemoWorker(options) => commands::demo::worker::run(options).await,
         Command::Put(options) => commands::put::run(options, &connection.settle()?).await,
+        Command::Tail(options) => commands::tail::run(options, &connection.settle()?).await,
+        Command::Cp(options) => commands::cp::run(options, &connection.settle()?).await,
         Command::Consume(options) => commands::consume::run(options, &connection.settle()?).await,
         Command::Shards(options) => commands::shards::run(options, &connection.settle()?).await,
+        Command::Leases(options) => commands::leases::run(options, &connection.settle()?).await,
+        Command::Doctor(options) => commands::doctor::run(options, &connection.settle()?).await,
         Command::Relay(options) => commands::relay::run(options, &connection.settle()?).await,
         Command::Completions(options) => {
             commands::shell::completions(&options);

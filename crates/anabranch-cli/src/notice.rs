@@ -2,6 +2,7 @@
 
 use crate::line::short;
 use crate::output::note;
+use crate::printer::NOBODY_READS;
 use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -39,6 +40,10 @@ pub(crate) fn printed(all: bool) -> Events {
 /// What went wrong, if something did.
 fn trouble(event: &Event) -> Option<String> {
     Some(match event {
+        // A closed pipe is the reader's right, and ends the command.
+        Event::Shard(ShardEvent::HandlerFailed { error, .. }) if error == NOBODY_READS => {
+            return None;
+        }
         Event::Lease(LeaseEvent::Expelled { worker }) => {
             format!(
                 "this worker ({worker}) was silent for too long and lost its shards; it joins again"

@@ -20,6 +20,9 @@ struct Job {
     done: oneshot::Sender<()>,
 }
 
+/// What a handler says when nobody reads any more.
+pub(crate) const NOBODY_READS: &str = "nobody reads standard output any more";
+
 /// Nobody reads any more: the pipe is closed, or the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gone;

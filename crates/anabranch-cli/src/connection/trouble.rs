@@ -44,8 +44,15 @@ pub(super) async fn of_stream(aws: &Aws, stream: &StreamName, error: &StreamErro
 
 /// Why a lease store did not do what it was asked.
 pub(super) fn of_store(error: &StoreError) -> Failure {
+    if let StoreError::ForeignSchema { store, detail } = error
+        && detail.contains("`prepare`")
+    {
+        return Failure::usage(format!(
+            "the lease store {store} holds no leases yet: check its address, or start a worker there"
+        ));
+    }
     let hint = match error {
-        StoreError::ForeignSchema { detail, .. } if detail.contains("leaseKey") => {
+        StoreError::ForeignSchema { store, .. } if store.starts_with("dynamodb:") => {
             "; the table of a KCL application is given as kcl:TABLE"
         }
         StoreError::Unreachable { .. } => ": check its address, and that it runs",

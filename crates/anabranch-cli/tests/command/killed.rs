@@ -54,10 +54,15 @@ impl Client {
     }
 
     pub(crate) fn call(&mut self, operation: &str, body: &Value) -> Option<Value> {
+        self.send("1.1", &format!("Kinesis_20131202.{operation}"), body)
+    }
+
+    /// Calls any service that speaks JSON.
+    pub(crate) fn send(&mut self, version: &str, target: &str, body: &Value) -> Option<Value> {
         let body = body.to_string();
         let request = format!(
-            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.1\r\n\
-             X-Amz-Target: Kinesis_20131202.{operation}\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-{version}\r\n\
+             X-Amz-Target: {target}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.0.get_mut().write_all(request.as_bytes()).ok()?;

@@ -73,7 +73,7 @@ impl Stage {
     /// A command against the stream.
     pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = program();
-        command.args(words.split(' ')).current_dir(self.folder.path());
+        command.args(words.split_whitespace()).current_dir(self.folder.path());
         command.args(["--endpoint", &self.endpoint]);
         command
     }
@@ -92,6 +92,13 @@ impl Stage {
     pub(crate) fn call(&self, operation: &str, body: &Value) -> Value {
         let address = self.endpoint.rsplit('/').next().unwrap();
         Client::connect(address).unwrap().call(operation, body).unwrap()
+    }
+
+    /// Asks the tables directly.
+    pub(crate) fn dynamodb(&self, operation: &str, body: &Value) -> Value {
+        let address = self.endpoint.rsplit('/').next().unwrap();
+        let target = format!("DynamoDB_20120810.{operation}");
+        Client::connect(address).unwrap().send("1.0", &target, body).unwrap()
     }
 
     /// Every record of a stream as it is stored, by shard and in order: the data.

@@ -2,7 +2,7 @@
 
 use super::exec::Exec;
 use crate::line;
-use crate::printer::Printer;
+use crate::printer::{NOBODY_READS, Printer};
 use anabranch::consumer::{Handler, HandlerError};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
@@ -75,7 +75,7 @@ impl Handler for Outlet {
             Self::Print { printer, form } => {
                 let text: String = records.iter().map(|record| form.line(shard, record)).collect();
                 let printed = printer.print(text).await;
-                printed.map_err(|_| "nobody reads standard output any more".into())
+                printed.map_err(|_| NOBODY_READS.into())
             }
             Self::Append { file, line } => {
                 for record in records {

@@ -96,7 +96,11 @@ impl View {
 
     /// Draws over what stands.
     fn draw(&mut self, lines: &[String]) {
-        let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));
+        let size = terminal_size::terminal_size();
+        let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
+        // What does not fit would scroll away from under the next picture.
+        let height = size.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1));
+        let lines = &lines[..lines.len().min(height)];
         let mut text = String::new();
         if self.drawn > 0 {
             let _ = write!(text, "\x1b[{}A", self.drawn);

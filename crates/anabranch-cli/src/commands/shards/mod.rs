@@ -18,6 +18,7 @@ pub(crate) use lag::{Lag, lags};
 use serde::Serialize;
 pub(crate) use standing::{Standing, holes, standing};
 use std::collections::BTreeMap;
+pub(crate) use tree::checkpoint_text;
 use tree::share;
 
 /// What can be chosen about the tree.

@@ -74,6 +74,8 @@ pub(crate) fn checkpoint_text(checkpoint: &Checkpoint) -> String {
     let text = match checkpoint.lowest() {
         Position::At { sequence, sub } => {
             let digits = sequence.to_string();
+            // The local stream counts in the middle of its numbers.
+            let digits = digits.trim_end_matches('0');
             let told = &digits[digits.len().saturating_sub(TOLD_DIGITS)..];
             let mark = if digits.len() > TOLD_DIGITS { "…" } else { "" };
             if sub == 0 { format!("{mark}{told}") } else { format!("{mark}{told}/{sub}") }

@@ -1,0 +1,222 @@
+//! `anabranch cp`: records between streams and files, each key in order.
+
+use super::put::{Sending, Sink};
+use crate::connection::{Aws, Connection};
+use crate::failure::Failure;
+use crate::input::Input;
+use crate::line;
+use crate::moment::Moment;
+use crate::notice;
+use crate::output::note;
+use anabranch::consumer::Delivery;
+use anabranch::producer::NewRecord;
+use anabranch::tail::Tail;
+use anabranch_model::ids::StreamName;
+use std::fs::OpenOptions;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What can be chosen about a copy.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+A place is stream:NAME, a file of JSON lines, or - for standard input and output. \
+    anabranch cp stream:orders orders.jsonl
+    anabranch cp orders.jsonl stream:orders-again
+    anabranch cp stream:orders stream:orders --to-region eu-west-1
+
+What was in the stream at the end of the copy is copied; --follow goes on with what comes.")]
+pub(crate) struct Options {
+    /// Where records come from
+    from: Place,
+    /// Where they go; a file must not be there yet
+    to: Place,
+    /// Where in the stream to start: trim, latest, 10m, a time
+    #[arg(long, value_name = "TIME", default_value = "trim")]
+    since: Moment,
+    /// Go on with what comes
+    #[arg(long)]
+    follow: bool,
+    /// Endpoint of the stream that records go to, if it is another
+    #[arg(long, value_name = "URL")]
+    to_endpoint: Option<String>,
+    /// Region of the stream that records go to, if it is another
+    #[arg(long, value_name = "NAME")]
+    to_region: Option<String>,
+    /// Profile for the stream that records go to, if it is another
+    #[arg(long, value_name = "NAME")]
+    to_profile: Option<String>,
+    #[command(flatten)]
+    sending: Sending,
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// A stream.
+    Stream(StreamName),
+    /// A file, or `-`.
+    File(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("stream:") {
+            Some("") => Err("a stream has a name: stream:NAME".to_owned()),
+            Some(name) => Ok(Self::Stream(name.into())),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+/// Copies.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let there = connection.elsewhere(
+        options.to_endpoint.clone(),
+        options.to_region.clone(),
+        options.to_profile.clone(),
+    );
+    let stop = crate::stop::signals(1)?;
+    match (&options.from, &options.to) {
+        (Place::File(_), Place::File(_)) => {
+            Err(Failure::usage("neither place is a stream: a stream is given as stream:NAME"))
+        }
+        (Place::Stream(from), Place::Stream(to)) if from == to && there == *connection => {
+            Err(Failure::usage(format!("stream {from} would be copied into itself")))
+        }
+        (Place::File(file), Place::Stream(to)) => {
+            let input = Input::open(std::slice::from_ref(file))?;
+            let mut sink = Sink::start(&there.aws().await?, to, &options.sending).await?;
+            let fed = from_file(input, &mut sink, stop).await;
+            close(sink, to, fed).await
+        }
+        (Place::Stream(from), Place::Stream(to)) => {
+            let aws = connection.aws().await?;
+            aws.look_at(from).await?;
+            let mut sink = Sink::start(&there.aws().await?, to, &options.sending).await?;
+            let mut tail = tail(&aws, from, &options);
+            let fed = async {
+                while let Some(record) = next(&mut tail, options.follow).await? {
+                    let place = format!("{} {}", record.shard.shard, record.sequence);
+                    sink.put(place, again(&record)).await?;
+                }
+                Ok(())
+            };
+            let fed = tokio::select! {
+                biased;
+                () = stop => Err(stopped()),
+                fed = fed => fed,
+            };
+            close(sink, to, fed).await
+        }
+        (Place::Stream(from), Place::File(file)) => {
+            let aws = connection.aws().await?;
+            aws.look_at(from).await?;
+            let mut out = create(file)?;
+            let mut tail = tail(&aws, from, &options);
+            let mut count = 0_u64;
+            let copying = async {
+                while let Some(record) = next(&mut tail, options.follow).await? {
+                    let line = line::json(&record.shard.shard, &record);
+                    match out.write_all(line.as_bytes()) {
+                        // `| head` has seen enough.
+                        Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                        written => written.map_err(|error| unwritable(file, &error))?,
+                    }
+                    count += 1;
+                }
+                Ok(())
+            };
+            let copied = tokio::select! {
+                biased;
+                () = stop => Err(stopped()),
+                copied = copying => copied,
+            };
+            match out.flush() {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                flushed => flushed.map_err(|error| unwritable(file, &error))?,
+            }
+            note!("{count} records of {from} are in {}", file.display());
+            copied
+        }
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::result("stopped before the end")
+}
+
+fn unwritable(file: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::result(format!("{} can't be written: {error}", file.display()))
+}
+
+fn create(file: &std::path::Path) -> Result<Box<dyn Write + Send>, Failure> {
+    if file == std::path::Path::new("-") {
+        return Ok(Box::new(std::io::stdout()));
+    }
+    let made = OpenOptions::new().write(true).create_new(true).open(file);
+    let made = made.map_err(|error| {
+        Failure::usage(format!("{} can't be made: {error}; choose another", file.display()))
+    })?;
+    Ok(Box::new(BufWriter::new(made)))
+}
+
+fn tail(aws: &Aws, stream: &StreamName, options: &Options) -> Tail<anabranch::stream::AwsKinesis> {
+    Tail::new(aws.kinesis.clone(), stream.clone())
+        .since(options.since.start())
+        .with_idle_poll_ms(500)
+        .with_events(notice::printed(false))
+}
+
+async fn next(
+    tail: &mut Tail<anabranch::stream::AwsKinesis>,
+    follow: bool,
+) -> Result<Option<Delivery>, Failure> {
+    let next = if follow { tail.next().await } else { tail.next_until_caught_up().await };
+    next.transpose().map_err(Failure::result)
+}
+
+/// A record as it is put again.
+fn again(record: &Delivery) -> NewRecord {
+    let new = NewRecord::new(record.partition_key.clone(), record.data.clone());
+    match record.explicit_hash_key {
+        Some(hash) => new.with_explicit_hash_key(hash),
+        None => new,
+    }
+}
+
+async fn from_file(
+    input: Input,
+    sink: &mut Sink,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let mut lines = input.lines();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = &mut stop => return Err(stopped()),
+            line = lines.recv() => match line {
+                Some(line) => line?,
+                None => return Ok(()),
+            },
+        };
+        if line.text.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let place = format!("{}, line {}", line.source, line.number);
+        let record = line::read_json(&line.text)
+            .map_err(|why| Failure::result(format!("{place}: {why}. The lines before were put")))?;
+        sink.put(place, record).await?;
+    }
+}
+
+/// Waits for all outcomes, and says what they were.
+async fn close(sink: Sink, to: &StreamName, fed: Result<(), Failure>) -> Result<(), Failure> {
+    let tally = sink.close().await;
+    tally.report(to, false);
+    fed?;
+    tally.verdict(to)
+}

@@ -1,0 +1,438 @@
+//! What facts mean: each finding with its evidence and the command that mends it.
+
+use super::facts::Facts;
+use crate::commands::shards::{Lag, Standing, standing};
+use crate::moment;
+use anabranch::stream::api::StreamStatus;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{HandOver, Layout};
+use serde::Serialize;
+
+/// Fan-out consumers that a stream takes.
+const FAN_OUT_LIMIT: usize = 20;
+/// The part of the retention from which a lag is dangerous, in percent.
+const DANGEROUS_PERCENT: u64 = 70;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// Records are not read, or are about to be lost.
+    Problem,
+    /// Worth knowing.
+    Note,
+}
+
+/// One thing that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// Its kind, for scripts.
+    pub(super) kind: &'static str,
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// What it is.
+    pub(super) what: String,
+    /// What was seen.
+    pub(super) evidence: String,
+    /// What to do.
+    pub(super) mend: String,
+}
+
+fn problem(kind: &'static str, what: String, evidence: String, mend: String) -> Finding {
+    Finding { kind, severity: Severity::Problem, what, evidence, mend }
+}
+
+fn noted(kind: &'static str, what: String, evidence: String, mend: String) -> Finding {
+    Finding { kind, severity: Severity::Note, what, evidence, mend }
+}
+
+/// Everything that is wrong, the stream first, then the leases.
+pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
+    let mut found = of_stream(facts);
+    found.extend(of_permissions(facts));
+    found.extend(of_holes(facts));
+    found.extend(of_owners(facts));
+    found.extend(of_lags(facts));
+    found.extend(of_hand_overs(facts));
+    found.extend(of_kcl(facts));
+    found
+}
+
+fn of_stream(facts: &Facts) -> Vec<Finding> {
+    let stream = &facts.stream;
+    let mut found = Vec::new();
+    if facts.summary.ignores_keys {
+        found.push(problem(
+            "ignores-keys",
+            format!("{stream} spreads records whatever their keys, so no key keeps its order"),
+            "its distribution is AUTO".to_owned(),
+            "set the stream's distribution to USER_PARTITION_KEY".to_owned(),
+        ));
+    }
+    if facts.summary.status != StreamStatus::Active {
+        found.push(noted(
+            "not-active",
+            format!("{stream} is being changed"),
+            format!("its status is {:?}", facts.summary.status).to_uppercase(),
+            "wait until it is ACTIVE".to_owned(),
+        ));
+    }
+    if let Some(known) = &facts.remembered
+        && known.created_ms != facts.summary.created_ms
+    {
+        found.push(problem(
+            "recreated",
+            format!("{stream} was deleted and created again; its checkpoints are of the old one"),
+            format!(
+                "it was created {}, and the application knows one of {}",
+                moment::text(facts.summary.created_ms),
+                moment::text(known.created_ms)
+            ),
+            "start with a new application name, or delete the application's leases".to_owned(),
+        ));
+    }
+    if let Some(count) = facts.fan_out.filter(|count| *count >= FAN_OUT_LIMIT) {
+        found.push(noted(
+            "fan-out-full",
+            format!("{stream} takes no more fan-out consumers"),
+            format!("{count} are registered, and a stream takes {FAN_OUT_LIMIT}"),
+            format!(
+                "aws kinesis deregister-stream-consumer --stream-arn {} --consumer-name NAME",
+                facts.summary.arn
+            ),
+        ));
+    }
+    found
+}
+
+fn of_permissions(facts: &Facts) -> Vec<Finding> {
+    let denied = facts.denied.iter().map(|action| {
+        problem(
+            "denied",
+            format!("these credentials may not call {action}"),
+            "the service denied it".to_owned(),
+            format!("allow {action} on {}", facts.summary.arn),
+        )
+    });
+    denied.collect()
+}
+
+fn of_holes(facts: &Facts) -> Vec<Finding> {
+    let (stream, app) = (&facts.stream, &facts.application);
+    let hole = facts
+        .lineage
+        .open_shards()
+        .filter(|shard| standing(&facts.lineage, &facts.rows, shard) == Standing::Hole);
+    hole.map(|shard| {
+        problem(
+            "hole",
+            format!("nobody reads {}, and nobody will", shard.id),
+            "it is open, it has no lease, and no lease of an ancestor is unfinished".to_owned(),
+            format!(
+                "anabranch leases {app} --stream {stream} reset --shard {} --to trim --yes (a running \
+                 worker of this library repairs it by itself)",
+                shard.id
+            ),
+        )
+    })
+    .collect()
+}
+
+fn of_owners(facts: &Facts) -> Vec<Finding> {
+    let app = &facts.application;
+    let watched = moment::span(facts.watched_ms);
+    let mut found = Vec::new();
+    for (shard, beats) in &facts.beats {
+        let Some(owner) = facts.rows.get(shard).and_then(|row| row.owner.as_ref()) else {
+            continue;
+        };
+        if !beats {
+            found.push(problem(
+                "dead-owner",
+                format!("{shard} belongs to a worker that shows no sign of life"),
+                format!("the heart of {owner} stood still for {watched}"),
+                format!(
+                    "start a worker, which takes it over, or: anabranch leases {app} release {shard} \
+                     --yes"
+                ),
+            ));
+        }
+    }
+    let unfinished = facts.rows.values().filter(|row| !row.is_ended()).count();
+    if facts.beats.is_empty() && facts.workers.is_empty() && unfinished > 0 {
+        found.push(problem(
+            "no-worker",
+            format!("no worker of {app} is there"),
+            format!("none of {unfinished} unfinished leases has an owner"),
+            format!("start one, such as: anabranch consume {} --app {app}", facts.stream),
+        ));
+    }
+    for (id, row) in &facts.rows {
+        if !row.is_ended() && !facts.lineage.names(id) {
+            found.push(problem(
+                "lost-shard",
+                format!("{id} is past retention, and was not read to its end"),
+                format!("the stream no longer lists it, and its checkpoint is {}", row.checkpoint),
+                "what it held is lost; a running worker ends the lease and goes on with its heirs"
+                    .to_owned(),
+            ));
+        }
+    }
+    found
+}
+
+fn of_lags(facts: &Facts) -> Vec<Finding> {
+    let app = &facts.application;
+    let mut found = Vec::new();
+    for (shard, lag) in &facts.lags {
+        match (lag, facts.retention_ms) {
+            (Lag::Trimmed, _) => found.push(problem(
+                "trimmed",
+                format!("records of {shard} were deleted before they were read"),
+                "the record at its checkpoint is past the retention period".to_owned(),
+                format!("anabranch leases {app} reset --shard {shard} --to trim --yes"),
+            )),
+            (Lag::Behind(ms), Some(retention_ms))
+                if ms.saturating_mul(100) > retention_ms.saturating_mul(DANGEROUS_PERCENT) =>
+            {
+                found.push(problem(
+                    "retention-near",
+                    format!("records of {shard} are about to be deleted unread"),
+                    format!(
+                        "it is {} behind, and records are kept for {}",
+                        moment::span(*ms),
+                        moment::span(retention_ms)
+                    ),
+                    format!(
+                        "aws kinesis increase-stream-retention-period --stream-name {} \
+                         --retention-period-hours 168",
+                        facts.stream
+                    ),
+                ));
+            }
+            (Lag::Unknown(why), _) => found.push(noted(
+                "lag-unknown",
+                format!("how far {shard} is behind can't be told"),
+                why.clone(),
+                "try again; a throttle passes".to_owned(),
+            )),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn of_hand_overs(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let beats = |shard: &ShardId| facts.beats.get(shard).copied().unwrap_or(false);
+    for (id, row) in &facts.rows {
+        let HandOver::Named { taker } = &row.hand_over else { continue };
+        let gone = facts.layout == Layout::Native && !facts.workers.contains(taker.as_str());
+        if gone && !row.is_ended() && !beats(id) {
+            found.push(problem(
+                "orphaned-hand-over",
+                format!("the hand-over of {id} waits for a worker that is gone"),
+                format!("{taker} asked for it and has no row, and its owner does not beat"),
+                format!("anabranch leases {} release {id} --yes", facts.application),
+            ));
+        }
+    }
+    found
+}
+
+fn of_kcl(facts: &Facts) -> Vec<Finding> {
+    let kcl = &facts.kcl;
+    let mut found = Vec::new();
+    for (key, owner) in &kcl.orphaned {
+        found.push(problem(
+            "orphaned-hand-over",
+            format!("the hand-over of {key} is stuck, so nobody reads it"),
+            format!(
+                "its row has checkpointOwner {owner} and its counter stood still for {}",
+                moment::span(facts.watched_ms)
+            ),
+            format!(
+                "aws dynamodb update-item --table-name {} --key '{{\"leaseKey\":{{\"S\":\"{key}\"}}}}' \
+                 --update-expression 'REMOVE checkpointOwner, leaseOwner'",
+                kcl.table
+            ),
+        ));
+    }
+    if let Some((leader, moved)) = &kcl.leader
+        && !moved
+    {
+        let evidence = format!(
+            "the lock of {} stood still for {}, and is good for {}",
+            leader.owner,
+            moment::span(facts.watched_ms),
+            moment::span(leader.lock_ms)
+        );
+        let mend = format!(
+            "aws dynamodb delete-item --table-name {} --key '{{\"leaseKey\":{{\"S\":\"Leader\"}}}}' \
+             (KCL 3.0 to 3.4: table {0}-CoordinatorState, key attribute \"key\")",
+            kcl.table
+        );
+        let what = "the leader of this KCL 3.x fleet shows no sign of life".to_owned();
+        if facts.watched_ms >= leader.lock_ms {
+            found.push(problem("dead-leader", what, evidence, mend));
+        } else {
+            let sure = format!("look again with --watch {} s; then {mend}", leader.lock_ms / 1_000);
+            found.push(noted("silent-leader", what, evidence, sure));
+        }
+    }
+    for key in &kcl.unreadable {
+        found.push(problem(
+            "unreadable-row",
+            format!("the row {key} can't be read"),
+            "it lacks what a lease has, or holds something else".to_owned(),
+            format!(
+                "look at it: aws dynamodb get-item --table-name {} --key \
+                 '{{\"leaseKey\":{{\"S\":\"{key}\"}}}}'",
+                kcl.table
+            ),
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::KclFacts;
+    use super::*;
+    use anabranch::stream::api::StreamSummary;
+    use anabranch_model::hash::HashRange;
+    use anabranch_model::lease::survey::Leader;
+    use anabranch_model::lease::{NewLease, StreamFacts, WorkerId};
+    use anabranch_model::lineage::{Lineage, Shard};
+    use anabranch_model::position::Position;
+    use anabranch_model::sequence::SequenceNumber;
+
+    const HOUR_MS: u64 = 3_600_000;
+
+    fn shard() -> Shard {
+        Shard {
+            id: ShardId::from_index(0),
+            parent: None,
+            adjacent_parent: None,
+            range: HashRange::ALL,
+            starting: SequenceNumber::ZERO,
+            ending: None,
+        }
+    }
+
+    /// A healthy application: one shard, one lease, one worker that beats.
+    fn healthy() -> Facts {
+        let mut lease = NewLease::new(&shard(), Position::TrimHorizon).into_lease(&"s".into());
+        lease.owner = Some(WorkerId::from("w"));
+        let id = shard().id;
+        Facts {
+            stream: "s".into(),
+            application: "a".to_owned(),
+            summary: StreamSummary {
+                arn: "arn".to_owned(),
+                status: StreamStatus::Active,
+                created_ms: 1,
+                max_record_bytes: 1,
+                on_demand: false,
+                ignores_keys: false,
+                open_shards: 1,
+            },
+            retention_ms: Some(24 * HOUR_MS),
+            fan_out: Some(1),
+            lineage: Lineage::new([shard()]),
+            layout: Layout::Native,
+            remembered: Some(StreamFacts { t0_ms: 1, created_ms: 1, first_sync_done: true }),
+            rows: [(id.clone(), lease)].into(),
+            lags: [(id.clone(), Lag::None)].into(),
+            denied: std::collections::BTreeSet::new(),
+            watched_ms: 10_000,
+            beats: [(id, true)].into(),
+            workers: ["w".to_owned()].into(),
+            kcl: KclFacts::default(),
+        }
+    }
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Facts), expected: &[(&str, Severity)]) {
+        let mut facts = healthy();
+        change(&mut facts);
+        let found = diagnose(&facts);
+        let kinds: Vec<_> = found.iter().map(|found| (found.kind, found.severity)).collect();
+        assert_eq!(kinds, expected, "{found:?}");
+    }
+
+    #[test]
+    fn each_trouble_is_found_and_a_healthy_application_has_none() {
+        use Severity::{Note, Problem};
+        let id = ShardId::from_index(0);
+        check(|_| (), &[]);
+        check(|facts| facts.summary.ignores_keys = true, &[("ignores-keys", Problem)]);
+        check(|facts| facts.summary.status = StreamStatus::Updating, &[("not-active", Note)]);
+        check(|facts| facts.summary.created_ms = 2, &[("recreated", Problem)]);
+        check(|facts| facts.fan_out = Some(20), &[("fan-out-full", Note)]);
+        check(
+            |facts| {
+                facts.denied.insert("kinesis:GetRecords".to_owned());
+            },
+            &[("denied", Problem)],
+        );
+        check(
+            |facts| {
+                facts.rows.clear();
+                facts.lags.clear();
+                facts.beats.clear();
+            },
+            &[("hole", Problem)],
+        );
+        check(
+            |facts| {
+                facts.beats.insert(id.clone(), false);
+            },
+            &[("dead-owner", Problem)],
+        );
+        check(
+            |facts| {
+                facts.beats.clear();
+                facts.workers.clear();
+                facts.rows.values_mut().for_each(|row| row.owner = None);
+            },
+            &[("no-worker", Problem)],
+        );
+        check(
+            |facts| {
+                facts.lags.insert(id.clone(), Lag::Behind(18 * HOUR_MS));
+            },
+            &[("retention-near", Problem)],
+        );
+        check(
+            |facts| {
+                facts.lags.insert(id.clone(), Lag::Trimmed);
+            },
+            &[("trimmed", Problem)],
+        );
+        check(
+            |facts| {
+                facts.beats.insert(id.clone(), false);
+                let named = HandOver::Named { taker: WorkerId::from("gone") };
+                facts.rows.values_mut().for_each(|row| row.hand_over = named.clone());
+            },
+            &[("dead-owner", Problem), ("orphaned-hand-over", Problem)],
+        );
+        let leader = || Leader { owner: "j".into(), version: "v".into(), lock_ms: 120_000 };
+        check(|facts| facts.kcl.leader = Some((leader(), false)), &[("silent-leader", Note)]);
+        check(
+            |facts| {
+                facts.kcl.leader = Some((leader(), false));
+                facts.watched_ms = 120_000;
+            },
+            &[("dead-leader", Problem)],
+        );
+        check(|facts| facts.kcl.leader = Some((leader(), true)), &[]);
+        check(
+            |facts| {
+                facts.kcl.orphaned.insert("shardId-000000000000".into(), "j".into());
+            },
+            &[("orphaned-hand-over", Problem)],
+        );
+    }
+}

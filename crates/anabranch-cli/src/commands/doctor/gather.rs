@@ -1,0 +1,196 @@
+//! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
+
+use super::facts::{Facts, KclFacts};
+use crate::commands::leases::quiet;
+use crate::commands::shards::{Lag, lags};
+use crate::connection::{Aws, Store};
+use crate::failure::Failure;
+use crate::output::note;
+use anabranch::clock::Clock;
+use anabranch::lease::LeaseStore;
+use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{Layout, Lease};
+use anabranch_model::lineage::Lineage;
+use anabranch_model::retry::Fault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The pause between two looks at hearts.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks at everything.
+pub(super) async fn facts(
+    aws: &Aws,
+    stream: &StreamName,
+    application: &str,
+    store: &Store,
+    kcl_table: Option<&str>,
+    watch: Duration,
+) -> Result<Facts, Failure> {
+    let trouble = |error| Store::trouble(&error);
+    let summary = aws.look_at(stream).await?;
+    let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
+    let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
+    let first = rows(store, stream).await?;
+    if first.is_empty() {
+        return Err(Failure::usage(format!(
+            "there are no leases of application {application} on {stream} there: check the names \
+             and --leases"
+        )));
+    }
+    let remembered = store.application().await.map_err(trouble)?.streams.get(stream).copied();
+    let survey = store.survey().await.map_err(trouble)?;
+    let (beats, watched_ms) =
+        watch_hearts(store, stream, &first, watch, survey.leader.is_some()).await?;
+    let later = store.survey().await.map_err(trouble)?;
+    let rows = rows(store, stream).await?;
+    let lags = lags(&aws.kinesis, &lineage, &rows).await;
+    let workers = store.look().await.map_err(trouble)?.workers;
+    let mut kcl = KclFacts { unreadable: later.unreadable.clone(), ..KclFacts::default() };
+    if let Some(table) = kcl_table {
+        table.clone_into(&mut kcl.table);
+        kcl.orphaned = orphaned(aws, table, &survey.counters, &later.counters).await;
+    }
+    let moved = survey.leader != later.leader;
+    kcl.leader = later.leader.map(|leader| (leader, moved));
+    Ok(Facts {
+        stream: stream.clone(),
+        application: application.to_owned(),
+        retention_ms: retention_ms(aws, stream).await,
+        fan_out: fan_out(aws, &summary.arn).await,
+        denied: denied(aws, stream, &lineage, &lags).await,
+        summary,
+        lineage,
+        layout: store.layout(),
+        remembered,
+        rows,
+        lags,
+        watched_ms,
+        beats,
+        workers: workers.iter().filter(|w| w.is_alive()).map(|w| w.id.to_string()).collect(),
+        kcl,
+    })
+}
+
+async fn rows(store: &Store, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {
+    let rows = store.list(stream).await.map_err(|error| Store::trouble(&error))?;
+    Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
+}
+
+/// Watches until every heart has beaten, or the time is over. A leader beats far more slowly, so
+/// with one all of the time is needed.
+async fn watch_hearts(
+    store: &Store,
+    stream: &StreamName,
+    rows: &BTreeMap<ShardId, Lease>,
+    watch: Duration,
+    leader: bool,
+) -> Result<(BTreeMap<ShardId, bool>, u64), Failure> {
+    let streams = [stream.clone()];
+    let heart = |row: &Lease| {
+        row.owner.as_ref().map(|owner| match store.layout() {
+            Layout::Native => owner.to_string(),
+            Layout::Kcl => format!("{owner} ({})", row.key.shard),
+        })
+    };
+    let owned: BTreeMap<&ShardId, String> = rows
+        .iter()
+        .filter(|(_, row)| !row.is_ended())
+        .filter_map(|(shard, row)| Some((shard, heart(row)?)))
+        .collect();
+    let first = quiet::hearts(store, &streams).await?;
+    let clock = Clock::machine();
+    let began_ms = clock.now_ms();
+    let watch_ms = u64::try_from(watch.as_millis()).unwrap_or(u64::MAX);
+    let mut beating: BTreeSet<String> = BTreeSet::new();
+    if !owned.is_empty() || leader {
+        note!("watching hearts for up to {watch:?} …");
+    }
+    while owned.values().any(|name| !beating.contains(name)) || leader {
+        if clock.now_ms() - began_ms >= watch_ms {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+        let now = quiet::hearts(store, &streams).await?;
+        beating.extend(quiet::moved(&first, &now).into_iter().map(str::to_owned));
+    }
+    let beats = owned.iter().map(|(shard, name)| ((*shard).clone(), beating.contains(name)));
+    Ok((beats.collect(), clock.now_ms() - began_ms))
+}
+
+/// Leases of a KCL 3.x table with the mark of a hand-over, whose counters did not move.
+async fn orphaned(
+    aws: &Aws,
+    table: &str,
+    before: &BTreeMap<String, u64>,
+    after: &BTreeMap<String, u64>,
+) -> BTreeMap<String, String> {
+    let client = aws_sdk_dynamodb::Client::new(&aws.config);
+    let mut marked = BTreeMap::new();
+    let mut next = None;
+    loop {
+        let scan = client
+            .scan()
+            .table_name(table)
+            .filter_expression("attribute_exists(checkpointOwner)")
+            .set_exclusive_start_key(next);
+        // The survey could read the table, so a failure here is a passing one.
+        let Ok(page) = scan.send().await else { return marked };
+        for item in page.items() {
+            let text = |name: &str| item.get(name).and_then(|v| v.as_s().ok()).cloned();
+            if let (Some(key), Some(owner)) = (text("leaseKey"), text("checkpointOwner"))
+                && before.get(&key) == after.get(&key)
+            {
+                marked.insert(key, owner);
+            }
+        }
+        next = page.last_evaluated_key;
+        if next.is_none() {
+            return marked;
+        }
+    }
+}
+
+async fn retention_ms(aws: &Aws, stream: &StreamName) -> Option<u64> {
+    let client = aws_sdk_kinesis::Client::new(&aws.config);
+    let reply = client.describe_stream_summary().stream_name(stream.as_str()).send().await.ok()?;
+    let hours = reply.stream_description_summary()?.retention_period_hours();
+    u64::try_from(hours).ok().map(|hours| hours * 3_600_000)
+}
+
+async fn fan_out(aws: &Aws, arn: &str) -> Option<usize> {
+    let client = aws_sdk_kinesis::Client::new(&aws.config);
+    let reply =
+        client.list_stream_consumers().stream_arn(arn).max_results(100).send().await.ok()?;
+    Some(reply.consumers().len())
+}
+
+/// The calls of a reader that are denied.
+async fn denied(
+    aws: &Aws,
+    stream: &StreamName,
+    lineage: &Lineage,
+    lags: &BTreeMap<ShardId, Lag>,
+) -> BTreeSet<String> {
+    let mut denied = BTreeSet::new();
+    for lag in lags.values() {
+        if let Lag::Unknown(why) = lag
+            && why.contains("AccessDenied")
+        {
+            let operation = why.split(' ').next().unwrap_or("GetRecords");
+            denied.insert(format!("kinesis:{operation}"));
+        }
+    }
+    if let Some(shard) = lineage.open_shards().next() {
+        let iterator = aws.kinesis.iterator(stream, &shard.id, ReadFrom::Latest).await;
+        let read = match iterator {
+            Ok(iterator) => aws.kinesis.records(stream, &iterator, 1).await.err(),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = read.filter(|error| error.fault == Fault::AccessDenied) {
+            denied.insert(format!("kinesis:{}", error.operation));
+        }
+    }
+    denied
+}

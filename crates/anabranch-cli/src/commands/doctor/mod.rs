@@ -1,0 +1,74 @@
+//! `anabranch doctor`: what is wrong between a stream and an application, with evidence and the mend.
+//!
+//! ```text
+//! stream, lease store ── gather (two looks, a lease time apart) ──▶ Facts ── diagnose ──▶ findings
+//! ```
+
+mod facts;
+mod gather;
+mod diagnose;
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::say;
+use anabranch_model::ids::StreamName;
+use diagnose::{Finding, Severity, diagnose};
+use std::time::Duration;
+
+/// What is to be examined.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+It only reads. It watches hearts for as long as --watch says, because a dead worker shows only over \
+time; the leader of KCL 3.x needs --watch 2m.
+
+Exit code 1 if it found a problem, 0 if it found none or only things worth knowing.")]
+pub(crate) struct Options {
+    /// The stream
+    stream: String,
+    /// The application that reads it
+    app: String,
+    /// How long to watch: at least the workers' lease time (KCL's failover time)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    watch: Duration,
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+/// Examines, and says what it found.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let store = connection.existing_leases(&options.app).await?;
+    let aws = connection.aws().await?;
+    let stream = StreamName::from(options.stream.as_str());
+    let table = connection.kcl_table(&options.app);
+    let facts =
+        gather::facts(&aws, &stream, &options.app, &store, table.as_deref(), options.watch).await?;
+    let findings = diagnose(&facts);
+    if options.json {
+        say!("{}", serde_json::to_string(&findings).unwrap_or_default());
+    } else {
+        show(&facts.headline(), &findings);
+    }
+    let problems = findings.iter().filter(|f| f.severity == Severity::Problem).count();
+    match problems {
+        0 => Ok(()),
+        1 => Err(Failure::result("1 problem was found")),
+        many => Err(Failure::result(format!("{many} problems were found"))),
+    }
+}
+
+fn show(headline: &str, findings: &[Finding]) {
+    say!("{headline}");
+    for finding in findings {
+        let word = match finding.severity {
+            Severity::Problem => "PROBLEM",
+            Severity::Note => "note",
+        };
+        say!("\n{word}: {}", finding.what);
+        say!("  evidence: {}", finding.evidence);
+        say!("  mend:     {}", finding.mend);
+    }
+    if findings.is_empty() {
+        say!("nothing is wrong");
+    }
+}

@@ -1,0 +1,214 @@
+//! Changes of rows by an operator, through the same conditional writes that workers use.
+
+use super::snapshot::WantedLease;
+use crate::connection::Store;
+use crate::failure::Failure;
+use anabranch::clock::Chance;
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Outcome, Refusal, Resolution,
+    Stored, StreamChange, StreamFacts, Worker, WorkerChange, WorkerId, Write, resolve,
+};
+use anabranch_model::position::Position;
+
+/// How often a write is sent whose fate stays unknown.
+const TRIES: usize = 5;
+
+/// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
+/// meanwhile makes it fail instead of being overwritten.
+pub(super) struct Editor<'a> {
+    store: &'a Store,
+    /// The name under which leases are held for a moment.
+    me: WorkerId,
+    chance: Chance,
+}
+
+impl<'a> Editor<'a> {
+    pub(super) fn new(store: &'a Store) -> Self {
+        let chance = Chance::of_system();
+        Self { store, me: WorkerId::of_join("anabranch-leases", chance.bits()), chance }
+    }
+
+    /// Makes the row say what is wanted, whatever it says now.
+    pub(super) async fn place(
+        &self,
+        stream: &StreamName,
+        wanted: &WantedLease,
+        now: Option<&Lease>,
+    ) -> Result<(), Failure> {
+        let key = LeaseKey { stream: stream.clone(), shard: wanted.shard.clone() };
+        match (self.store.layout(), now) {
+            (Layout::Kcl, Some(now)) => self.note_kcl(now, wanted).await?,
+            (Layout::Native, Some(now)) if now.checkpoint.may_become(&wanted.checkpoint) => {
+                self.note_native(now, wanted).await?;
+            }
+            (Layout::Native, Some(now)) => {
+                // A row never goes back, so it ends and is made anew.
+                self.remove(now).await?;
+                self.create(&key, wanted).await?;
+            }
+            (_, None) => self.create(&key, wanted).await?,
+        }
+        if now.map_or(!wanted.children.is_empty(), |now| now.children != wanted.children) {
+            self.change(&key, LeaseChange::NoteChildren(wanted.children.clone())).await?;
+        }
+        Ok(())
+    }
+
+    /// In KCL's layout one write on the counter does it, and keeps what we don't know of the row.
+    async fn note_kcl(&self, now: &Lease, wanted: &WantedLease) -> Result<(), Failure> {
+        let to = Checkpoint::at(wanted.checkpoint.lowest());
+        let change = LeaseChange::Checkpoint {
+            owner: self.me.clone(),
+            term: now.term,
+            replaces: to.clone(),
+            to,
+            pending: wanted.pending.clone(),
+        };
+        let after = self.change(&now.key, change).await?;
+        match after {
+            Some(lease) if lease.owner.is_some() => self.release(&lease).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn note_native(&self, now: &Lease, wanted: &WantedLease) -> Result<(), Failure> {
+        let held = self.take(now).await?;
+        let change = if wanted.checkpoint.is_shard_end() {
+            let replaces = held.checkpoint.clone();
+            LeaseChange::End { owner: self.me.clone(), term: held.term, replaces }
+        } else {
+            LeaseChange::Checkpoint {
+                owner: self.me.clone(),
+                term: held.term,
+                replaces: held.checkpoint.clone(),
+                to: wanted.checkpoint.clone(),
+                pending: wanted.pending.clone(),
+            }
+        };
+        let held = self.change(&held.key, change).await?.unwrap_or(held);
+        self.release(&held).await
+    }
+
+    async fn create(&self, key: &LeaseKey, wanted: &WantedLease) -> Result<(), Failure> {
+        let range = wanted.range.ok_or_else(|| {
+            Failure::usage(format!(
+                "the row of {} is to be made, and nothing says which keys it takes",
+                wanted.shard
+            ))
+        })?;
+        let new = NewLease {
+            shard: wanted.shard.clone(),
+            parents: wanted.parents.clone(),
+            range,
+            checkpoint: wanted.checkpoint.lowest(),
+        };
+        let made = self.change(key, LeaseChange::Create(Box::new(new))).await?;
+        let lanes = wanted.checkpoint.lanes().len() > 1 && self.store.layout() == Layout::Native;
+        match made {
+            Some(made) if lanes || wanted.pending.is_some() => match self.store.layout() {
+                Layout::Native => self.note_native(&made, wanted).await,
+                Layout::Kcl => self.note_kcl(&made, wanted).await,
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a row.
+    pub(super) async fn remove(&self, now: &Lease) -> Result<(), Failure> {
+        let term = match self.store.layout() {
+            Layout::Native if !now.is_ended() => {
+                let held = self.take(now).await?;
+                let replaces = held.checkpoint.clone();
+                let end = LeaseChange::End { owner: self.me.clone(), term: held.term, replaces };
+                self.change(&held.key, end).await?.map_or(held.term, |lease| lease.term)
+            }
+            _ => now.term,
+        };
+        self.change(&now.key, LeaseChange::Delete { term }).await.map(drop)
+    }
+
+    async fn take(&self, now: &Lease) -> Result<Lease, Failure> {
+        let take = LeaseChange::Take { taker: self.me.clone(), term: now.term };
+        let taken = self.change(&now.key, take).await?;
+        taken.ok_or_else(|| Failure::result(format!("the row of {} is gone", now.key)))
+    }
+
+    /// Takes the lease away from its owner.
+    pub(super) async fn release(&self, now: &Lease) -> Result<(), Failure> {
+        let Some(owner) = now.owner.clone() else { return Ok(()) };
+        self.change(&now.key, LeaseChange::Release { owner, term: now.term }).await.map(drop)
+    }
+
+    /// Shuts out a worker whose heart stood still.
+    pub(super) async fn fence(&self, worker: &Worker) -> Result<(), Failure> {
+        let change = WorkerChange::Fence { counter: worker.counter };
+        let write = Write::worker(&worker.id, change, self.chance.nonce());
+        self.write(&write, &format!("worker {}", worker.id)).await.map(drop)
+    }
+
+    /// Notes what the application remembers of a stream.
+    pub(super) async fn remember(
+        &self,
+        stream: &StreamName,
+        facts: StreamFacts,
+    ) -> Result<(), Failure> {
+        let StreamFacts { t0_ms, created_ms, first_sync_done } = facts;
+        let what = format!("stream {stream}");
+        let start = Write::stream(stream, StreamChange::NoteStart { t0_ms, created_ms });
+        self.write(&start, &what).await?;
+        if first_sync_done {
+            let mark = Write::stream(stream, StreamChange::MarkSynced { created_ms });
+            self.write(&mark, &what).await?;
+        }
+        Ok(())
+    }
+
+    /// Changes a lease. Gives the row after it.
+    async fn change(&self, key: &LeaseKey, change: LeaseChange) -> Result<Option<Lease>, Failure> {
+        let write = Write::lease(key, change, self.chance.nonce());
+        match self.write(&write, &key.to_string()).await? {
+            Stored::Lease(lease) => Ok(Some(*lease)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sends a write until its fate is known.
+    async fn write(&self, write: &Write, what: &str) -> Result<Stored, Failure> {
+        let trouble = |error| Store::trouble(&error);
+        let layout = self.store.layout();
+        let mut lost = false;
+        for _ in 0..TRIES {
+            let (seen, refusal) = match self.store.write(write).await.map_err(trouble)? {
+                Outcome::Done(stored) => return Ok(stored),
+                // The copy before this one may have landed.
+                Outcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
+                Outcome::Refused { why, .. } => return Err(left(what, why)),
+                Outcome::Unknown => {
+                    lost = true;
+                    (self.store.read_back(write).await.map_err(trouble)?, None)
+                }
+            };
+            match (resolve(layout, write, &seen), refusal) {
+                (Resolution::Applied, _) => return Ok(seen),
+                (_, Some(why)) => return Err(left(what, why)),
+                (_, None) => {}
+            }
+        }
+        Err(Failure::result(format!(
+            "nobody knows whether {what} was written: look, and try again"
+        )))
+    }
+}
+
+fn left(what: &str, why: Refusal) -> Failure {
+    Failure::result(format!(
+        "{what} changed meanwhile and was left as it is: {why}; is a worker alive?"
+    ))
+}
+
+/// A wanted row that reads on from a position, otherwise as it is.
+pub(super) fn moved_to(wanted: WantedLease, to: Position) -> WantedLease {
+    WantedLease { checkpoint: Checkpoint::at(to), pending: None, ..wanted }
+}

@@ -1,0 +1,110 @@
+//! What there is: all leases and workers, or one lease whole.
+
+use super::Options;
+use super::application::Standing;
+use super::snapshot::{KeptLease, Snapshot};
+use crate::commands::shards::checkpoint_text;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::moment;
+use crate::output::say;
+use crate::table;
+use anabranch_model::lease::{HandOver, Lease, WorkerState};
+
+/// Lists everything.
+pub(super) async fn run(options: &Options, connection: &Connection) -> Result<(), Failure> {
+    let standing = Standing::read(options, connection).await?;
+    if options.json {
+        say!("{}", Snapshot::of(&options.app, &standing).to_json());
+        return Ok(());
+    }
+    for stream in &standing.streams {
+        say!("{}", stream.stream);
+        let head = ["shard", "owner", "term", "checkpoint", ""].map(str::to_owned).to_vec();
+        let rows = std::iter::once(head).chain(stream.rows.iter().map(row));
+        for line in table::aligned(&rows.collect::<Vec<_>>()) {
+            say!("{line}");
+        }
+    }
+    if !standing.workers.is_empty() {
+        say!("");
+        let head = ["worker", "state", "host", "joined"].map(str::to_owned).to_vec();
+        let rows = standing.workers.iter().map(|worker| {
+            vec![
+                worker.id.to_string(),
+                state(worker.state).to_owned(),
+                if worker.host.is_empty() { "-".to_owned() } else { worker.host.clone() },
+                moment::text(worker.started_ms),
+            ]
+        });
+        let rows = std::iter::once(head).chain(rows);
+        for line in table::aligned(&rows.collect::<Vec<_>>()) {
+            say!("{line}");
+        }
+    }
+    Ok(())
+}
+
+fn row(lease: &Lease) -> Vec<String> {
+    let note = match (&lease.hand_over, &lease.pending) {
+        (HandOver::Named { taker }, _) => format!("asked for by {taker}"),
+        (HandOver::Refused, _) => "its owner can't hand it over".to_owned(),
+        (HandOver::None, Some(_)) => "a checkpoint is announced".to_owned(),
+        (HandOver::None, None) => String::new(),
+    };
+    vec![
+        lease.key.shard.to_string(),
+        lease.owner.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+        lease.term.to_string(),
+        checkpoint_text(&lease.checkpoint),
+        note,
+    ]
+}
+
+fn state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Alive => "alive",
+        WorkerState::Leaving => "leaving",
+        WorkerState::Fenced => "shut out",
+    }
+}
+
+/// Shows one lease whole.
+pub(super) async fn show(
+    options: &Options,
+    connection: &Connection,
+    shard: &str,
+) -> Result<(), Failure> {
+    let standing = Standing::read(options, connection).await?;
+    let stream = standing
+        .streams
+        .iter()
+        .find(|stream| stream.named(shard).is_ok())
+        .or(standing.streams.first())
+        .ok_or_else(|| Failure::usage("there are no leases"))?;
+    let lease = stream.named(shard)?;
+    let kept = KeptLease::of(lease);
+    if options.json {
+        say!("{}", serde_json::to_string(&kept).unwrap_or_default());
+        return Ok(());
+    }
+    let list = |ids: &[String]| if ids.is_empty() { "-".to_owned() } else { ids.join(", ") };
+    let rows = [
+        ("stream", stream.stream.to_string()),
+        ("shard", kept.shard.clone()),
+        ("owner", kept.owner.clone().unwrap_or_else(|| "-".to_owned())),
+        ("term", kept.term.to_string()),
+        ("checkpoint", kept.checkpoint.clone()),
+        ("announced", kept.pending.clone().unwrap_or_else(|| "-".to_owned())),
+        ("parents", list(&kept.parents)),
+        ("children", list(&kept.children)),
+        ("first hash key", kept.starting_hash_key.clone().unwrap_or_else(|| "-".to_owned())),
+        ("last hash key", kept.ending_hash_key.clone().unwrap_or_else(|| "-".to_owned())),
+    ];
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    for line in table::aligned(&rows) {
+        say!("{line}");
+    }
+    Ok(())
+}

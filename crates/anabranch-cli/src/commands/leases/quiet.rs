@@ -1,0 +1,110 @@
+//! Whether workers are alive: what their hearts say, watched for a lease time.
+
+use super::application::Standing;
+use crate::connection::Store;
+use crate::failure::Failure;
+use crate::output::note;
+use anabranch::clock::Clock;
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Layout, Worker};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The pause between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Hearts by name, and their counters.
+pub(crate) type Hearts = BTreeMap<String, u64>;
+
+/// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
+/// an owner.
+pub(crate) async fn hearts(store: &Store, streams: &[StreamName]) -> Result<Hearts, Failure> {
+    let trouble = |error| Store::trouble(&error);
+    let mut hearts = Hearts::new();
+    match store.layout() {
+        Layout::Native => {
+            let workers = store.look().await.map_err(trouble)?.workers;
+            let alive = workers.iter().filter(|worker| worker.is_alive());
+            hearts.extend(alive.map(|worker| (worker.id.to_string(), worker.counter)));
+        }
+        Layout::Kcl => {
+            for stream in streams {
+                for row in store.list(stream).await.map_err(trouble)? {
+                    if let Some(owner) = &row.owner {
+                        hearts.insert(format!("{owner} ({})", row.key.shard), row.term);
+                    }
+                }
+            }
+        }
+    }
+    Ok(hearts)
+}
+
+/// Those that moved between two looks, or are new.
+pub(crate) fn moved<'a>(before: &Hearts, now: &'a Hearts) -> Vec<&'a str> {
+    let other = |(name, counter): &(&String, &u64)| before.get(*name) != Some(*counter);
+    now.iter().filter(other).map(|(name, _)| name.as_str()).collect()
+}
+
+/// Watches until a heart beats, or a lease time is over. Names those that beat.
+pub(crate) async fn beating(
+    store: &Store,
+    streams: &[StreamName],
+    lease_time: Duration,
+) -> Result<Vec<String>, Failure> {
+    let first = hearts(store, streams).await?;
+    if first.is_empty() {
+        return Ok(Vec::new());
+    }
+    note!("watching {} hearts for up to {lease_time:?} …", first.len());
+    let clock = Clock::machine();
+    let until_ms = clock.now_ms() + u64::try_from(lease_time.as_millis()).unwrap_or(u64::MAX);
+    while clock.now_ms() < until_ms {
+        tokio::time::sleep(LOOK).await;
+        let now = hearts(store, streams).await?;
+        let beat = moved(&first, &now);
+        if !beat.is_empty() {
+            return Ok(beat.into_iter().map(str::to_owned).collect());
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Refuses while workers are alive.
+pub(super) async fn demand(
+    standing: &Standing,
+    application: &str,
+    lease_time: Duration,
+) -> Result<(), Failure> {
+    let streams: Vec<StreamName> = standing.streams.iter().map(|s| s.stream.clone()).collect();
+    let beating = beating(&standing.store, &streams, lease_time).await?;
+    if beating.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "workers of {application} are alive: {}. Stop them first; nothing was written",
+        beating.join(", ")
+    )))
+}
+
+/// The workers that still count as alive although nobody saw them beat.
+pub(super) fn dead(standing: &Standing) -> impl Iterator<Item = &Worker> {
+    standing.workers.iter().filter(|worker| worker.is_alive())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heart_beats_when_its_counter_is_another_or_when_it_is_new() {
+        let hearts = |list: &[(&str, u64)]| -> Hearts {
+            list.iter().map(|(name, counter)| ((*name).to_owned(), *counter)).collect()
+        };
+        let before = hearts(&[("a", 1), ("b", 2)]);
+        assert_eq!(moved(&before, &before), Vec::<&str>::new());
+        assert_eq!(moved(&before, &hearts(&[("a", 1)])), Vec::<&str>::new());
+        assert_eq!(moved(&before, &hearts(&[("a", 0), ("c", 2)])), ["a", "c"]);
+    }
+}

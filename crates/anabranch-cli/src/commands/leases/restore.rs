@@ -1,0 +1,117 @@
+//! Bringing back what a snapshot holds.
+
+use super::application::Standing;
+use super::editor::Editor;
+use super::snapshot::{KeptLayout, Snapshot, WantedLease};
+use super::{Options, quiet};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{note, say};
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::lease::{Layout, Lease};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Shows what a restore would change, and does it if that was asked for.
+pub(super) async fn run(
+    options: &Options,
+    connection: &Connection,
+    file: &Path,
+    yes: bool,
+) -> Result<(), Failure> {
+    let snapshot = Snapshot::read(file)?;
+    if snapshot.application != options.app {
+        return Err(Failure::usage(format!(
+            "{} is a snapshot of application {}, not of {}",
+            file.display(),
+            snapshot.application,
+            options.app
+        )));
+    }
+    let store = connection.existing_leases(&options.app).await?;
+    let layout = match store.layout() {
+        Layout::Native => KeptLayout::Native,
+        Layout::Kcl => KeptLayout::Kcl,
+    };
+    if layout != snapshot.layout {
+        return Err(Failure::usage(format!(
+            "{} is of the {:?} layout, and the store has the {layout:?} one: `leases {} copy` \
+             moves leases between layouts",
+            file.display(),
+            snapshot.layout,
+            options.app
+        )));
+    }
+    let mut plans = Vec::new();
+    for kept in &snapshot.streams {
+        let stream = StreamName::from(kept.stream.as_str());
+        let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        let rows = standing.streams.first().map(super::application::StreamRows::by_shard);
+        let plan = Plan::of(kept.wanted()?, rows.unwrap_or_default());
+        plan.show(&stream);
+        plans.push((stream, plan, kept.facts()));
+    }
+    if !yes {
+        note!("nothing was written: add --yes to do it");
+        return Ok(());
+    }
+    for (stream, plan, facts) in plans {
+        let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
+        quiet::demand(&standing, &options.app, options.lease_time).await?;
+        Snapshot::of(&options.app, &standing).write_before_a_change(None)?;
+        let editor = Editor::new(&store);
+        for worker in quiet::dead(&standing) {
+            editor.fence(worker).await?;
+        }
+        for row in plan.going.iter().rev() {
+            editor.remove(row).await?;
+        }
+        for (wanted, now) in &plan.placed {
+            editor.place(&stream, wanted, now.as_ref()).await?;
+        }
+        let known = standing.streams.first().is_some_and(|stream| stream.facts.is_some());
+        if let (false, Some(facts)) = (known, facts) {
+            editor.remember(&stream, facts).await?;
+        }
+    }
+    note!("restored");
+    Ok(())
+}
+
+/// What changes.
+struct Plan {
+    /// Rows that say something else now, or are missing.
+    placed: Vec<(WantedLease, Option<Lease>)>,
+    /// Rows that the snapshot lacks.
+    going: Vec<Lease>,
+}
+
+impl Plan {
+    fn of(wanted: Vec<WantedLease>, rows: BTreeMap<ShardId, Lease>) -> Self {
+        let kept: BTreeSet<ShardId> = wanted.iter().map(|lease| lease.shard.clone()).collect();
+        let placed = wanted
+            .into_iter()
+            .map(|wanted| {
+                let now = rows.get(&wanted.shard).cloned();
+                (wanted, now)
+            })
+            .filter(|(wanted, now)| now.as_ref().map(WantedLease::of).as_ref() != Some(wanted))
+            .collect();
+        let going = rows.into_values().filter(|row| !kept.contains(&row.key.shard)).collect();
+        Self { placed, going }
+    }
+
+    fn show(&self, stream: &StreamName) {
+        if self.placed.is_empty() && self.going.is_empty() {
+            say!("{stream}: everything is as in the snapshot");
+        }
+        for (wanted, now) in &self.placed {
+            let now = now.as_ref().map_or("no lease".to_owned(), |row| row.checkpoint.to_string());
+            say!("{stream}/{}: {now} becomes {}", wanted.shard, wanted.checkpoint);
+        }
+        for row in &self.going {
+            say!("{} goes", row.key);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The leases of an application as a file: everything that a store can be made of again.
+
+use super::Options;
+use super::application::{Standing, StreamRows};
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::moment;
+use crate::output::note;
+use anabranch::clock::Clock;
+use anabranch::lease::LeaseStore;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Checkpoint, Layout, Lease, PendingCheckpoint, StreamFacts};
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// An application, as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) application: String,
+    pub(crate) layout: KeptLayout,
+    pub(crate) taken: String,
+    pub(crate) streams: Vec<KeptStream>,
+}
+
+/// In which layout the rows were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KeptLayout {
+    Native,
+    Kcl,
+}
+
+/// The rows of a stream, as they were.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptStream {
+    pub(crate) stream: String,
+    pub(crate) t0_ms: Option<u64>,
+    pub(crate) created_ms: Option<u64>,
+    pub(crate) first_sync_done: Option<bool>,
+    pub(crate) leases: Vec<KeptLease>,
+}
+
+/// One row, as it was. Positions are in the text form that keeps everything.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptLease {
+    pub(crate) shard: String,
+    pub(crate) owner: Option<String>,
+    pub(crate) term: u64,
+    pub(crate) checkpoint: String,
+    pub(crate) pending: Option<String>,
+    pub(crate) pending_state_base64: Option<String>,
+    pub(crate) parents: Vec<String>,
+    pub(crate) children: Vec<String>,
+    pub(crate) starting_hash_key: Option<String>,
+    pub(crate) ending_hash_key: Option<String>,
+}
+
+/// What a row is to say, whoever owns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WantedLease {
+    pub(crate) shard: ShardId,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) pending: Option<PendingCheckpoint>,
+    pub(crate) parents: Vec<ShardId>,
+    pub(crate) children: Vec<ShardId>,
+    pub(crate) range: Option<HashRange>,
+}
+
+impl Snapshot {
+    /// Of what there is now.
+    pub(crate) fn of(application: &str, standing: &Standing) -> Self {
+        Self::of_streams(application, standing.store.layout(), &standing.streams)
+    }
+
+    /// Of the rows of some streams.
+    pub(crate) fn of_streams(application: &str, layout: Layout, streams: &[StreamRows]) -> Self {
+        Self {
+            application: application.to_owned(),
+            layout: match layout {
+                Layout::Native => KeptLayout::Native,
+                Layout::Kcl => KeptLayout::Kcl,
+            },
+            taken: moment::text(Clock::machine().wall_ms()),
+            streams: streams.iter().map(KeptStream::of).collect(),
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// Writes it to a file that must not be there. When it returns, it is on the disk.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let write = || {
+            let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            file.write_all(self.to_json().as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        };
+        write().map_err(|error: std::io::Error| {
+            Failure::usage(format!("the snapshot {} can't be written: {error}", path.display()))
+        })
+    }
+
+    /// Writes it where the operator wants it, or beside where he stands. Gives the file.
+    pub(crate) fn write_before_a_change(&self, path: Option<&Path>) -> Result<PathBuf, Failure> {
+        let path = path.map_or_else(
+            || {
+                let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+                let name: String = self.application.chars().map(plain).collect();
+                let time = self.taken.replace([':', '.'], "-");
+                PathBuf::from(format!("{name}-leases-{time}.json"))
+            },
+            Path::to_owned,
+        );
+        self.write(&path)?;
+        note!("the leases as they were are in {}", path.display());
+        Ok(path)
+    }
+
+    /// Reads a file back.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::usage(format!("{name} can't be read: {error}")))?;
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::usage(format!("{name} is not a snapshot of leases: {error}")))
+    }
+}
+
+impl KeptStream {
+    fn of(rows: &StreamRows) -> Self {
+        Self {
+            stream: rows.stream.to_string(),
+            t0_ms: rows.facts.map(|facts| facts.t0_ms),
+            created_ms: rows.facts.map(|facts| facts.created_ms),
+            first_sync_done: rows.facts.map(|facts| facts.first_sync_done),
+            leases: rows.rows.iter().map(KeptLease::of).collect(),
+        }
+    }
+
+    /// What the native layout remembered of the stream.
+    pub(crate) fn facts(&self) -> Option<StreamFacts> {
+        Some(StreamFacts {
+            t0_ms: self.t0_ms?,
+            created_ms: self.created_ms?,
+            first_sync_done: self.first_sync_done?,
+        })
+    }
+
+    /// What the rows are to say.
+    pub(crate) fn wanted(&self) -> Result<Vec<WantedLease>, Failure> {
+        self.leases.iter().map(KeptLease::wanted).collect()
+    }
+}
+
+impl KeptLease {
+    pub(crate) fn of(lease: &Lease) -> Self {
+        let names = |ids: &[ShardId]| ids.iter().map(ToString::to_string).collect();
+        let state = lease.pending.as_ref().and_then(|pending| pending.state.as_ref());
+        Self {
+            shard: lease.key.shard.to_string(),
+            owner: lease.owner.as_ref().map(ToString::to_string),
+            term: lease.term,
+            checkpoint: lease.checkpoint.to_string(),
+            pending: lease.pending.as_ref().map(|pending| pending.position.to_string()),
+            pending_state_base64: state.map(|s| base64_simd::STANDARD.encode_to_string(s)),
+            parents: names(&lease.parents),
+            children: names(&lease.children),
+            starting_hash_key: lease.range.map(|range| range.start().to_string()),
+            ending_hash_key: lease.range.map(|range| range.end().to_string()),
+        }
+    }
+
+    fn wanted(&self) -> Result<WantedLease, Failure> {
+        let wrong = |what: &str, why: &dyn std::fmt::Display| {
+            Failure::usage(format!("the {what} of {} can't be read: {why}", self.shard))
+        };
+        let ids = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect();
+        let range = match (&self.starting_hash_key, &self.ending_hash_key) {
+            (Some(start), Some(end)) => {
+                let start = start.parse().map_err(|why| wrong("first hash key", &why))?;
+                let end = end.parse().map_err(|why| wrong("last hash key", &why))?;
+                HashRange::new(start, end)
+            }
+            _ => None,
+        };
+        let pending = match &self.pending {
+            None => None,
+            Some(position) => {
+                let position = position.parse().map_err(|why| wrong("announced position", &why))?;
+                let state = match &self.pending_state_base64 {
+                    None => None,
+                    Some(coded) => {
+                        let state = base64_simd::STANDARD.decode_to_vec(coded);
+                        Some(state.map_err(|why| wrong("announced state", &why))?.into())
+                    }
+                };
+                Some(PendingCheckpoint { position, state })
+            }
+        };
+        Ok(WantedLease {
+            shard: self.shard.as_str().into(),
+            checkpoint: self.checkpoint.parse().map_err(|why| wrong("checkpoint", &why))?,
+            pending,
+            parents: ids(&self.parents),
+            children: ids(&self.children),
+            range,
+        })
+    }
+}
+
+impl WantedLease {
+    /// What a row says now.
+    pub(crate) fn of(lease: &Lease) -> Self {
+        Self {
+            shard: lease.key.shard.clone(),
+            checkpoint: lease.checkpoint.clone(),
+            pending: lease.pending.clone(),
+            parents: lease.parents.clone(),
+            children: lease.children.clone(),
+            range: lease.range,
+        }
+    }
+}
+
+/// Writes all leases to a file.
+pub(super) async fn run(
+    options: &Options,
+    connection: &Connection,
+    file: &Path,
+) -> Result<(), Failure> {
+    let standing = Standing::read(options, connection).await?;
+    let snapshot = Snapshot::of(&options.app, &standing);
+    snapshot.write(file)?;
+    let count: usize = snapshot.streams.iter().map(|stream| stream.leases.len()).sum();
+    note!("{count} leases are in {}", file.display());
+    Ok(())
+}

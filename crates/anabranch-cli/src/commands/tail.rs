@@ -1,0 +1,127 @@
+//! `anabranch tail`: all records of a stream as they come, through splits and merges.
+
+use super::consume::outlet::Form;
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::moment::Moment;
+use crate::notice;
+use crate::printer::{self, Printer};
+use anabranch::consumer::Delivery;
+use anabranch::tail::Tail;
+use anabranch_model::ids::StreamName;
+
+/// What can be chosen about a tail.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+It reads for itself alone and stores nothing. A shard that was split or merged is read to its end \
+before those that follow it, so each key comes in order. KPL aggregates are taken apart.
+
+What --json prints can be put again with `anabranch put`.")]
+pub(crate) struct Options {
+    /// The stream
+    stream: String,
+    /// Where to start: trim, latest, an age such as 10m, or a time such as 2026-05-01T12:00:00Z;
+    /// latest by default, with --until-caught-up trim
+    #[arg(long, value_name = "TIME")]
+    since: Option<Moment>,
+    /// Only records of this key
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Only records whose data holds this text
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+    /// Print JSON objects
+    #[arg(long)]
+    json: bool,
+    /// End when everything that is in the stream has come
+    #[arg(long)]
+    until_caught_up: bool,
+    /// End after so many records
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+}
+
+impl Options {
+    /// Whether a record is wanted.
+    fn wants(&self, record: &Delivery) -> bool {
+        let key = self.key.as_ref().is_none_or(|key| record.partition_key.as_str() == key);
+        key && self.grep.as_ref().is_none_or(|text| holds(&record.data, text.as_bytes()))
+    }
+}
+
+/// Whether bytes hold others.
+fn holds(data: &[u8], text: &[u8]) -> bool {
+    text.is_empty() || data.windows(text.len()).any(|window| window == text)
+}
+
+/// Prints records until it is told to stop.
+pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
+    let aws = connection.aws().await?;
+    let stream = StreamName::from(options.stream.as_str());
+    aws.look_at(&stream).await?;
+    let usual = if options.until_caught_up { Moment::Trim } else { Moment::Latest };
+    let mut tail = Tail::new(aws.kinesis, stream)
+        .since(options.since.unwrap_or(usual).start())
+        .with_idle_poll_ms(500)
+        .with_events(notice::printed(false));
+    let (printer, thread) = Printer::start();
+    let stop = crate::stop::signals(1)?;
+    let gone = printer.clone();
+    let ended = tokio::select! {
+        biased;
+        () = stop => Ok(()),
+        () = gone.gone() => Ok(()),
+        ended = follow(&mut tail, &options, &printer) => ended,
+    };
+    drop((printer, gone));
+    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
+    ended?;
+    match end_of_output.await {
+        Ok(Ok(end)) => printer::judge(end),
+        _ => Err(Failure::result("the thread that prints fell over")),
+    }
+}
+
+/// Prints records until there are no more.
+async fn follow<A: anabranch::stream::api::StreamApi>(
+    tail: &mut Tail<A>,
+    options: &Options,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    let form = if options.json { Form::Json } else { Form::Plain };
+    let mut left = options.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let next = if options.until_caught_up {
+            tail.next_until_caught_up().await
+        } else {
+            tail.next().await
+        };
+        let Some(record) = next else { return Ok(()) };
+        let record = record.map_err(Failure::result)?;
+        if options.wants(&record) {
+            left -= 1;
+            if printer.print(form.line(&record.shard, &record)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_found_in_bytes() {
+        for (data, text, expected) in [
+            (&b"paid 7"[..], "aid", true),
+            (b"paid", "paid!", false),
+            (b"", "", true),
+            (b"", "x", false),
+            (&[0xff, b'x', 0xff], "x", true),
+        ] {
+            assert_eq!(holds(data, text.as_bytes()), expected, "{data:?} {text}");
+        }
+    }
+}

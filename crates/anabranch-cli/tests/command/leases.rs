@@ -1,0 +1,214 @@
+//! `anabranch shards` and `anabranch leases`, on every kind of store that needs no server of its own.
+
+use crate::stage::{Running, Stage, until};
+use serde_json::Value;
+
+/// Each kind of table that is there without a server of its own.
+const STORES: [&str; 3] = ["sqlite:leases.db", "dynamodb:app", "kcl:app"];
+
+fn put(stage: &Stage, from: usize, to: usize) {
+    let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
+    stage.run("put orders", &(from..to).map(line).collect::<Vec<_>>().join("\n")).ok();
+}
+
+fn consumer(stage: &Stage, store: &str) -> Running {
+    stage.spawn(&format!(
+        "consume orders --app app --leases {store} --json --lease-time 2s --grace 5s"
+    ))
+}
+
+/// Consumes so many records, and stops in order.
+fn consume(stage: &Stage, store: &str, count: usize) -> Vec<String> {
+    let mut running = consumer(stage, store);
+    let lines = running.lines(count);
+    let ran = running.stop().ok();
+    assert_eq!(ran.out, "", "{store}: more than {count} came");
+    lines
+}
+
+fn leases(stage: &Stage, store: &str, words: &str) -> crate::stage::Ran {
+    stage.run(&format!("leases app --leases {store} --stream orders --lease-time 2s {words}"), "")
+}
+
+/// The checkpoints by shard, without what a worker leaves behind.
+fn checkpoints(stage: &Stage, store: &str) -> Vec<(String, String)> {
+    let ran = leases(stage, store, "list --json").ok();
+    let all: Value = serde_json::from_str(&ran.out).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rows = all["streams"][0]["leases"].as_array().unwrap();
+    rows.iter().map(|row| (text(&row["shard"]), text(&row["checkpoint"]))).collect()
+}
+
+#[test]
+fn the_tree_shows_who_reads_what_and_why_not() {
+    let stage = Stage::start(&["orders:2"]);
+    put(&stage, 0, 20);
+    let plain = stage.run("shards orders", "").ok();
+    assert!(plain.out.contains("orders: ACTIVE, provisioned, 2 open shards of 2"), "{plain:?}");
+    consume(&stage, "sqlite:leases.db", 20);
+    stage.split("orders");
+    put(&stage, 20, 40);
+    let shown = stage.run("shards orders --app app --leases sqlite:leases.db", "").ok();
+    let expected = "\
+orders: ACTIVE, provisioned, 3 open shards of 4
+shard                    state   keys    owner  checkpoint   lag   
+shardId-000000000000     closed  50.0 %  -      NUMBER       0     not read: no worker has taken it
+├─ shardId-000000000002  open    25.0 %  -      -            -     not read: its lease comes when shard-0 is done
+└─ shardId-000000000003  open    25.0 %  -      -            -     not read: its lease comes when shard-0 is done
+shardId-000000000001     open    50.0 %  -      NUMBER       TIME  not read: no worker has taken it
+";
+    assert_eq!(normal(&shown.out), normal(expected), "{}", shown.out);
+    let json = stage.run("shards orders --app app --leases sqlite:leases.db --json", "").ok();
+    let rows: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(rows[2]["standing"], "row-comes");
+    assert!(rows[1]["lag_ms"].as_u64().unwrap() > 0, "{json:?}");
+    let hole = stage.run("shards orders --app other --leases sqlite:leases.db", "");
+    assert_eq!(hole.code, Some(1), "{hole:?}");
+    assert!(hole.out.contains("HOLE"), "{hole:?}");
+}
+
+/// A table with numbers and times replaced, and without its padding.
+fn normal(text: &str) -> Vec<String> {
+    let word = |word: &str| {
+        if word.starts_with('…') { "NUMBER".to_owned() } else { word.to_owned() }
+    };
+    let line = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(word).collect();
+        let line = words.join(" ");
+        // How long a record has waited differs from run to run.
+        match (line.find("NUMBER "), line.find(" not read")) {
+            (Some(number), Some(not)) if !line[number..].starts_with("NUMBER 0 ") => {
+                format!("{}NUMBER TIME{}", &line[..number], &line[not..])
+            }
+            _ => line,
+        }
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn records_are_read_again_from_where_they_are_reset_to() {
+    for store in STORES {
+        let stage = Stage::start(&["orders:1"]);
+        put(&stage, 0, 10);
+        consume(&stage, store, 10);
+        stage.split("orders");
+        put(&stage, 10, 20);
+        consume(&stage, store, 10);
+        let before = checkpoints(&stage, store);
+
+        let dry = leases(&stage, store, "reset --to trim").ok();
+        assert!(dry.err.contains("nothing was written"), "{store}: {dry:?}");
+        assert_eq!(checkpoints(&stage, store), before, "{store}");
+
+        let done = leases(&stage, store, "reset --to trim --snapshot before.json --yes").ok();
+        assert!(done.err.contains("before.json"), "{store}: {done:?}");
+        let again = consume(&stage, store, 20);
+        let data = |line: &String| serde_json::from_str::<Value>(line).unwrap()["data"].clone();
+        for key in 0..5 {
+            let of_key: Vec<usize> = again
+                .iter()
+                .map(|line| data(line).as_str().unwrap().parse::<usize>().unwrap())
+                .filter(|n| n % 5 == key)
+                .collect();
+            assert!(of_key.is_sorted() && of_key.len() == 4, "{store}: {of_key:?}");
+        }
+
+        leases(&stage, store, "reset --to trim --yes").ok();
+        leases(&stage, store, "restore before.json --yes").ok();
+        assert_eq!(checkpoints(&stage, store), before, "{store}");
+        put(&stage, 20, 25);
+        consume(&stage, store, 5);
+    }
+}
+
+#[test]
+fn a_reset_to_a_time_or_to_now_reads_from_there() {
+    for store in STORES {
+        let stage = Stage::start(&["orders:1"]);
+        put(&stage, 0, 5);
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        let ran = stage.run("tail orders --until-caught-up --json", "").ok();
+        let last: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        put(&stage, 5, 12);
+        consume(&stage, store, 12);
+        // A time behind the fifth record and before the sixth.
+        let time = humantime::parse_rfc3339(last["arrived"].as_str().unwrap()).unwrap();
+        let time = humantime::format_rfc3339_millis(time + std::time::Duration::from_millis(500));
+        leases(&stage, store, &format!("reset --to {time} --yes")).ok();
+        let lines = consume(&stage, store, 7);
+        assert!(lines[0].contains("\"data\":\"5\""), "{store}: {lines:?}");
+        leases(&stage, store, "reset --to trim --yes").ok();
+        leases(&stage, store, "reset --to latest --yes").ok();
+        let mut running = consumer(&stage, store);
+        until("an owner", || {
+            let listed = leases(&stage, store, "show 0 --json").ok();
+            serde_json::from_str::<Value>(&listed.out).unwrap()["owner"].is_string()
+        });
+        put(&stage, 12, 13);
+        assert!(running.lines(1)[0].contains("\"data\":\"12\""), "{store}");
+        running.stop().ok();
+    }
+}
+
+#[test]
+fn nothing_is_changed_while_a_worker_is_alive_and_the_leases_of_a_dead_one_can_be_released() {
+    for store in STORES {
+        let stage = Stage::start(&["orders:1"]);
+        put(&stage, 0, 5);
+        let mut running = consumer(&stage, store);
+        running.lines(5);
+        for words in ["reset --to trim --yes", "release --yes"] {
+            let refused = leases(&stage, store, words);
+            assert_eq!(refused.code, Some(2), "{store}: {refused:?}");
+            assert!(refused.err.contains("are alive"), "{store}: {refused:?}");
+        }
+        running.signal("KILL");
+        running.wait();
+        let released = leases(&stage, store, "release --yes").ok();
+        assert!(released.err.contains("1 leases were released"), "{store}: {released:?}");
+        let shown = leases(&stage, store, "show 0 --json").ok();
+        let row: Value = serde_json::from_str(&shown.out).unwrap();
+        assert!(row["owner"].is_null(), "{store}: {row}");
+    }
+}
+
+#[test]
+fn an_application_moves_to_another_store_and_goes_on_there() {
+    for (from, to) in [
+        ("sqlite:leases.db", "dynamodb:app"),
+        ("dynamodb:app", "sqlite:leases.db"),
+        ("kcl:app", "sqlite:leases.db"),
+        ("sqlite:leases.db", "kcl:app"),
+    ] {
+        let stage = Stage::start(&["orders:2"]);
+        put(&stage, 0, 20);
+        consume(&stage, from, 20);
+        stage.split("orders");
+        put(&stage, 20, 30);
+        let dry = leases(&stage, from, &format!("copy --to {to}")).ok();
+        assert!(dry.err.contains("nothing was written"), "{dry:?}");
+        leases(&stage, from, &format!("copy --from {from} --to {to} --yes")).ok();
+        consume(&stage, to, 10);
+        let twice = leases(&stage, from, &format!("copy --to {to} --yes"));
+        assert_eq!(twice.code, Some(2), "{from} to {to}: {twice:?}");
+    }
+}
+
+#[test]
+fn an_application_that_is_not_there_is_refused_and_nothing_is_made() {
+    let stage = Stage::start(&["orders:1"]);
+    for (store, expected) in
+        [("sqlite:leases.db", "no file leases.db"), ("dynamodb:app", "app"), ("kcl:app", "app")]
+    {
+        let ran = leases(&stage, store, "");
+        assert_eq!(ran.code, Some(2), "{store}: {ran:?}");
+        assert!(ran.err.contains(expected), "{store}: {ran:?}");
+    }
+    assert!(!stage.folder.path().join("leases.db").exists());
+    put(&stage, 0, 1);
+    consume(&stage, "kcl:app", 1);
+    let wrong = leases(&stage, "dynamodb:app", "");
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}

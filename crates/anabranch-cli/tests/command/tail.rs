@@ -1,0 +1,86 @@
+//! `anabranch tail` and `anabranch cp`.
+
+use crate::stage::Stage;
+use serde_json::Value;
+
+fn put(stage: &Stage, from: usize, to: usize) {
+    let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
+    stage.run("put orders", &(from..to).map(line).collect::<Vec<_>>().join("\n")).ok();
+}
+
+pub(crate) fn numbers(lines: &[String]) -> Vec<usize> {
+    let number = |line: &String| -> usize {
+        let record: Value = serde_json::from_str(line).unwrap();
+        record["data"].as_str().unwrap().parse().unwrap()
+    };
+    lines.iter().map(number).collect()
+}
+
+#[track_caller]
+pub(crate) fn in_order(numbers: &[usize]) {
+    for key in 0..5 {
+        let of_key: Vec<_> = numbers.iter().filter(|n| *n % 5 == key).collect();
+        assert!(of_key.is_sorted(), "key {key}: {of_key:?}");
+    }
+}
+
+#[test]
+fn a_tail_follows_a_split_and_each_key_comes_in_order() {
+    let stage = Stage::start(&["orders:2"]);
+    put(&stage, 0, 20);
+    let mut tail = stage.spawn("tail orders --since trim --json");
+    let mut lines = tail.lines(20);
+    stage.split("orders");
+    put(&stage, 20, 60);
+    lines.extend(tail.lines(40));
+    let ran = tail.stop().ok();
+    assert_eq!(ran.out, "");
+    let mut found = numbers(&lines);
+    in_order(&found);
+    found.sort_unstable();
+    assert_eq!(found, (0..60).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_tail_takes_aggregates_apart_chooses_and_ends_when_it_has_caught_up() {
+    let stage = Stage::start(&["orders:2"]);
+    let lines: Vec<String> =
+        (0..300).map(|n| format!("{{\"key\":\"k{}\",\"data\":\"n {n}\"}}", n % 5)).collect();
+    stage.run("put orders --aggregate", &lines.join("\n")).ok();
+    assert!(stage.stored("orders").len() < 300, "these are aggregates");
+    let all = stage.run("tail orders --until-caught-up", "").ok();
+    assert_eq!(all.out.lines().count(), 300);
+    let line = all.out.lines().next().unwrap();
+    assert!(line.contains(" shard-") && line.contains("\tn "), "{line}");
+    let some = stage.run("tail orders --until-caught-up --key k3 --grep 13", "").ok();
+    let expected = (0..300).filter(|n| n % 5 == 3 && n.to_string().contains("13")).count();
+    assert_eq!(some.out.lines().count(), expected, "{some:?}");
+    let few = stage.run("tail orders --since trim --limit 3", "").ok();
+    assert_eq!(few.out.lines().count(), 3);
+    let none = stage.run("tail orders --since 2h --until-caught-up --key nobody", "").ok();
+    assert_eq!(none.out, "");
+}
+
+#[test]
+fn a_copy_through_a_file_keeps_every_key_in_order() {
+    let stage = Stage::start(&["orders:2", "again:3", "direct:1"]);
+    put(&stage, 0, 50);
+    stage.split("orders");
+    put(&stage, 50, 100);
+    let ran = stage.run("cp stream:orders orders.jsonl", "").ok();
+    assert!(ran.err.contains("100 records of orders are in orders.jsonl"), "{ran:?}");
+    stage.run("cp orders.jsonl stream:again", "").ok();
+    stage.run("cp stream:orders stream:direct --aggregate", "").ok();
+    for stream in ["again", "direct"] {
+        let ran = stage.run(&format!("tail {stream} --until-caught-up --json"), "").ok();
+        let lines: Vec<String> = ran.out.lines().map(str::to_owned).collect();
+        let mut found = numbers(&lines);
+        in_order(&found);
+        found.sort_unstable();
+        assert_eq!(found, (0..100).collect::<Vec<_>>(), "{stream}");
+    }
+    let twice = stage.run("cp stream:orders orders.jsonl", "");
+    assert_eq!(twice.code, Some(2), "{twice:?}");
+    assert_eq!(stage.run("cp stream:orders stream:orders", "").code, Some(2));
+    assert_eq!(stage.run("cp a b", "").code, Some(2));
+}
