@@ -86,6 +86,10 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Shard(ShardEvent::CheckpointFailed { shard, error }) => {
             format!("{}: the checkpoint was not written: {error}", short(&shard.shard))
         }
+        // For how long differs each time, and would make it another trouble.
+        Event::Shard(ShardEvent::Stuck { shard, phase, remedy, .. }) => {
+            format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
+        }
         Event::Producer(ProducerEvent::Retried { detail, .. }) => {
             format!("the stream did not take records, they are sent again: {detail}")
         }

@@ -24,6 +24,9 @@ use outlet::{Form, Outlet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The longest that a handler may be told to take, in milliseconds.
+const MOST_MS: u64 = 86_400_000;
+
 /// What can be chosen about a consumer.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
@@ -107,6 +110,9 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         .with_settings(|settings| {
             settings.lease_time_ms = millis(options.lease_time);
             settings.grace_ms = millis(options.grace);
+            // The program's own time-out comes first.
+            let limit_ms = millis(options.timeout).saturating_mul(2).min(MOST_MS);
+            settings.watch.handler_ms = settings.watch.handler_ms.max(limit_ms);
         });
     if options.fan_out {
         consumer = consumer.with_fan_out();
