@@ -1,6 +1,6 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
-use crate::commands::{consume, cp, demo, doctor, leases, local, put, relay, shards, shell, tail};
+use crate::commands::{consume, cp, demo, doctor, leases, local, multilang, put, relay, shards, shell, tail};
 use crate::connection;
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Doctor(doctor::Options),
     /// Carry the rows of a PostgreSQL outbox into a stream, each key in order
     Relay(relay::Options),
+    /// Run the KCL workers of other languages, without a JVM
+    Multilang(multilang::Options),
     /// Print the completions for a shell
     Completions(shell::Completions),
     /// Print the manual page

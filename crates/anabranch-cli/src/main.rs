@@ -53,6 +53,7 @@ async fn run(line: Line) -> Result<(), Failure> {
         Command::Leases(options) => commands::leases::run(options, &connection.settle()?).await,
         Command::Doctor(options) => commands::doctor::run(options, &connection.settle()?).await,
         Command::Relay(options) => commands::relay::run(options, &connection.settle()?).await,
+        Command::Multilang(options) => commands::multilang::run(options).await,
         Command::Completions(options) => {
             commands::shell::completions(&options);
             Ok(())

@@ -12,3 +12,10 @@ pub mod credentials;
 pub mod protocol;
 pub mod session;
 pub mod child;
+mod reaper;
+mod processor;
+mod tell;
+mod store;
+mod daemon;
+
+pub use daemon::{Daemon, DaemonError};

@@ -10,4 +10,5 @@ pub(crate) mod shards;
 pub(crate) mod leases;
 pub(crate) mod doctor;
 pub(crate) mod relay;
+pub(crate) mod multilang;
 pub(crate) mod shell;

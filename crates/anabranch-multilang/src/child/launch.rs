@@ -88,7 +88,7 @@ impl Child {
             pipes.spawn(output::listen(pipe, source.clone(), said));
         }
         if let Some(pipe) = process.stderr.take() {
-            pipes.spawn(output::log_errors(pipe, source));
+            pipes.spawn(output::log_errors(pipe, source, clock.clone()));
         }
         let (lines, to_write) = mpsc::channel(LINES_WAITING);
         if let Some(pipe) = process.stdin.take() {

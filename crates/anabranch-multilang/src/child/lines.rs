@@ -39,6 +39,11 @@ impl LineCutter {
         (!nothing).then(|| self.take())
     }
 
+    /// Bytes of the line that is not over yet.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
     fn keep(&mut self, bytes: &[u8]) {
         let room = LINE_MAX_BYTES - self.kept.len();
         let fits = bytes.len().min(room);

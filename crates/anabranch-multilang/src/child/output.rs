@@ -2,12 +2,15 @@
 
 use super::lines::{Cut, LineCutter};
 use crate::protocol::{FromChild, Heard, hear};
+use anabranch::clock::Clock;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
-/// How much of a printed line is logged.
+/// How much of a printed line is logged at once.
 const LOGGED_CHARS: usize = 4_000;
+/// How long an unfinished line on standard error waits for its end.
+const QUIET_MS: u64 = 500;
 
 /// Whose output it is.
 #[derive(Clone, Debug)]
@@ -56,24 +59,43 @@ pub(super) async fn listen(
     }
 }
 
-/// Logs standard error until its end.
-pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: Source) {
+/// Logs standard error until its end. Programs print without ending the line, so what stands there
+/// for a while is logged as it is, and a long line in pieces.
+pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: Source, clock: Clock) {
     let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; 16 * 1024]);
-    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        cutter.push(&buffer[..count], |line| source.log("stderr", &line));
+    loop {
+        let read = tokio::select! {
+            biased;
+            read = pipe.read(&mut buffer) => read,
+            () = clock.sleep(QUIET_MS), if cutter.kept() > 0 => {
+                source.log_rest(&mut cutter);
+                continue;
+            }
+        };
+        let Ok(count @ 1..) = read else { break };
+        for piece in buffer[..count].chunks(LOGGED_CHARS) {
+            cutter.push(piece, |line| source.log("stderr", &line));
+            if cutter.kept() >= LOGGED_CHARS {
+                source.log_rest(&mut cutter);
+            }
+        }
     }
-    if let Some(line) = cutter.rest() {
-        source.log("stderr", &line);
-    }
+    source.log_rest(&mut cutter);
 }
 
 impl Source {
+    fn log_rest(&self, cutter: &mut LineCutter) {
+        if let Some(line) = cutter.rest() {
+            self.log("stderr", &line);
+        }
+    }
+
     fn log(&self, from: &'static str, line: &Cut) {
         let Self { shard, pid } = self;
         if line.text.trim().is_empty() {
             return;
         }
-        let shown: String = line.text.chars().take(LOGGED_CHARS).collect();
+        let shown: String = line.text.chars().take(2 * LOGGED_CHARS).collect();
         let cut = line.text.len() - shown.len() + line.cut;
         let more = if cut > 0 { format!(" … and {cut} bytes more") } else { String::new() };
         tracing::info!(target: "anabranch::child", %shard, pid, from, "{shown}{more}");

@@ -4,6 +4,7 @@ use super::Worker;
 use super::budget::{ChunkRoom, Room};
 use super::handler::attempt;
 use super::park::{OnError, Park};
+use super::processor::StartOver;
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
 use super::vitals::{LaneSign, Vitals};
@@ -59,6 +60,8 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     pub(super) sign: LaneSign,
     /// Ends the lane after the call that it is in.
     pub(super) stop: CancellationToken,
+    /// Says that the user's code can't go on.
+    pub(super) start_over: CancellationToken,
 }
 
 /// What became of records.
@@ -130,6 +133,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             self.sign.returned();
             let error = match attempted {
                 Ok(()) => return Delivered::Done,
+                Err(error) if error.is::<StartOver>() => {
+                    self.start_over.cancel();
+                    return Delivered::Stopped;
+                }
                 Err(error) => error.to_string(),
             };
             failures = failures.saturating_add(1);

@@ -49,7 +49,7 @@ pub use park::{BadTableName, ParkTable};
 pub use park::{NotParked, OnError, Park, ParkError, ParkFile, Parked, Redriven};
 pub use processor::{
     CheckpointError, Checkpointer, Prepared, ProcessorBatch, ProcessorFactory, Processors,
-    ShardProcessor, ShardStart,
+    ShardProcessor, ShardStart, StartOver,
 };
 pub use repeats::Repeats;
 pub use shape::{Shape, Work};

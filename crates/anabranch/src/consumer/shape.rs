@@ -36,6 +36,17 @@ pub trait Shape<S: LeaseStore>: Send + Sync + Sized + 'static {
 
     /// The work on one shard, from the take of its lease until the lease goes.
     fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Self::Work;
+
+    /// The work on the shard anew, in place of one that can't go on, and where it begins. The
+    /// lease was taken at `taken`. `None` if nothing of this shape asks for it.
+    fn again(
+        self: &Arc<Self>,
+        before: &Self::Work,
+        taken: &Checkpoint,
+    ) -> Option<(Self::Work, Checkpoint)> {
+        let _ = (before, taken);
+        None
+    }
 }
 
 /// The user's code for one shard. Of these calls only [`Work::handle`] overlaps with itself, once

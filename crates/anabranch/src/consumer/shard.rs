@@ -16,6 +16,7 @@ use super::fetch::poll::Poll;
 use super::fetch::{FetchEnd, Source};
 use super::handler::{HandlerError, attempt};
 use super::lanes::Lane;
+use super::processor::StartOver;
 use super::progress::Progress;
 use super::resume::Resume;
 use super::shape::{Shape, Work};
@@ -61,7 +62,9 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
         shard: Arc::clone(&shard),
         checkpoints,
         vitals,
+        began_at: from.clone(),
         stands_at: from,
+        failures: 0,
     };
     let (how, why) = reader.read().await;
     reader.over(why).await;
@@ -86,6 +89,10 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     vitals: Arc<Vitals>,
     /// Up to where each lane is done, whether the row can hold it or not.
     stands_at: Checkpoint,
+    /// Where the user's code last began.
+    began_at: Checkpoint,
+    /// How often it could not go on since its checkpoint moved.
+    failures: u32,
 }
 
 /// The tasks of a shard, while it is read.
@@ -96,6 +103,8 @@ struct Session {
     progress: Arc<Progress>,
     /// Ends the fetching at once, and each lane after the call that it is in.
     stop: CancellationToken,
+    /// The user's code can't go on.
+    start_over: CancellationToken,
 }
 
 /// How a session ended.
@@ -104,6 +113,8 @@ enum SessionEnd {
     Over(How, ShardStop),
     /// It goes on where it stands, after a pause.
     Again,
+    /// The user's code can't go on: it begins anew at its last checkpoint, after a pause.
+    StartOver,
 }
 
 const LOST: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Lost);
@@ -113,41 +124,79 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         if self.stands_at.is_shard_end() {
             return (How::Ended, ShardStop::Ended);
         }
-        if let Some(end) = self.begin().await {
-            return end;
+        loop {
+            match self.begin().await {
+                SessionEnd::Over(how, why) => return (how, why),
+                SessionEnd::Again => {}
+                SessionEnd::StartOver => match self.start_over().await {
+                    Some(end) => return end,
+                    None => continue,
+                },
+            }
+            if let Some(end) = self.read_on().await {
+                return end;
+            }
         }
+    }
+
+    /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
+    async fn read_on(&mut self) -> Option<(How, ShardStop)> {
         loop {
             let resume = if self.worker.handler.takes_lanes() {
                 Resume::of(&self.stands_at, self.worker.settings.concurrency)
             } else {
                 Resume::in_one_lane(&self.stands_at)
             };
-            let Some(from) = resume.read_from() else { return (How::Ended, ShardStop::Ended) };
+            let Some(from) = resume.read_from() else {
+                return Some((How::Ended, ShardStop::Ended));
+            };
             let mut session = self.start(resume, from);
             let end = self.oversee(&mut session).await;
             self.stands_at = session.progress.checkpoint(Layout::Native);
             match end {
-                SessionEnd::Over(how, why) => return (how, why),
+                SessionEnd::Over(how, why) => return Some((how, why)),
+                SessionEnd::StartOver => return self.start_over().await,
                 SessionEnd::Again => self.worker.clock.sleep(AGAIN_MS).await,
             }
         }
     }
 
-    /// Tells the user's code that the shard is about to be read. Returns how the reading ended, if
-    /// that was all of it.
-    async fn begin(&self) -> Option<(How, ShardStop)> {
+    /// Has the user's code begin anew where it last checkpointed. Returns how the reading ended, if
+    /// it is not to be read any more.
+    async fn start_over(&mut self) -> Option<(How, ShardStop)> {
+        let worker = Arc::clone(&self.worker);
+        let again = worker.handler.again(&self.work, &self.grip.lease().checkpoint);
+        let Some((work, from)) = again else { return Some((How::Failed, ShardStop::Failed)) };
+        let moved = self.began_at != from;
+        self.failures = if moved { 1 } else { self.failures.saturating_add(1) };
+        self.work = Arc::new(work);
+        self.began_at = from.clone();
+        self.stands_at = from;
+        let pause_ms = worker.settings.retry.wait_ms(self.failures, worker.chance.bits());
+        tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => Some(stopped_before(&stop)),
+            () = worker.clock.sleep(pause_ms) => None,
+        }
+    }
+
+    /// Tells the user's code that the shard is about to be read: `Again` if it may be.
+    async fn begin(&self) -> SessionEnd {
         let work = Arc::clone(&self.work);
         let begun = tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => return Some(match stop {
-                Stop::Lost => (How::Failed, ShardStop::Lost),
-                Stop::Drain { .. } => (How::Drained, ShardStop::Drained),
-            }),
+            stop = self.grip.asked_to_stop() => {
+                let (how, why) = stopped_before(&stop);
+                return SessionEnd::Over(how, why);
+            }
             begun = attempt(async { work.begin().await }) => begun,
         };
-        let error = begun.err()?;
+        let Err(error) = begun else { return SessionEnd::Again };
         self.call_failed("initialize", &error);
-        Some((How::Failed, ShardStop::Failed))
+        if error.is::<StartOver>() {
+            return SessionEnd::StartOver;
+        }
+        SessionEnd::Over(How::Failed, ShardStop::Failed)
     }
 
     /// Tells the user's code that the shard is no longer read here, unless it knows.
@@ -176,7 +225,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     fn start(&self, resume: Resume, from: ReadFrom) -> Session {
         let worker = &self.worker;
         let progress = Arc::new(Progress::new(&resume));
-        let stop = CancellationToken::new();
+        let (stop, start_over) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         let mut lanes = Vec::with_capacity(resume.lanes());
         let chunk = CHUNK.max(worker.handler.most());
@@ -193,6 +242,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 vitals: Arc::clone(&self.vitals),
                 sign,
                 stop: stop.clone(),
+                start_over: start_over.clone(),
             };
             tasks.spawn(async move {
                 lane.run(chunks).await;
@@ -230,7 +280,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 tasks.spawn(async move { Some(fan_out.run(from, stopped).await) });
             }
         }
-        Session { tasks, progress, stop }
+        Session { tasks, progress, stop, start_over }
     }
 
     /// Watches over the tasks, and writes down what they have done.
@@ -279,6 +329,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                     }
                     due_ms = worker.clock.now_ms().saturating_add(every_ms);
                 }
+            }
+            if session.start_over.is_cancelled() {
+                session.drop_all().await;
+                return SessionEnd::StartOver;
             }
             if let Some(order) = ordered.filter(|_| session.tasks.is_empty()) {
                 return self.begin_anew(session, order).await;
@@ -330,6 +384,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             };
             let Err(error) = ended else { break };
             self.call_failed("shard_ended", &error);
+            if error.is::<StartOver>() {
+                return SessionEnd::StartOver;
+            }
             tokio::select! {
                 biased;
                 stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
@@ -418,6 +475,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         }
         self.grip.can_stop().await;
         SessionEnd::Again
+    }
+}
+
+/// How the reading ends that a stop came before.
+fn stopped_before(stop: &Stop) -> (How, ShardStop) {
+    match stop {
+        Stop::Lost => (How::Failed, ShardStop::Lost),
+        Stop::Drain { .. } => (How::Drained, ShardStop::Drained),
     }
 }
 

@@ -4,9 +4,9 @@ use crate::oracle::Oracle;
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::consumer::{
     CheckpointError, Checkpointer, HandlerError, ProcessorBatch, Processors, ShardProcessor,
-    ShardStart,
+    ShardStart, StartOver,
 };
-use anabranch::event::{Event, ShardEvent};
+use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::LeaseStore as _;
 use anabranch_model::lease::{Lease, LeaseKey};
 use anabranch_model::position::Position;
@@ -28,6 +28,8 @@ struct Script {
     bad_starts: AtomicUsize,
     /// How many calls of `process_records` fail.
     bad_batches: AtomicUsize,
+    /// How many calls of any kind can't go on.
+    broken: AtomicUsize,
     /// Nothing is checkpointed after a batch.
     lazy: AtomicBool,
     /// Nothing is checkpointed at the end of a shard.
@@ -76,6 +78,9 @@ impl ShardProcessor for Scripted {
     async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
         self.note("initialize");
         self.script.starts.lock().unwrap().push(start);
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
+        }
         if strikes(&self.script.bad_starts) { Err("bad start".into()) } else { Ok(()) }
     }
 
@@ -88,6 +93,9 @@ impl ShardProcessor for Scripted {
         self.note(&format!("process {}", batch.records.len()));
         if self.script.hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
+        }
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
         }
         if strikes(&self.script.bad_batches) {
             return Err("bad batch".into());
@@ -108,6 +116,9 @@ impl ShardProcessor for Scripted {
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
         self.note("shard_ended");
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
+        }
         if !self.script.forgetful.load(Ordering::SeqCst) {
             checkpointer.checkpoint().await?;
         }
@@ -223,6 +234,41 @@ async fn records_whose_call_failed_come_again() {
     worker.stop().await;
     world.oracle.check();
     assert_eq!(script.count("process 10"), 4, "{:?}", script.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
+    let world = World::new(1);
+    let script = Script::of(&world);
+    world.put_round(10);
+    let worker = worker(&world, &script, "one", 1);
+    world.until_all_seen().await;
+    let last = script.checkpointer().last();
+    // These it has seen and not checkpointed: another one has to see them again.
+    script.lazy.store(true, Ordering::SeqCst);
+    world.put_round(10);
+    world.until_all_seen().await;
+    // The batch and two starts after it.
+    script.broken.store(3, Ordering::SeqCst);
+    world.put_round(10);
+    world.until_all_seen().await;
+    assert_eq!(world.oracle.duplicates(), 10, "what was not checkpointed came again");
+    let starts: Vec<_> = script.starts.lock().unwrap().iter().map(|start| start.at).collect();
+    assert_eq!(starts, [Position::TrimHorizon, last, last, last]);
+
+    // At the end of the shard too, and then the end is written and the children are read.
+    script.lazy.store(false, Ordering::SeqCst);
+    script.broken.store(1, Ordering::SeqCst);
+    world.split(0);
+    world.put_round(10);
+    world.until_all_seen().await;
+    assert!(rows(&world)[0].is_ended());
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(script.count("0 lease_lost"), 0, "one that is replaced is told nothing");
+    let is_take = |event: &&Event| matches!(event, Event::Lease(LeaseEvent::Taken { .. }));
+    let takes = world.events.lock().unwrap().iter().filter(is_take).count();
+    assert_eq!(takes, 3, "the lease stayed where it was");
 }
 
 #[tokio::test(start_paused = true)]

@@ -40,17 +40,16 @@ type Written<'a> = Pin<Box<dyn Future<Output = Checkpointed> + Send + 'a>>;
 
 impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
     fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_> {
-        Box::pin(async move {
-            let taken = &self.lease().checkpoint;
-            // Lanes that were not level when the shard was taken keep their number, and those that
-            // were ahead stay ahead.
-            let to =
-                Checkpoint::of_lanes(taken.lanes().iter().map(|lane| (*lane).max(to)).collect())
-                    .filter(|_| !taken.is_level())
-                    .unwrap_or(Checkpoint::at(to));
-            self.checkpoint(to, pending).await
-        })
+        Box::pin(async move { self.checkpoint(stand(&self.lease().checkpoint, to), pending).await })
     }
+}
+
+/// Where the lanes of a row stand whose shard is done up to `to`. Lanes that were not level when
+/// the shard was taken keep their number, and those that were ahead stay ahead.
+pub(super) fn stand(taken: &Checkpoint, to: Position) -> Checkpoint {
+    Checkpoint::of_lanes(taken.lanes().iter().map(|lane| (*lane).max(to)).collect())
+        .filter(|_| !taken.is_level())
+        .unwrap_or(Checkpoint::at(to))
 }
 
 /// Why nothing was checkpointed.
@@ -206,9 +205,18 @@ impl Checkpointer {
         self.marks().at_end();
     }
 
-    /// Whether the end of the shard was checkpointed.
-    pub(super) fn has_ended(&self) -> bool {
+    /// Whether all that was given is checkpointed, since the shard is known to have no more.
+    pub fn has_ended(&self) -> bool {
         self.marks().has_ended()
+    }
+
+    /// What was given is forgotten: another processor is given it again, from the last checkpoint,
+    /// which is returned.
+    pub(super) fn start_over(&self) -> Position {
+        let mut marks = self.marks();
+        let last = marks.last();
+        *marks = Permitted::from(last);
+        last
     }
 
     fn marks(&self) -> MutexGuard<'_, Permitted> {

@@ -7,9 +7,11 @@
 //! ```
 
 mod checkpointer;
+mod start_over;
 mod work;
 
 pub use checkpointer::{CheckpointError, Checkpointer, Prepared};
+pub use start_over::StartOver;
 
 use super::handler::HandlerError;
 use anabranch_model::lease::{LeaseKey, PendingCheckpoint};
@@ -28,6 +30,8 @@ const MOST: usize = 10_000;
 /// * Records whose call failed or panicked come again (KCL skips them), as
 ///   [`OnError`](super::OnError) says.
 /// * The future of a call is dropped when the lease is lost, or at the end of a stop's grace.
+/// * One that can't go on fails with [`StartOver`]: a new one is made, and begins at the last
+///   checkpoint.
 /// * [`ShardProcessor::lease_lost`] comes only after `initialize` has returned `Ok`. One of it and
 ///   `shard_ended` is the last call.
 ///

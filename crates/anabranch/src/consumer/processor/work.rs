@@ -1,5 +1,6 @@
 //! A processor at work on its shard.
 
+use super::checkpointer::stand;
 use super::{
     Checkpointer, ProcessorBatch, ProcessorFactory, Processors, ShardProcessor, ShardStart,
 };
@@ -9,6 +10,7 @@ use crate::consumer::shape::{Call, Shape, Work};
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
+use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::fmt;
 use std::sync::Arc;
@@ -61,6 +63,32 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
             shard,
             begun: AtomicBool::new(false),
         }
+    }
+
+    fn again(
+        self: &Arc<Self>,
+        before: &Working<F::Processor>,
+        taken: &Checkpoint,
+    ) -> Option<(Working<F::Processor>, Checkpoint)> {
+        let (work, at) = before.again(self.factory.create(&before.shard));
+        Some((work, stand(taken, at)))
+    }
+}
+
+impl<P> Working<P> {
+    /// Another processor in this one's place, from the last checkpoint on.
+    fn again(&self, processor: P) -> (Self, Position) {
+        let at = self.checkpointer.start_over();
+        // A checkpoint that was prepared stays in the row only as long as none was made.
+        let pending = self.start.pending.clone().filter(|_| at == self.start.at);
+        let work = Self {
+            shard: Arc::clone(&self.shard),
+            start: ShardStart { shard: Arc::clone(&self.shard), at, pending },
+            processor: Mutex::new(processor),
+            checkpointer: self.checkpointer.clone(),
+            begun: AtomicBool::new(false),
+        };
+        (work, at)
     }
 }
 

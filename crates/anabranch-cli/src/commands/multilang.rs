@@ -1,0 +1,124 @@
+//! `anabranch multilang`: KCL's multi-language daemon without a JVM.
+
+use crate::failure::Failure;
+use crate::stop::signals;
+use anabranch_multilang::config::{self, Loaded};
+use anabranch_multilang::{Daemon, DaemonError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tracing::Level;
+
+/// What can be chosen about the daemon. The rest stands in the properties file.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Runs the official KCL workers for Python, Node, Ruby and .NET as they are, with their properties
+file: docs/multilang.md.")]
+pub(crate) struct Options {
+    /// The properties file
+    #[arg(short, long, value_name = "FILE", required_unless_present = "file")]
+    properties_file: Option<PathBuf>,
+    /// The properties file
+    #[arg(value_name = "FILE", conflicts_with = "properties_file")]
+    file: Option<PathBuf>,
+    /// A logback.xml, of which the root's level is taken
+    #[arg(short, long, value_name = "FILE")]
+    log_configuration: Option<PathBuf>,
+    /// Print every effective value and where it came from, and run nothing
+    #[arg(long)]
+    check_config: bool,
+}
+
+/// Runs until it is told to stop, or prints what it would run with.
+pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+    let path = options.properties_file.or(options.file).unwrap_or_default();
+    let loaded = config::load(&path).map_err(Failure::usage)?;
+    if options.check_config {
+        return show(&loaded, &path);
+    }
+    let log = options.log_configuration.as_deref().map(log_level);
+    let level = log.as_ref().and_then(|found| found.as_ref().ok()).copied().unwrap_or(Level::INFO);
+    // Standard output is left alone: whoever wraps the daemon may use it.
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false).init();
+    if let Some(Err(why)) = log {
+        tracing::warn!("{why}: the level is INFO");
+    }
+    for warning in &loaded.warnings {
+        tracing::warn!("{}: {warning}", path.display());
+    }
+    let stop = signals(1)?;
+    let force = signals(2)?;
+    let daemon = async {
+        let daemon = Box::pin(Daemon::connect(loaded.config)).await?;
+        Box::pin(daemon.run(stop)).await
+    };
+    tokio::select! {
+        biased;
+        () = force => Err(Failure::result(
+            "stopped at once by a second signal: other workers take over after the failover time",
+        )),
+        ended = daemon => ended.map_err(|error| match error {
+            DaemonError::ChildFailed | DaemonError::Run(_) => Failure::result(chain(&error)),
+            _ => Failure::usage(chain(&error)),
+        }),
+    }
+}
+
+fn show(loaded: &Loaded, path: &Path) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match write!(out, "{}", loaded.report(path)).and_then(|()| out.flush()) {
+        // A reader that has seen enough closes the pipe.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::result(error)),
+        _ => Ok(()),
+    }
+}
+
+/// An error with what lies below it.
+fn chain(error: &DaemonError) -> String {
+    let mut text = error.to_string();
+    let mut below = std::error::Error::source(error);
+    while let Some(source) = below {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        below = source.source();
+    }
+    text
+}
+
+/// The level of the root logger of a logback file. The error says why there is none.
+fn log_level(path: &Path) -> Result<Level, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("log configuration {}: {error}", path.display()))?;
+    let root = text.split("<root").nth(1).and_then(|rest| rest.split('>').next());
+    let level = root.and_then(|root| root.split("level=").nth(1));
+    let level = level.map(|level| level.trim_matches(|c| c == '"' || c == '\'' || c == ' '));
+    let level = level.and_then(|level| level.split(['"', '\'']).next()).unwrap_or_default();
+    match level.to_uppercase().as_str() {
+        "ALL" | "TRACE" => Ok(Level::TRACE),
+        "DEBUG" => Ok(Level::DEBUG),
+        "INFO" => Ok(Level::INFO),
+        "WARN" => Ok(Level::WARN),
+        "ERROR" | "OFF" => Ok(Level::ERROR),
+        _ => Err(format!("log configuration {} has no <root level=\"…\">", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_of_a_logback_file_is_found() {
+        for (text, expected) in [
+            (r#"<configuration><root level="INFO"><a/></root></configuration>"#, Some(Level::INFO)),
+            (r#"<root  level = "debug" >"#, None),
+            (r"<root level='warn'>", Some(Level::WARN)),
+            (r#"<logger level="DEBUG"/>"#, None),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(log_level(file.path()).ok(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The daemon: a consumer whose processors are children.
+
+use crate::config::{Config, LeaseStoreChoice, MetricsLevel, Service};
+use crate::credentials::{self, CredentialsUnavailable};
+use crate::processor::{Children, Nursery};
+use crate::reaper::Reaper;
+use crate::store::Store;
+use crate::tell;
+use anabranch::clock::Clock;
+use anabranch::consumer::{Consumer, Processors, RunError};
+use anabranch::lease::StoreError;
+use anabranch::stream::aws::AwsKinesis;
+use anabranch_model::retry::Backoff;
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_types::region::Region;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The longest pause before a child is started again.
+const LONGEST_BACKOFF_MS: u64 = 60_000;
+
+/// A daemon that is ready to run.
+pub struct Daemon {
+    /// What it was told.
+    config: Config,
+    /// Kinesis.
+    kinesis: AwsKinesis,
+    /// Where leases are kept.
+    store: Store,
+}
+
+/// Why a daemon did not run, or did not stop in order.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Nothing says which region.
+    #[error("no region is set: set regionName in the properties file, or AWS_REGION")]
+    NoRegion,
+    /// Nobody gives credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsUnavailable),
+    /// The lease store can't be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The consumer did not run, or did not stop in order.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A child failed, and that was to end the daemon.
+    #[error("a child failed, and onChildFailure is exit: see the log for which and why")]
+    ChildFailed,
+}
+
+impl Daemon {
+    /// Sets up the clients, and asks for credentials once.
+    pub async fn connect(config: Config) -> Result<Self, DaemonError> {
+        let base = base(&config).await;
+        if base.region().is_none() {
+            return Err(DaemonError::NoRegion);
+        }
+        let kinesis = service(&base, &config.kinesis, "AwsCredentialsProvider").await?;
+        let store = match &config.lease_store {
+            LeaseStoreChoice::Kcl { .. } | LeaseStoreChoice::DynamoDb { .. } => {
+                let key = "AwsCredentialsProviderDynamoDB";
+                Store::open(&config, Some(&service(&base, &config.dynamodb, key).await?))?
+            }
+            _ => Store::open(&config, None)?,
+        };
+        if config.metrics.level != MetricsLevel::None {
+            tracing::warn!("metricsLevel is not NONE, and metrics are not sent to CloudWatch yet");
+        }
+        Ok(Self { kinesis: AwsKinesis::new(&kinesis), store, config })
+    }
+
+    /// Runs until `stop` comes true. Then the children are told, and have the grace to checkpoint;
+    /// without a grace they are killed, and nothing is given back, as Java does.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), DaemonError> {
+        let Self { config, kinesis, store } = self;
+        let nursery = Arc::new(Nursery {
+            child: Arc::new(config.child()),
+            shutdown_messages: config.shutdown_messages,
+            on_failure: config.on_child_failure,
+            fatal: CancellationToken::new(),
+            reaper: Reaper::default(),
+            clock: Clock::machine(),
+        });
+        let processors =
+            Processors::new(Children(Arc::clone(&nursery))).with_most(config.max_records);
+        let processors =
+            if config.empty_calls { processors.with_empty_calls() } else { processors };
+        let consumer = Consumer::new(config.stream.as_str(), config.application.clone())
+            .with_kinesis(kinesis)
+            .with_leases(store)
+            .with_handler(processors)
+            .starting_at(config.start)
+            .with_events(tell::to_log())
+            .with_settings(|settings| {
+                settings.fetch = config.fetch;
+                settings.idle_poll_ms = config.idle_poll_ms;
+                settings.lease_time_ms = config.lease_time_ms;
+                settings.grace_ms = config.grace_ms;
+                settings.retry =
+                    Backoff::new(config.backoff_ms, LONGEST_BACKOFF_MS.max(config.backoff_ms));
+            });
+        let at_once = CancellationToken::new();
+        let asked = async {
+            stop.await;
+            if config.grace_ms == 0 {
+                at_once.cancel();
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            () = nursery.fatal.cancelled() => return Err(DaemonError::ChildFailed),
+            () = at_once.cancelled() => return Ok(()),
+            ended = Box::pin(consumer.run_until(asked)) => ended,
+        };
+        nursery.reaper.all().await;
+        Ok(ended?)
+    }
+}
+
+/// The region, the HTTP client and the default chain of credentials.
+async fn base(config: &Config) -> SdkConfig {
+    let http = aws_smithy_http_client::Builder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+    if let Some(region) = &config.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    let base = loader.load().await;
+    match (base.region(), &config.arn_region) {
+        (None, Some(region)) => base.into_builder().region(Region::new(region.clone())).build(),
+        _ => base,
+    }
+}
+
+async fn service(
+    base: &SdkConfig,
+    service: &Service,
+    key: &'static str,
+) -> Result<SdkConfig, CredentialsUnavailable> {
+    let provider = credentials::provider(&service.credentials, base).await;
+    credentials::check(key, &provider).await?;
+    let mut config = base.to_builder().credentials_provider(provider);
+    if let Some(endpoint) = &service.endpoint {
+        config.set_endpoint_url(Some(endpoint.clone()));
+    }
+    Ok(config.build())
+}

@@ -1,0 +1,177 @@
+//! The processor of a shard: a child that is told what a Java processor would be told.
+//!
+//! A child that fails is killed. What it had been given since its last checkpoint it may have held
+//! in memory, so a new one is started at that checkpoint, after a pause that grows. Other shards
+//! don't notice.
+
+use crate::child::{Child, ChildSettings, Nowhere, WriteDown};
+use crate::config::OnChildFailure;
+use crate::protocol::{Request, ShutdownMessages};
+use crate::reaper::Reaper;
+use crate::session::{ChildFault, ILLEGAL_ARGUMENT, NotAPlace, Wanted};
+use anabranch::clock::Clock;
+use anabranch::consumer::{
+    Checkpointer, HandlerError, ProcessorBatch, ProcessorFactory, ShardProcessor, ShardStart,
+    StartOver,
+};
+use anabranch_model::lease::LeaseKey;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// What all children of a daemon share.
+#[derive(Debug)]
+pub(crate) struct Nursery {
+    /// What each is started with.
+    pub(crate) child: Arc<ChildSettings>,
+    /// How each is told that its shard is over.
+    pub(crate) shutdown_messages: ShutdownMessages,
+    /// What follows from the failure of one.
+    pub(crate) on_failure: OnChildFailure,
+    /// Ends the daemon, if the failure of a child is to end it.
+    pub(crate) fatal: CancellationToken,
+    /// Those on their way out.
+    pub(crate) reaper: Reaper,
+    /// The daemon's clock.
+    pub(crate) clock: Clock,
+}
+
+/// Makes the processors.
+pub(crate) struct Children(pub(crate) Arc<Nursery>);
+
+impl ProcessorFactory for Children {
+    type Processor = ChildProcessor;
+
+    fn create(&self, shard: &Arc<LeaseKey>) -> ChildProcessor {
+        ChildProcessor { nursery: Arc::clone(&self.0), shard: Arc::clone(shard), child: None }
+    }
+}
+
+/// The processor of one shard.
+pub(crate) struct ChildProcessor {
+    /// What all children share.
+    nursery: Arc<Nursery>,
+    /// Which shard.
+    shard: Arc<LeaseKey>,
+    /// The child, from `initialize` until the shard is over or the child is at fault.
+    child: Option<Child>,
+}
+
+/// A child's checkpoints go to the lease.
+struct ToLease<'a> {
+    checkpointer: &'a Checkpointer,
+    shard: &'a LeaseKey,
+}
+
+impl WriteDown for ToLease<'_> {
+    async fn write_down(&mut self, wanted: &Wanted) -> Result<(), String> {
+        let written = match wanted.position() {
+            Err(NotAPlace) => return Err(ILLEGAL_ARGUMENT.to_owned()),
+            Ok(None) => self.checkpointer.checkpoint().await,
+            Ok(Some(position)) => self.checkpointer.checkpoint_at(position).await,
+        };
+        written.map_err(|error| {
+            let shard = &self.shard.shard;
+            tracing::warn!(%shard, "a checkpoint of the child was not written: {error}");
+            error.java_name().to_owned()
+        })
+    }
+}
+
+impl ChildProcessor {
+    /// Asks the child. One that is at fault is gone afterwards.
+    async fn ask(
+        &mut self,
+        request: Request,
+        checkpoints: &mut (impl WriteDown + Send),
+    ) -> Result<(), HandlerError> {
+        let Some(child) = &mut self.child else {
+            return Err(StartOver::because("its child is gone").into());
+        };
+        match child.ask(request, checkpoints).await {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(self.fail(&fault).await),
+        }
+    }
+
+    /// The child is at fault.
+    async fn fail(&mut self, fault: &ChildFault) -> HandlerError {
+        let pid = self.child.as_ref().map(Child::pid);
+        if let Some(child) = self.child.take() {
+            child.kill().await;
+        }
+        let shard = &self.shard.shard;
+        match self.nursery.on_failure {
+            OnChildFailure::Restart => {
+                tracing::error!(%shard, pid, "the child failed and is started again: {fault}");
+            }
+            OnChildFailure::Exit => {
+                tracing::error!(%shard, pid, "the child failed, and so does the daemon (onChildFailure=exit): {fault}");
+                self.nursery.fatal.cancel();
+            }
+        }
+        StartOver::because(fault.to_string()).into()
+    }
+}
+
+impl ShardProcessor for ChildProcessor {
+    async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
+        let nursery = &self.nursery;
+        let shard = self.shard.shard.as_str();
+        match Child::start(&nursery.child, shard, &nursery.clock) {
+            Ok(child) => self.child = Some(child),
+            Err(fault) => return Err(self.fail(&fault).await),
+        }
+        let request = Request::initialize(shard, start.at);
+        self.ask(request, &mut Nowhere).await
+    }
+
+    async fn process_records(
+        &mut self,
+        batch: ProcessorBatch,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        let request = Request::process_records(&batch.records, batch.millis_behind_latest);
+        let shard = Arc::clone(&self.shard);
+        self.ask(request, &mut ToLease { checkpointer, shard: &shard }).await
+    }
+
+    async fn lease_lost(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let messages = self.nursery.shutdown_messages;
+        let told = async {
+            // It may still be at what it was asked when the lease went.
+            child.finish().await?;
+            child.ask(Request::lease_lost(messages), &mut Nowhere).await
+        };
+        match told.await {
+            Ok(()) => self.nursery.reaper.take(child),
+            Err(fault) => {
+                let (shard, pid) = (&self.shard.shard, child.pid());
+                tracing::warn!(%shard, pid, "the child was not told that its lease is lost: {fault}");
+                child.kill().await;
+            }
+        }
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
+        let request = Request::shard_ended(self.nursery.shutdown_messages);
+        let shard = Arc::clone(&self.shard);
+        self.ask(request, &mut ToLease { checkpointer, shard: &shard }).await?;
+        // Without a checkpoint at the end it is asked again.
+        if checkpointer.has_ended()
+            && let Some(child) = self.child.take()
+        {
+            self.nursery.reaper.take(child);
+        }
+        Ok(())
+    }
+
+    async fn shutdown_requested(
+        &mut self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        let shard = Arc::clone(&self.shard);
+        let mut checkpoints = ToLease { checkpointer, shard: &shard };
+        self.ask(Request::shutdown_requested(), &mut checkpoints).await
+    }
+}

@@ -1,0 +1,51 @@
+//! What happens to leases and shards, in the log.
+
+use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
+
+/// Every event goes to the log: trouble as a warning, changes of hands as information, the rest
+/// for debugging.
+pub(crate) fn to_log() -> Events {
+    Events::to(|event| match event {
+        Event::Lease(
+            LeaseEvent::Expelled { .. }
+            | LeaseEvent::Lost { .. }
+            | LeaseEvent::ShardLost { .. }
+            | LeaseEvent::Hole { .. }
+            | LeaseEvent::StreamRecreated { .. }
+            | LeaseEvent::StoreTrouble { .. }
+            | LeaseEvent::StreamTrouble { .. }
+            | LeaseEvent::UnreadableRow { .. },
+        )
+        | Event::Shard(
+            ShardEvent::FetchFailed { .. }
+            | ShardEvent::HandlerFailed { .. }
+            | ShardEvent::AggregateDropped { .. }
+            | ShardEvent::AggregateCut { .. }
+            | ShardEvent::CheckpointFailed { .. },
+        ) => tracing::warn!("{}", line(event)),
+        Event::Lease(
+            LeaseEvent::Joined { .. }
+            | LeaseEvent::Left { .. }
+            | LeaseEvent::Fenced { .. }
+            | LeaseEvent::Taken { .. }
+            | LeaseEvent::Passed { .. }
+            | LeaseEvent::Released { .. }
+            | LeaseEvent::Waiting { .. }
+            | LeaseEvent::Ended { .. }
+            | LeaseEvent::Synced { .. },
+        )
+        | Event::Shard(ShardEvent::Started { .. } | ShardEvent::Stopped { .. }) => {
+            tracing::info!("{}", line(event));
+        }
+        _ => tracing::debug!("{}", line(event)),
+    })
+}
+
+/// The event without the name of its area.
+fn line(event: &Event) -> String {
+    match event {
+        Event::Lease(event) => format!("{event:?}"),
+        Event::Shard(event) => format!("{event:?}"),
+        other => format!("{other:?}"),
+    }
+}
