@@ -1,6 +1,8 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
-use crate::commands::{consume, cp, demo, doctor, leases, local, multilang, put, relay, shards, shell, tail};
+use crate::commands::{
+    consume, cp, demo, doctor, leases, local, multilang, put, relay, shards, shell, tail,
+};
 use crate::connection;
 use crate::failure::Failure;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
