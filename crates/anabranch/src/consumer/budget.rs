@@ -308,19 +308,20 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let (hog, other) = (budget.share(), budget.share());
         let mut held = Vec::new();
-        while budget.used_bytes() < 8 << 20 {
-            held.push(hog.chunk(10_000, &clock).await);
+        let (records, share) = (10_000, 8 << 20);
+        while budget.used_bytes() + records * size_of::<UserRecord>() <= share {
+            held.push(hog.chunk(records, &clock).await);
         }
-        assert!(budget.used_bytes() <= 8 << 20, "the share is an eighth");
+        assert!(!held.is_empty() && budget.used_bytes() <= share, "the share is an eighth");
         // One chunk passes on the shard's own share, the second one waits for it.
-        let one = other.chunk(64, &clock).await;
+        let one = other.chunk(records, &clock).await;
         tokio::select! {
             biased;
-            room = other.chunk(64, &clock) => panic!("{room:?}"),
+            room = other.chunk(records, &clock) => panic!("{room:?}"),
             () = clock.sleep(60_000) => {}
         }
         drop(one);
-        drop(other.chunk(64, &clock).await);
+        drop(other.chunk(records, &clock).await);
         drop(held);
         assert_eq!(budget.used_bytes(), 0);
     }
