@@ -5,7 +5,7 @@
 
 use crate::parts::{self, Missing};
 use crate::server::Server;
-use crate::shell::{output, program, root};
+use crate::shell::{built, output, program, root};
 use crate::tally::Tally;
 use std::process::Command;
 
@@ -30,12 +30,13 @@ impl From<Missing> for Unready {
     }
 }
 
-const CLIENTS: [Client; 5] = [
+const CLIENTS: [Client; 6] = [
     Client { name: "boto3", prepare: boto3 },
     Client { name: "cli", prepare: cli },
     Client { name: "javascript", prepare: javascript },
     Client { name: "go", prepare: go },
     Client { name: "java", prepare: java },
+    Client { name: "multilang", prepare: multilang },
 ];
 
 /// Runs the named clients, or all of them.
@@ -131,6 +132,16 @@ fn java() -> Result<Command, Unready> {
     compiled("Java", build)?;
     let classpath = format!("{0}/classes:{0}/lib/*", target.display());
     Ok(program("java", &["-cp", &classpath, "RoundTrip"]))
+}
+
+/// The official KCL workers under `anabranch multilang`.
+fn multilang() -> Result<Command, Unready> {
+    let python = parts::python()?;
+    let (node, packages) = parts::node_kcl()?;
+    let mut command = program(&python, &["interop/multilang/run.py"]);
+    command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
+    command.env("PYTHON", &python).env("NODE", node).env("NODE_PATH", packages);
+    Ok(command)
 }
 
 /// Compiles a client. The compiler is there, so what does not compile is a broken client.

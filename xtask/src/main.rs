@@ -20,8 +20,10 @@ cargo xtask <command>
   tidy                 format, lints, file map, size caps, purity of the model, banned calls
   map                  write the file map of ARCHITECTURE.md from the sources
   sim [--seeds N]      whole fleets in virtual time, with faults; --seed S replays one, --help says more
-  interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java)
+  interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java),
+                       and KCL's workers under the daemon (multilang)
   bench local          server CPU per record beside a peer, memory per record, time to ready
+  bench multilang      the daemon with Python workers: records a second, CPU, memory, first record
   bench leases [PART]  planning, an idle fleet's calls beside KCL's, a fleet's start, hand-overs
                        (parts: plan, idle, takes, hand-over)
   bench producer       CPU per record beside a bare SDK loop and aiokpl, memory over many records
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["sim", args @ ..] => sim::run(args),
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
+        ["bench", "multilang"] => bench::multilang::run(),
         ["bench", "leases", parts @ ..] => bench::leases::run(parts),
         ["bench", "producer"] => bench::speed::producer(),
         ["bench", "consumer"] => bench::speed::consumer(),

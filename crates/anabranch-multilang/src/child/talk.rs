@@ -29,6 +29,10 @@ impl Child {
         request: Request,
         checkpoints: &mut (impl WriteDown + Send),
     ) -> Result<(), ChildFault> {
+        // One question at a time: of two, nobody could tell which one was answered.
+        if self.session.open().is_some() {
+            self.finish().await?;
+        }
         // What it said unasked must not count as the answer to what it is asked now.
         while let Ok(message) = self.messages.try_recv() {
             self.hear(message, &mut Nowhere).await?;

@@ -14,6 +14,7 @@ use crate::lease::Transactional;
 use crate::lease::{LeaseStore, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
+use anabranch_model::lease::plan;
 use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Backoff;
@@ -101,6 +102,15 @@ pub struct ConsumerSettings {
     pub watch: WatchLimits,
     /// How often the figures of each shard are told as an event. Default 10,000; 1,000 at least.
     pub figures_ms: u64,
+    /// The worker's name in the lease store. Default: the application's, and the process id. Each
+    /// start adds random digits to it.
+    pub worker: Option<String>,
+    /// Whom it subscribes as, with enhanced fan-out. Default: the application's name.
+    pub fan_out_name: Option<String>,
+    /// How often the rows are compared with the stream. Default 60,000; 1,000 at least.
+    pub audit_ms: u64,
+    /// What bounds the sharing of leases.
+    pub plan: plan::Settings,
 }
 
 impl ConsumerSettings {
@@ -120,6 +130,10 @@ impl ConsumerSettings {
             on_error: OnError::Retry,
             watch: WatchLimits::default(),
             figures_ms: 10_000,
+            worker: None,
+            fan_out_name: None,
+            audit_ms: 60_000,
+            plan: plan::Settings::default(),
         }
     }
 
@@ -154,6 +168,8 @@ impl ConsumerSettings {
         bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
         bounds("lane_records", self.lane_records as u64, 1, 1_000_000);
         bounds("lease_time_ms", self.lease_time_ms, 1_000, 3_600_000);
+        bounds("audit_ms", self.audit_ms, 1_000, 86_400_000);
+        bounds("max_leases", self.plan.max_leases as u64, 1, u64::MAX);
         bounds("grace_ms", self.grace_ms, 0, 3_600_000);
         bounds("figures_ms", self.figures_ms, 1_000, 3_600_000);
         bounds("watch.iterator_ms", self.watch.iterator_ms, 1_000, 86_400_000);

@@ -102,7 +102,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         let worker = Arc::new(Worker {
             registry: match self.settings.fetch {
                 FetchMode::Poll => None,
-                FetchMode::FanOut => Some(Arc::new(Registry::new(&self.settings.application))),
+                FetchMode::FanOut => {
+                    let named = self.settings.fan_out_name.as_ref();
+                    let name = named.unwrap_or(&self.settings.application);
+                    Some(Arc::new(Registry::new(name)))
+                }
             },
             layout: store.layout(),
             budget: Budget::new(self.settings.memory_bytes),
@@ -191,11 +195,14 @@ impl<A, H> Worker<A, H> {
 
     fn lease_settings(&self) -> Settings {
         let told = &self.settings;
-        let mut settings = Settings::new(format!("{}-{}", told.application, std::process::id()));
+        let own = || format!("{}-{}", told.application, std::process::id());
+        let mut settings = Settings::new(told.worker.clone().unwrap_or_else(own));
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
         settings.lease_time_ms = told.lease_time_ms;
         settings.drain_ms = told.grace_ms;
+        settings.audit_ms = told.audit_ms;
+        settings.plan = told.plan.clone();
         settings
     }
 }

@@ -1,0 +1,28 @@
+//! `cargo xtask bench multilang`: what the daemon costs with Python workers: records a second, CPU a
+//! record, memory with 100 shards, the first record.
+
+use crate::parts::{self, Missing};
+use crate::server::Server;
+use crate::shell::{built, cargo, profile, program, show};
+use std::process::ExitCode;
+
+pub(crate) fn run() -> ExitCode {
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench() -> Result<(), String> {
+    let build = ["build", "--profile", profile(), "--workspace", "--bins", "--locked"];
+    show(&mut cargo(&build))?;
+    let python = parts::python().map_err(|Missing(why)| why)?;
+    let worker = parts::kclpy().map_err(|Missing(why)| why)?;
+    let server = Server::anabranch(&[])?;
+    let mut bench = program(&python, &["interop/multilang/bench.py"]);
+    bench.env("ANABRANCH", built("anabranch")).env("PYTHON", &python).env("KCLPY", worker);
+    show(server.configure(&mut bench))
+}
