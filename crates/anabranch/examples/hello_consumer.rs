@@ -12,7 +12,11 @@ use std::process::ExitCode;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match read().await {
+    let ended = match std::env::args().nth(1) {
+        Some(stream) => read(&stream).await,
+        None => Err("usage: hello_consumer STREAM".into()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -21,8 +25,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn read() -> Result<(), HandlerError> {
-    let stream = std::env::args().nth(1).ok_or("usage: hello_consumer STREAM")?;
+pub(crate) async fn read(stream: &str) -> Result<(), HandlerError> {
     let kinesis = anabranch::stream::aws::from_env().await?;
     let leases = SqliteStore::open("hello.db", "hello")?;
     Consumer::new(stream, "hello")
@@ -34,7 +37,7 @@ async fn read() -> Result<(), HandlerError> {
     Ok(())
 }
 
-pub(crate) async fn print(record: Delivery) -> Result<(), HandlerError> {
+async fn print(record: Delivery) -> Result<(), HandlerError> {
     println!("{} {}: {}", record.shard, record.partition_key, record.data.escape_ascii());
     Ok(())
 }

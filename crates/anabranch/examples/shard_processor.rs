@@ -15,7 +15,11 @@ use std::sync::Arc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match read().await {
+    let ended = match std::env::args().nth(1) {
+        Some(stream) => read(&stream).await,
+        None => Err("usage: shard_processor STREAM".into()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -24,8 +28,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn read() -> Result<(), HandlerError> {
-    let stream = std::env::args().nth(1).ok_or("usage: shard_processor STREAM")?;
+pub(crate) async fn read(stream: &str) -> Result<(), HandlerError> {
     Consumer::new(stream, "printer")
         .with_kinesis(anabranch::stream::aws::from_env().await?)
         .with_leases(SqliteStore::open("printer.db", "printer")?)

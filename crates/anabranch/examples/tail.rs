@@ -11,7 +11,11 @@ use std::process::ExitCode;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match read().await {
+    let ended = match std::env::args().nth(1) {
+        Some(stream) => read(&stream).await,
+        None => Err("usage: tail STREAM".into()),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -20,8 +24,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn read() -> Result<(), Box<dyn Error>> {
-    let stream = std::env::args().nth(1).ok_or("usage: tail STREAM")?;
+pub(crate) async fn read(stream: &str) -> Result<(), Box<dyn Error>> {
     let kinesis = anabranch::stream::aws::from_env().await?;
     let mut tail = Tail::new(kinesis, stream);
     while let Some(record) = tail.next().await {

@@ -5,6 +5,7 @@ use crate::event::{Events, ShardEvent};
 use crate::lease::{Checkpointed, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
+use anabranch_model::position::Position;
 use std::sync::Arc;
 
 /// The checkpoints of a shard.
@@ -17,6 +18,13 @@ pub(super) struct Checkpoints {
     vitals: Arc<Vitals>,
     /// Who wants to know.
     events: Events,
+}
+
+/// A position as a row can take it that held `taken`. Lanes that were not level keep their number,
+/// and those that were ahead stay ahead.
+pub(super) fn in_lanes_of(taken: &Checkpoint, to: Position) -> Checkpoint {
+    let lanes = taken.lanes().iter().map(|lane| (*lane).max(to)).collect();
+    Checkpoint::of_lanes(lanes).filter(|_| !taken.is_level()).unwrap_or(Checkpoint::at(to))
 }
 
 /// Whether the lease is still this worker's.
@@ -64,5 +72,32 @@ impl Checkpoints {
         // What was done since is done again after a change of owner. The next one may pass.
         self.events.emit(ShardEvent::CheckpointFailed { shard, error });
         Tenancy::Kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::sequence::SequenceNumber;
+
+    #[test]
+    fn a_row_with_lanes_ahead_can_take_every_position_of_one_lane() {
+        let at =
+            |low| Position::At { sequence: SequenceNumber::from_limbs(0, 0, low).unwrap(), sub: 0 };
+        for (taken, steps) in [
+            (vec![at(1)], [at(2), at(9)]),
+            (vec![at(1), at(1)], [at(2), at(9)]),
+            (vec![at(1), at(5)], [at(2), at(9)]),
+            (vec![at(4), at(1), at(5)], [at(5), at(5)]),
+        ] {
+            let taken = Checkpoint::of_lanes(taken).unwrap();
+            let mut row = taken.clone();
+            for step in steps {
+                let next = in_lanes_of(&taken, step);
+                assert!(row.may_become(&next), "{row} to {next}");
+                row = next;
+            }
+            assert_eq!(row.lowest(), steps[1]);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a consumer is told before it runs.
 
+use super::control::{Request, StreamControl};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
@@ -21,6 +22,7 @@ use anabranch_model::retry::Backoff;
 use anabranch_model::watch::WatchLimits;
 use std::fmt;
 use std::future::Future;
+use tokio::sync::mpsc;
 
 /// Reads streams for an application: give it Kinesis, a lease store and a closure, and run it.
 ///
@@ -54,6 +56,8 @@ pub struct Consumer<A = (), S = (), H = ()> {
     pub(super) store: S,
     /// Who is given the records.
     pub(super) handler: H,
+    /// Requests for other streams.
+    pub(super) control: Option<mpsc::Receiver<Request>>,
     /// Where it reads the time.
     pub(super) clock: Option<Clock>,
     /// Where it draws random numbers.
@@ -114,10 +118,10 @@ pub struct ConsumerSettings {
 }
 
 impl ConsumerSettings {
-    fn new(stream: StreamName, application: String) -> Self {
+    fn new(streams: Vec<StreamSettings>, application: String) -> Self {
         Self {
             application,
-            streams: vec![StreamSettings { name: stream, start: StartPosition::TrimHorizon }],
+            streams,
             concurrency: 1,
             checkpoint_ms: 1_000,
             fetch: FetchMode::Poll,
@@ -203,11 +207,23 @@ impl Consumer {
     /// A consumer of `stream` for `application`. Where the application has never read the stream,
     /// it starts at the oldest record.
     pub fn new(stream: impl Into<StreamName>, application: impl Into<String>) -> Self {
+        Self::streams([stream], application)
+    }
+
+    /// A consumer of several streams for `application`. More can be added while it runs: see
+    /// [`Consumer::control`].
+    pub fn streams(
+        streams: impl IntoIterator<Item = impl Into<StreamName>>,
+        application: impl Into<String>,
+    ) -> Self {
+        let start = StartPosition::TrimHorizon;
+        let streams = streams.into_iter().map(|name| StreamSettings { name: name.into(), start });
         Self {
-            settings: ConsumerSettings::new(stream.into(), application.into()),
+            settings: ConsumerSettings::new(streams.collect(), application.into()),
             api: (),
             store: (),
             handler: (),
+            control: None,
             clock: None,
             chance: Chance::of_system(),
             health: Health::default(),
@@ -219,20 +235,20 @@ impl Consumer {
 impl<A, S, H> Consumer<A, S, H> {
     /// Reads from this Kinesis.
     pub fn with_kinesis<B: StreamApi>(self, api: B) -> Consumer<B, S, H> {
-        let Self { settings, store, handler, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, health, events }
+        let Self { settings, store, handler, control, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, control, clock, chance, health, events }
     }
 
     /// Keeps its leases and checkpoints there.
     pub fn with_leases<T: LeaseStore>(self, store: T) -> Consumer<A, T, H> {
-        let Self { settings, api, handler, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, health, events }
+        let Self { settings, api, handler, control, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, control, clock, chance, health, events }
     }
 
     /// Gives the records to `handler`.
     pub fn with_handler<G>(self, handler: G) -> Consumer<A, S, G> {
-        let Self { settings, api, store, clock, chance, health, events, .. } = self;
-        Consumer { settings, api, store, handler, clock, chance, health, events }
+        let Self { settings, api, store, control, clock, chance, health, events, .. } = self;
+        Consumer { settings, api, store, handler, control, clock, chance, health, events }
     }
 
     /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
@@ -307,6 +323,13 @@ impl<A, S, H> Consumer<A, S, H> {
     pub fn and_stream(mut self, name: impl Into<StreamName>, start: StartPosition) -> Self {
         self.settings.streams.push(StreamSettings { name: name.into(), start });
         self
+    }
+
+    /// What adds streams and removes them while the consumer runs.
+    pub fn control(&mut self) -> StreamControl {
+        let (control, requests) = StreamControl::new();
+        self.control = Some(requests);
+        control
     }
 
     /// Handles so many records of one shard at once, of different keys; each key stays in order.

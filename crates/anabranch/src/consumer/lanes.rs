@@ -33,7 +33,6 @@ pub(crate) struct Chunk {
     /// Whether the closed shard has no more.
     pub(crate) at_end: bool,
     /// The memory that they share with the rest of their reply.
-    #[expect(dead_code, reason = "held until the records are done")]
     pub(super) room: Option<Arc<Room>>,
     /// The memory that they take by themselves.
     #[expect(dead_code, reason = "held until the records are done")]
@@ -101,11 +100,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     }
 
     /// The call for some records of a chunk.
-    fn call<'a>(&'a self, chunk: &Chunk, records: &'a [UserRecord]) -> Call<'a> {
+    fn call<'a>(&'a self, chunk: &'a Chunk, records: &'a [UserRecord]) -> Call<'a> {
         let last = |records: &[UserRecord]| records.last().map(UserRecord::position);
         let at_end = chunk.at_end && last(records) == last(&chunk.records);
-        let (lane, progress) = (self.index, &*self.progress);
-        Call { lane, progress, records, behind_ms: chunk.behind_ms, at_end }
+        let (lane, progress, room) = (self.index, &*self.progress, chunk.room.as_ref());
+        Call { lane, progress, records, behind_ms: chunk.behind_ms, at_end, room }
     }
 
     /// Delivers the records of one call until they are done.

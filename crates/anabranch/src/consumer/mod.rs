@@ -11,6 +11,7 @@
 
 mod config;
 mod worker;
+mod control;
 mod shard;
 mod fetch;
 mod budget;
@@ -20,6 +21,7 @@ mod lanes;
 mod shape;
 mod handler;
 mod processor;
+mod streams;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod exactly_once;
 mod park;
@@ -36,6 +38,7 @@ pub(crate) use alone::{Alone, Begin};
 pub use anabranch_model::watch::{Phase, Remedy, WatchLimits};
 pub(crate) use budget::Budget;
 pub use config::{BadSettings, Consumer, ConsumerSettings};
+pub use control::{ControlError, StreamControl};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
 pub(crate) use fetch::FetchEnd;
@@ -53,5 +56,6 @@ pub use processor::{
 };
 pub use repeats::Repeats;
 pub use shape::{Shape, Work};
+pub use streams::{ShardRecord, ShardStream, ShardStreams};
 pub use worker::RunError;
 pub(crate) use worker::Worker;

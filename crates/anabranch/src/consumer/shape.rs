@@ -5,7 +5,9 @@
 //! | [`Handler`] | a closure per record or batch | the library, when a call returns `Ok` |
 //! | [`ExactlyOnce`](super::ExactlyOnce) | a closure per batch | the user's own transaction |
 //! | [`ShardProcessor`](super::ShardProcessor) | KCL's five callbacks | the user, by a checkpointer |
+//! | [`ShardStreams`](super::ShardStreams) | a stream per shard | the user, by an ack per record |
 
+use super::budget::Room;
 use super::handler::{Handler, HandlerError};
 use super::progress::Progress;
 use crate::lease::{Grip, LeaseStore};
@@ -77,6 +79,15 @@ pub trait Work: Send + Sync + 'static {
         async { Ok(()) }
     }
 
+    /// The shard is to be given back as soon as the calls that run have ended.
+    fn stop_soon(&self) {}
+
+    /// Resolves when the user's code takes no more of the shard: it is given back, and taken again
+    /// after a pause.
+    fn gives_up(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// The shard is no longer this worker's, or is about to go.
     fn over(&self) -> impl Future<Output = ()> + Send {
         async {}
@@ -96,6 +107,8 @@ pub struct Call<'a> {
     pub behind_ms: u64,
     /// Whether the closed shard has no more.
     pub at_end: bool,
+    /// The memory that the records share with the rest of their reply.
+    pub(super) room: Option<&'a Arc<Room>>,
 }
 
 /// A handler, for one shard.

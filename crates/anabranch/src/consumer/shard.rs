@@ -287,6 +287,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
         let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
         let vitals = Arc::clone(&self.vitals);
+        let work = Arc::clone(&self.work);
         let every_ms = worker.settings.checkpoint_ms;
         let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
         let (mut fetched, mut ordered) = (None, None);
@@ -294,6 +295,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
+                () = work.gives_up() => {
+                    session.drop_all().await;
+                    return SessionEnd::Over(How::Failed, ShardStop::Failed);
+                }
                 Some(ended) = session.tasks.join_next() => {
                     // Those that the watcher had dropped end so too.
                     let dropped = ordered == Some(Order::DropHandlers);
@@ -429,6 +434,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             return LOST;
         };
         session.stop.cancel();
+        self.work.stop_soon();
         let grip = Arc::clone(&self.grip);
         let clock = self.worker.clock.clone();
         let lost = async { while grip.asked_to_stop().await != Stop::Lost {} };

@@ -7,7 +7,7 @@ use super::fetch::fanout::Registry;
 use super::health::{EndOfRun, Health, Stage};
 use super::shape::Shape;
 use super::watch::Watcher;
-use super::{shard, shutdown};
+use super::{control, shard, shutdown};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
 use crate::lease::{Coordinator, Grip, LeaseStore, Settings, StartError, Stopped};
@@ -137,12 +137,16 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         watcher.spawn(worker.watcher().run());
         worker.health.enter(Stage::Running);
         let mut shards = JoinSet::new();
+        let mut control = self.control;
         let asked = tokio::select! {
             biased;
             () = &mut stop => true,
+            () = control::serve(&coordinator, &mut control, grace_ms) => false,
             () = read_all(&worker, &mut grips, &mut shards) => false,
         };
         worker.health.enter(Stage::Stopping);
+        // Whoever asks for streams from here on is told that it is too late.
+        drop(control);
         let mut stopping = Box::pin(coordinator.stop(grace_ms));
         // Whatever is taken while the coordinator stops is drained like the rest.
         let stopped = tokio::select! {

@@ -16,4 +16,5 @@ mod watchdog;
 mod parking;
 mod memory;
 mod processors;
+mod streams;
 mod tail;

@@ -150,8 +150,13 @@ impl World {
 
     /// Puts a record that the oracle does not know of.
     pub(crate) fn put_data(&self, key: &str, data: &[u8]) {
+        self.put_into(STREAM, key, data);
+    }
+
+    /// Puts a record into a stream.
+    pub(crate) fn put_into(&self, stream: &str, key: &str, data: &[u8]) {
         let request = put_record::Request {
-            stream: StreamRef::named(STREAM),
+            stream: StreamRef::named(stream),
             entry: Entry {
                 partition_key: Cow::Borrowed(key),
                 explicit_hash_key: None,

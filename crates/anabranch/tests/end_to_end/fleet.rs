@@ -70,15 +70,47 @@ impl Fleet {
 
     /// Starts a worker: a test of this program that its environment tells to read.
     pub(crate) fn spawn_test(&mut self, name: &'static str, test: &str, told: &[(&str, String)]) {
+        self.spawn_into(name, test, told, Stdio::null());
+    }
+
+    /// Starts a worker whose output can be read.
+    pub(crate) fn spawn_printing(
+        &mut self,
+        name: &'static str,
+        test: &str,
+        told: &[(&str, String)],
+    ) {
+        let output = std::fs::File::create(self.folder.path().join(name)).unwrap();
+        self.spawn_into(name, test, told, output.into());
+    }
+
+    /// What such a worker has written so far.
+    pub(crate) fn printed(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+
+    /// Whether a worker has not ended.
+    pub(crate) fn runs(&mut self, name: &str) -> bool {
+        self.workers.get_mut(name).unwrap().try_wait().unwrap().is_none()
+    }
+
+    fn spawn_into(
+        &mut self,
+        name: &'static str,
+        test: &str,
+        told: &[(&str, String)],
+        output: Stdio,
+    ) {
         let worker = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
+            .current_dir(self.folder.path())
             .envs(told.iter().cloned())
             .env(child::NAME, name)
             .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
             .env("AWS_SECRET_ACCESS_KEY", "local")
-            .stdout(Stdio::null())
+            .stdout(output)
             .spawn()
             .unwrap();
         self.workers.insert(name, worker);

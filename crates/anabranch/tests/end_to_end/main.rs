@@ -15,6 +15,7 @@ mod published;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod dynamodb_server;
 mod mock;
+mod examples;
 
 use fleet::Fleet;
 

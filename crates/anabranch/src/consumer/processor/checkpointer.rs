@@ -1,9 +1,10 @@
 //! What a processor says what is done with: KCL's rules, KCL's names for what goes wrong.
 
+use crate::consumer::checkpoint::in_lanes_of;
 use crate::lease::{Checkpointed, Grip, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::permitted::{OutOfRange, Permitted, Step};
-use anabranch_model::lease::{Checkpoint, LeaseKey, PendingCheckpoint};
+use anabranch_model::lease::{LeaseKey, PendingCheckpoint};
 use anabranch_model::position::Position;
 use bytes::Bytes;
 use std::fmt;
@@ -40,16 +41,11 @@ type Written<'a> = Pin<Box<dyn Future<Output = Checkpointed> + Send + 'a>>;
 
 impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
     fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_> {
-        Box::pin(async move { self.checkpoint(stand(&self.lease().checkpoint, to), pending).await })
+        Box::pin(async move {
+            let to = in_lanes_of(&self.lease().checkpoint, to);
+            self.checkpoint(to, pending).await
+        })
     }
-}
-
-/// Where the lanes of a row stand whose shard is done up to `to`. Lanes that were not level when
-/// the shard was taken keep their number, and those that were ahead stay ahead.
-pub(super) fn stand(taken: &Checkpoint, to: Position) -> Checkpoint {
-    Checkpoint::of_lanes(taken.lanes().iter().map(|lane| (*lane).max(to)).collect())
-        .filter(|_| !taken.is_level())
-        .unwrap_or(Checkpoint::at(to))
 }
 
 /// Why nothing was checkpointed.

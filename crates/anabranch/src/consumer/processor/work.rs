@@ -1,9 +1,9 @@
 //! A processor at work on its shard.
 
-use super::checkpointer::stand;
 use super::{
     Checkpointer, ProcessorBatch, ProcessorFactory, Processors, ShardProcessor, ShardStart,
 };
+use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
 use crate::consumer::shape::{Call, Shape, Work};
@@ -71,7 +71,7 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
         taken: &Checkpoint,
     ) -> Option<(Working<F::Processor>, Checkpoint)> {
         let (work, at) = before.again(self.factory.create(&before.shard));
-        Some((work, stand(taken, at)))
+        Some((work, in_lanes_of(taken, at)))
     }
 }
 

@@ -1,0 +1,149 @@
+//! A record that its user acks, and the window that makes a checkpoint of the acks.
+
+use crate::consumer::budget::Room;
+use anabranch_model::ack::{AckWindow, Ticket};
+use anabranch_model::position::Position;
+use anabranch_model::record::UserRecord;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// A record on its way to the user.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// The record.
+    pub(super) record: UserRecord,
+    /// Its place above the watermark.
+    pub(super) permit: OwnedSemaphorePermit,
+    /// The memory that it shares with the rest of its reply.
+    pub(super) room: Option<Arc<Room>>,
+}
+
+/// A record of a shard's stream. It is done when it is acked; one that is dropped holds back the
+/// shard's checkpoint, and comes again after a change of owner.
+#[must_use = "a record that is not acked comes again"]
+pub struct ShardRecord {
+    /// The record.
+    record: UserRecord,
+    /// Names it in the window.
+    ticket: Ticket,
+    /// The window.
+    acks: Arc<Acks>,
+    /// The memory that it shares with the rest of its reply.
+    _room: Option<Arc<Room>>,
+}
+
+impl ShardRecord {
+    /// The record is done. Records may be acked in any order: the checkpoint never passes one
+    /// that is not.
+    pub fn ack(self) {
+        self.acks.ack(self.ticket);
+    }
+}
+
+impl Deref for ShardRecord {
+    type Target = UserRecord;
+
+    fn deref(&self) -> &UserRecord {
+        &self.record
+    }
+}
+
+impl fmt::Debug for ShardRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.record, f)
+    }
+}
+
+/// Which records of a shard were taken, and which of them are acked.
+#[derive(Debug)]
+pub(super) struct Acks {
+    inside: Mutex<Inside>,
+    /// One permit for each place above the watermark. It is given back when the watermark passes.
+    pub(super) places: Arc<Semaphore>,
+    /// How many places there are.
+    unacked: u32,
+    /// Tells that all are acked.
+    drained: Notify,
+}
+
+#[derive(Debug)]
+struct Inside {
+    window: AckWindow<Position>,
+    /// Whether no more may be taken.
+    closed: bool,
+}
+
+impl Acks {
+    /// Everything up to `done` was acked before; `unacked` records may stand above.
+    pub(super) fn new(done: Position, unacked: u32) -> Self {
+        let places = unacked as usize;
+        let window = AckWindow::resume(done, places);
+        Self {
+            inside: Mutex::new(Inside { window, closed: false }),
+            places: Arc::new(Semaphore::new(places)),
+            unacked,
+            drained: Notify::new(),
+        }
+    }
+
+    /// The user takes a record. `None` if it was taken before, or if no more may be.
+    pub(super) fn take(self: &Arc<Self>, item: Item) -> Option<ShardRecord> {
+        let mut inside = self.inside();
+        if inside.closed {
+            return None;
+        }
+        let ticket = inside.window.issue(item.record.position()).ok()?;
+        item.permit.forget();
+        let (record, acks) = (item.record, Arc::clone(self));
+        Some(ShardRecord { record, ticket, acks, _room: item.room })
+    }
+
+    fn ack(&self, ticket: Ticket) {
+        let mut inside = self.inside();
+        let before = inside.window.gap();
+        let _ = inside.window.ack(ticket);
+        self.places.add_permits(before - inside.window.gap());
+        if inside.window.is_drained() {
+            self.drained.notify_waiters();
+        }
+    }
+
+    /// Lets no more be taken.
+    pub(super) fn close(&self) {
+        self.inside().closed = true;
+    }
+
+    /// Everything up to here is acked.
+    pub(super) fn watermark(&self) -> Option<Position> {
+        self.inside().window.watermark().copied()
+    }
+
+    /// Whether nothing is under way to the user or taken and not acked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.places.available_permits() == self.unacked as usize
+    }
+
+    /// Waits until nothing is under way to the user or taken and not acked.
+    pub(super) async fn until_idle(&self) {
+        // The places are never closed.
+        let _ = self.places.acquire_many(self.unacked).await;
+    }
+
+    /// Waits until all that was taken is acked.
+    pub(super) async fn until_drained(&self) {
+        loop {
+            let drained = self.drained.notified();
+            if self.inside().window.is_drained() {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        // The window's calls don't panic half-way.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

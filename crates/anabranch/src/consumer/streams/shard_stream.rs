@@ -1,0 +1,112 @@
+//! One shard as a stream of records.
+
+use super::record::{Acks, Item, ShardRecord};
+use crate::lease::{Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::LeaseKey;
+use futures_core::Stream;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+type May = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// The right to deliver, whatever store the lease is in.
+pub(super) trait Tenant: Send + Sync {
+    /// Whether a record may be handed out in this very poll.
+    fn may_deliver(&self) -> bool;
+
+    /// Waits while that is in doubt. `false` is for ever.
+    fn until_may_deliver(self: Arc<Self>) -> May;
+}
+
+impl<S: LeaseStore, A: StreamApi> Tenant for Grip<S, A> {
+    fn may_deliver(&self) -> bool {
+        Self::may_deliver(self)
+    }
+
+    fn until_may_deliver(self: Arc<Self>) -> May {
+        Box::pin(async move { Self::until_may_deliver(&self).await })
+    }
+}
+
+/// The records of one shard, in order. It ends with the closed shard, with the lease, or when the
+/// worker stops. Dropped before, the shard is given back and offered again after a pause.
+#[must_use = "dropped, its shard is given back"]
+pub struct ShardStream {
+    /// The stream and shard.
+    pub(super) shard: Arc<LeaseKey>,
+    /// Records that wait to be taken.
+    pub(super) items: mpsc::Receiver<Item>,
+    /// What was taken and what is acked.
+    pub(super) acks: Arc<Acks>,
+    /// The right to deliver, for as long as the shard is read. Whoever keeps the stream must not
+    /// keep the lease.
+    pub(super) tenant: Weak<dyn Tenant>,
+    /// Whether no more is to be taken.
+    pub(super) closed: CancellationToken,
+    /// A record that waits until it is certain that it may be delivered.
+    pub(super) doubtful: Option<(Item, May)>,
+}
+
+impl ShardStream {
+    /// The stream and shard that the records come from.
+    pub fn shard(&self) -> &Arc<LeaseKey> {
+        &self.shard
+    }
+
+    /// The next record. `None` at the end.
+    pub async fn next(&mut self) -> Option<ShardRecord> {
+        poll_fn(|context| self.poll_record(context)).await
+    }
+
+    fn poll_record(&mut self, context: &mut Context<'_>) -> Poll<Option<ShardRecord>> {
+        loop {
+            if self.closed.is_cancelled() {
+                return Poll::Ready(None);
+            }
+            let item = match self.doubtful.take() {
+                Some((item, mut may)) => match may.as_mut().poll(context) {
+                    Poll::Pending => {
+                        self.doubtful = Some((item, may));
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(false) => return Poll::Ready(None),
+                    Poll::Ready(true) => item,
+                },
+                None => match ready!(self.items.poll_recv(context)) {
+                    Some(item) => item,
+                    None => return Poll::Ready(None),
+                },
+            };
+            let Some(tenant) = self.tenant.upgrade() else { return Poll::Ready(None) };
+            // This check and the user's taking of the record are one poll.
+            if !tenant.may_deliver() {
+                self.doubtful = Some((item, tenant.until_may_deliver()));
+                continue;
+            }
+            if let Some(record) = self.acks.take(item) {
+                return Poll::Ready(Some(record));
+            }
+        }
+    }
+}
+
+/// The records.
+impl Stream for ShardStream {
+    type Item = ShardRecord;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ShardRecord>> {
+        self.get_mut().poll_record(context)
+    }
+}
+
+impl fmt::Debug for ShardStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardStream({})", self.shard)
+    }
+}

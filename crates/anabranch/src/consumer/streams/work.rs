@@ -1,0 +1,158 @@
+//! A shard's reading, as its stream wants it.
+
+use super::Streams;
+use super::record::{Acks, Item};
+use super::shard_stream::{ShardStream, Tenant};
+use crate::consumer::checkpoint::in_lanes_of;
+use crate::consumer::handler::HandlerError;
+use crate::consumer::progress::Progress;
+use crate::consumer::shape::{Call, Shape, Work};
+use crate::lease::{Grip, LeaseStore};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::{Checkpoint, Layout};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// How many records go to a stream in one call.
+const MOST: usize = 64;
+
+/// A shard's reading, as its stream wants it.
+pub(in crate::consumer) struct Streaming {
+    /// The stream, until it is offered.
+    stream: Mutex<Option<ShardStream>>,
+    /// Where it is offered.
+    offer: mpsc::Sender<ShardStream>,
+    /// Where its records go, until no more are to be taken.
+    items: Mutex<Option<mpsc::Sender<Item>>>,
+    /// What was taken and what is acked.
+    acks: Arc<Acks>,
+    /// Tells that no more is to be taken.
+    closed: CancellationToken,
+    /// What the row held when the lease was taken.
+    taken: Checkpoint,
+}
+
+impl fmt::Debug for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Streaming({:?})", self.acks)
+    }
+}
+
+impl<S: LeaseStore> Shape<S> for Streams {
+    type Work = Streaming;
+
+    fn most(&self) -> usize {
+        MOST
+    }
+
+    fn takes_lanes(&self) -> bool {
+        false
+    }
+
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Streaming {
+        let (sender, items) = mpsc::channel(MOST);
+        let acks = Arc::new(Acks::new(grip.lease().checkpoint.lowest(), self.unacked));
+        let tenant: Arc<dyn Tenant> = Arc::clone(grip) as _;
+        let closed = CancellationToken::new();
+        let stream = ShardStream {
+            shard: Arc::new(grip.key().clone()),
+            items,
+            acks: Arc::clone(&acks),
+            tenant: Arc::downgrade(&tenant),
+            closed: closed.clone(),
+            doubtful: None,
+        };
+        Streaming {
+            stream: Mutex::new(Some(stream)),
+            offer: self.offer.clone(),
+            items: Mutex::new(Some(sender)),
+            acks,
+            closed,
+            taken: grip.lease().checkpoint.clone(),
+        }
+    }
+}
+
+impl Streaming {
+    /// Lets no more be taken.
+    fn close(&self) {
+        self.acks.close();
+        self.closed.cancel();
+        *lock(&self.items) = None;
+    }
+
+    fn sender(&self) -> Option<mpsc::Sender<Item>> {
+        lock(&self.items).clone()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A value that is taken or not: a panic leaves no half of one.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work for Streaming {
+    async fn begin(&self) -> Result<(), HandlerError> {
+        let stream = lock(&self.stream).take().ok_or("the shard was offered before")?;
+        self.offer.send(stream).await.map_err(|_| "nobody takes the shard".into())
+    }
+
+    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+        let items = self.sender().ok_or("the shard's stream has ended")?;
+        for record in call.records {
+            let permit = tokio::select! {
+                biased;
+                () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
+                permit = Arc::clone(&self.acks.places).acquire_owned() => permit?,
+            };
+            let item = Item { record: record.clone(), permit, room: call.room.cloned() };
+            tokio::select! {
+                biased;
+                () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
+                sent = items.send(item) => sent.map_err(|_| "the shard's stream was dropped")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+        // What was read and never went to the stream is done with what went before it. The order of
+        // these looks matters: what counts here had its place before the places are counted.
+        let read = progress.checkpoint(layout).lowest();
+        let at = if progress.open() == 0 && self.acks.is_idle() {
+            read
+        } else {
+            self.acks.watermark()?
+        };
+        Some(in_lanes_of(&self.taken, at))
+    }
+
+    async fn ended(&self) -> Result<(), HandlerError> {
+        // The stream ends behind its last record.
+        *lock(&self.items) = None;
+        self.acks.until_idle().await;
+        Ok(())
+    }
+
+    fn stop_soon(&self) {
+        self.close();
+    }
+
+    async fn stopping(&self) -> Result<(), HandlerError> {
+        self.acks.until_drained().await;
+        Ok(())
+    }
+
+    async fn over(&self) {
+        self.close();
+    }
+
+    async fn gives_up(&self) {
+        match self.sender() {
+            Some(items) => items.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Shards as streams whose records are acked one by one, and several streams in one worker.
+
+use crate::world::{Running, STREAM, World, pause, until};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, ShardRecord, ShardStream};
+use anabranch::lease::LeaseStore as _;
+use anabranch::stream::LocalKinesis;
+use anabranch_local::op::create_stream;
+use anabranch_model::lease::{Lease, LeaseChange, Nonce, Write};
+use anabranch_model::position::StartPosition;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinSet;
+
+fn rows(world: &World) -> Vec<Lease> {
+    world.leases.snapshot().leases(&STREAM.into()).cloned().collect()
+}
+
+/// Tells the oracle of each record of a shard, and acks them.
+async fn note_all(world: Arc<World>, mut shard: ShardStream) {
+    while let Some(record) = shard.next().await {
+        world.oracle.delivered(record.partition_key.as_str(), &record.data, "stream");
+        record.ack();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shard_streams_keep_order_through_reshards_and_stops() {
+    let world = Arc::new(World::new(2));
+    for seed in 0..3 {
+        let mut shards = world.consumer(seed).shard_streams(100);
+        let mut readers = JoinSet::new();
+        let (of_readers, mut offered) = tokio::sync::mpsc::channel::<ShardStream>(8);
+        let mut taker = JoinSet::new();
+        let stop = tokio_util::sync::CancellationToken::new();
+        let asked = stop.clone();
+        taker.spawn(async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    () = asked.cancelled() => return shards.stop().await,
+                    Some(shard) = shards.next() => of_readers.send(shard).await.unwrap(),
+                }
+            }
+        });
+        let reader = Arc::clone(&world);
+        readers.spawn(async move {
+            let mut each = JoinSet::new();
+            while let Some(shard) = offered.recv().await {
+                each.spawn(note_all(Arc::clone(&reader), shard));
+            }
+            while each.join_next().await.is_some() {}
+        });
+        for round in 0..10 {
+            world.put_round(20);
+            match round {
+                3 => world.split(0),
+                7 => world.merge(1),
+                _ => {}
+            }
+            pause(300).await;
+        }
+        world.until_all_seen().await;
+        stop.cancel();
+        taker.join_next().await.unwrap().unwrap().unwrap();
+        while readers.join_next().await.is_some() {}
+    }
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
+    let world = World::new(1);
+    world.put_round(20);
+    let mut shards = world.consumer(1).shard_streams(8);
+    let mut shard = shards.next().await.unwrap();
+    let mut taken: Vec<ShardRecord> = Vec::new();
+    for _ in 0..8 {
+        taken.push(shard.next().await.unwrap());
+    }
+    let positions: Vec<_> = taken.iter().map(|record| record.position()).collect();
+    let oldest = taken.remove(0);
+    taken.into_iter().for_each(ShardRecord::ack);
+    // Acked or not, eight stand above the watermark: no more come.
+    tokio::select! {
+        biased;
+        more = shard.next() => panic!("{more:?}"),
+        () = pause(5_000) => {}
+    }
+    assert!(!rows(&world)[0].has_moved(), "the oldest is not acked");
+    oldest.ack();
+    pause(5_000).await;
+    assert_eq!(rows(&world)[0].checkpoint, positions[7]);
+    let next = shard.next().await.unwrap();
+    drop(next);
+    while let Ok(Some(record)) =
+        tokio::time::timeout(std::time::Duration::from_secs(5), shard.next()).await
+    {
+        record.ack();
+    }
+    pause(5_000).await;
+    assert_eq!(rows(&world)[0].checkpoint, positions[7], "one that was dropped is not done");
+    shards.stop().await.unwrap();
+
+    // What was not acked comes again, in order.
+    world.put_round(0);
+    let mut shards = world.consumer(2).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let first = shard.next().await.unwrap();
+    assert!(first.position() > positions[7]);
+    first.ack();
+    for _ in 0..11 {
+        shard.next().await.unwrap().ack();
+    }
+    shards.stop().await.unwrap();
+    assert!(shard.next().await.is_none(), "the stream of a stopped worker has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_come_after_the_last_ack_of_their_parent() {
+    let world = World::new(1);
+    world.put_round(5);
+    world.split(0);
+    let mut shards = world.consumer(1).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let mut last = None;
+    while let Some(record) = shard.next().await {
+        if let Some(before) = last.replace(record) {
+            ShardRecord::ack(before);
+        }
+    }
+    tokio::select! {
+        biased;
+        child = shards.next() => panic!("{child:?}"),
+        () = pause(30_000) => {}
+    }
+    assert!(!rows(&world)[0].is_ended());
+    last.unwrap().ack();
+    for _ in 0..2 {
+        let child = shards.next().await.unwrap();
+        assert_ne!(child.shard(), shard.shard());
+        std::mem::forget(child);
+    }
+    assert!(rows(&world)[0].is_ended());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_is_offered_again() {
+    let world = World::new(1);
+    world.put_round(5);
+    let mut shards = world.consumer(1).shard_streams(100);
+    drop(shards.next().await.unwrap());
+    let mut again = shards.next().await.unwrap();
+    for _ in 0..5 {
+        again.next().await.unwrap().ack();
+    }
+    shards.stop().await.unwrap();
+    assert!(rows(&world)[0].has_moved());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
+    let world = World::new(1);
+    world.put_round(20);
+    let mut shards = world.consumer(1).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let first = shard.next().await.unwrap();
+    let hold = rows(&world)[0].hold().unwrap();
+    let change = LeaseChange::Take { taker: "thief-1".into(), term: hold.term };
+    let write = Write::lease(&hold.key, change, Nonce(7));
+    assert!(world.leases.write(&write).await.unwrap().is_done());
+    first.ack();
+    // The next checkpoint finds out.
+    pause(5_000).await;
+    assert!(shard.next().await.is_none(), "nineteen records wait, and none may be delivered");
+    drop(shards);
+}
+
+fn create(world: &World, name: &str) {
+    let request = create_stream::Request {
+        stream_name: Some(name.to_owned()),
+        shard_count: Some(2),
+        ..Default::default()
+    };
+    world.engine.create_stream(&request).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_added_and_removed_while_the_consumer_runs() {
+    let world = World::new(2);
+    ["bills", "cards"].into_iter().for_each(|name| create(&world, name));
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let into = Arc::clone(&seen);
+    let handle = move |record: Delivery| {
+        into.lock().unwrap().push(format!("{} {}", record.shard.stream, record.partition_key));
+        std::future::ready(Ok::<(), HandlerError>(()))
+    };
+    let mut consumer = Consumer::streams([STREAM, "bills"], "mailer")
+        .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
+        .with_leases(world.leases.clone())
+        .with_clock(anabranch::clock::Clock::of_runtime(), anabranch::clock::Chance::seeded(1))
+        .each(handle);
+    let control = consumer.control();
+    let worker = Running::start(consumer);
+    let came = |what: &str| seen.lock().unwrap().iter().filter(|it| *it == what).count();
+    let put = |stream: &str| world.put_into(stream, "key", b"data");
+    for stream in [STREAM, "bills", "cards"] {
+        put(stream);
+    }
+    until("both streams are read", async || came("orders key") == 1 && came("bills key") == 1)
+        .await;
+    pause(10_000).await;
+    assert_eq!(came("cards key"), 0, "nobody has added it");
+
+    control.add("cards", StartPosition::TrimHorizon).await.unwrap();
+    until("the new one is read", async || came("cards key") == 1).await;
+    let twice = control.add("cards", StartPosition::TrimHorizon).await.unwrap_err();
+    assert!(twice.to_string().contains("cards"), "{twice}");
+    let missing = control.add("nowhere", StartPosition::TrimHorizon).await.unwrap_err();
+    assert!(missing.to_string().contains("nowhere"), "{missing}");
+
+    assert_eq!(control.remove("bills").await.unwrap(), []);
+    put("bills");
+    put(STREAM);
+    until("the others go on", async || came("orders key") == 2).await;
+    pause(30_000).await;
+    assert_eq!(came("bills key"), 1, "it is read no longer");
+    let owned = |stream: &str| {
+        let table = world.leases.snapshot();
+        table.leases(&stream.into()).filter(|lease| lease.owner.is_some()).count()
+    };
+    assert_eq!((owned("bills"), owned("cards"), owned(STREAM)), (0, 2, 2));
+
+    control.add("bills", StartPosition::TrimHorizon).await.unwrap();
+    until("it goes on where it stood", async || came("bills key") == 2).await;
+    worker.stop().await;
+    let late = control.remove("cards").await.unwrap_err();
+    assert!(late.to_string().contains("stopped"), "{late}");
+}
