@@ -94,5 +94,5 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
             None => *requests = None,
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

@@ -141,7 +141,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         let asked = tokio::select! {
             biased;
             () = &mut stop => true,
-            () = control::serve(&coordinator, &mut control, grace_ms) => false,
+            () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => false,
             () = read_all(&worker, &mut grips, &mut shards) => false,
         };
         worker.health.enter(Stage::Stopping);

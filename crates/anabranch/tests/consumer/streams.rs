@@ -187,7 +187,9 @@ fn create(world: &World, name: &str) {
 #[tokio::test(start_paused = true)]
 async fn streams_are_added_and_removed_while_the_consumer_runs() {
     let world = World::new(2);
-    ["bills", "cards"].into_iter().for_each(|name| create(&world, name));
+    for name in ["bills", "cards"] {
+        create(&world, name);
+    }
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let into = Arc::clone(&seen);
     let handle = move |record: Delivery| {
