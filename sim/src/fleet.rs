@@ -17,6 +17,7 @@ use anabranch_model::lease::{Hold, LeaseKey};
 use anabranch_model::record::Record;
 use anabranch_model::retry::Backoff;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The lease time of every fleet.
@@ -75,6 +76,8 @@ pub struct Fleet {
     pub rows: MemoryStore,
     /// How the handlers are.
     pub temper: Temper,
+    /// Whether faults are over: then no handler is slow or fails.
+    pub calm: Arc<AtomicBool>,
     /// What is broken.
     pub flaw: ConsumerFlaw,
 }
@@ -115,6 +118,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         .with_events(Events::to(move |event| told.hear(event)))
         .with_concurrency(lanes)
         .with_settings(|settings| {
+            settings.worker = Some(host.to_string());
             settings.fetch = temper.fetch;
             settings.lease_time_ms = LEASE_TIME_MS;
             settings.grace_ms = temper.grace_ms;
@@ -220,10 +224,11 @@ impl Desk {
     /// The handler takes its time, and then is done or fails.
     async fn handle(&self, call: Call) -> Result<(), HandlerError> {
         let temper = &self.fleet.temper;
-        let slow = self.chance.below(1_000) < temper.slow;
+        let foul = !self.fleet.calm.load(Ordering::Relaxed);
+        let slow = self.chance.below(1_000) < temper.slow && foul;
         let most_ms = if slow { temper.slow_ms } else { temper.call_ms };
         self.clock.sleep(self.chance.below(most_ms + 1)).await;
-        let done = self.chance.below(1_000) >= temper.fails;
+        let done = self.chance.below(1_000) >= temper.fails || !foul;
         let Call { hold, grain } = call;
         if done {
             self.fleet.supply.done(&grain);

@@ -65,7 +65,7 @@ impl Weather {
     /// A bad day of a stream that is read: lists and iterators can be old as well.
     pub fn foul_stream(rng: &mut Rng) -> Self {
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
-        let (stale, expired) = (often(300), often(100));
+        let (stale, expired) = (often(700), often(100));
         Self { stale, expired, ..Self::foul(rng) }
     }
 }

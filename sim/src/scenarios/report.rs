@@ -2,7 +2,7 @@
 
 use crate::checkers::Violation;
 use crate::faults::FaultCounts;
-use crate::history::Line;
+use crate::history::{Line, What};
 use std::fmt::Write as _;
 
 /// What one seed came to.
@@ -33,6 +33,11 @@ impl Report {
         let seed = self.seed;
         let story = violation.report(&self.lines);
         Some(format!("seed {seed}: {story}  replay: {}", self.replay))
+    }
+
+    /// The line of the first thing like this that happened.
+    pub fn first(&self, like: impl Fn(&What) -> bool) -> Option<usize> {
+        self.lines.iter().position(|line| like(&line.what))
     }
 
     /// The whole history as text.

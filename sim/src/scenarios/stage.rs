@@ -14,12 +14,15 @@ use anabranch::lease::MemoryStore;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Lease, LeaseChange, Outcome, Write};
 use fastrand::Rng;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// After this time nothing from the time of faults is in flight any more.
 const SETTLE_MS: u64 = PATIENCE_MS * 14;
 
-/// When everything is done at the latest, after the last fault.
-const DRAINED_MS: u64 = LEASE_TIME_MS * 20;
+/// When everything is done at the latest, after the last fault: two lease times until each shard is
+/// owned, and one to read what is left and to write it down.
+const DRAINED_MS: u64 = LEASE_TIME_MS * 3;
 
 /// The pause between two looks whether everything is done.
 const LOOK_MS: u64 = 250;
@@ -72,6 +75,7 @@ impl Stage {
             supply,
             rows: MemoryStore::new(Layout::Native),
             temper: setting.temper.clone(),
+            calm: Arc::default(),
             flaw: setting.flaw,
         };
         let world = World::new(setting.seed, ground, setting.hosts, fleet.boot());
@@ -151,6 +155,7 @@ impl Stage {
     /// Faults end, and everything has to be done in time. `dead` stays down for good.
     pub fn quiet(&mut self, dead: Option<HostId>) {
         self.world.calm(None);
+        self.fleet.calm.store(true, Ordering::Relaxed);
         self.run(SETTLE_MS);
         self.world.calm(dead);
         self.fleet.supply.put_round(&mut self.rng);
