@@ -26,6 +26,9 @@ pub const LEASE_TIME_MS: u64 = 3_000;
 /// When a call to a service is given up.
 pub const PATIENCE_MS: u64 = 700;
 
+/// How long a call of the handler takes once faults are over, at most.
+const CALM_CALL_MS: u64 = 2;
+
 /// How the handler and its consumer are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Temper {
@@ -226,7 +229,11 @@ impl Desk {
         let temper = &self.fleet.temper;
         let foul = !self.fleet.calm.load(Ordering::Relaxed);
         let slow = self.chance.below(1_000) < temper.slow && foul;
-        let most_ms = if slow { temper.slow_ms } else { temper.call_ms };
+        let most_ms = match (slow, foul) {
+            (true, _) => temper.slow_ms,
+            (false, true) => temper.call_ms,
+            (false, false) => temper.call_ms.min(CALM_CALL_MS),
+        };
         self.clock.sleep(self.chance.below(most_ms + 1)).await;
         let done = self.chance.below(1_000) >= temper.fails || !foul;
         let Call { hold, grain } = call;

@@ -141,9 +141,7 @@ fn created(report: &Report, shard: u32) -> Option<usize> {
 
 /// Whether the library said that a shard is lost.
 fn told_of_a_loss(report: &Report) -> bool {
-    let lost = |what: &What| {
-        matches!(what, What::Told(Event::Lease(LeaseEvent::ShardLost { .. })))
-    };
+    let lost = |what: &What| matches!(what, What::Told(Event::Lease(LeaseEvent::ShardLost { .. })));
     report.first(lost).is_some()
 }
 
@@ -184,6 +182,14 @@ fn workers_that_start_together_on_an_empty_table_all_get_going() {
 #[test]
 fn failures_of_the_service_during_a_restart_lose_nothing() {
     play(Story::FailuresDuringARestart, |report| report.faults.of(Fault::Error) > 20);
+}
+
+#[test]
+fn slow_handlers_with_more_records_than_memory_hold_no_more_than_they_may() {
+    play(Story::FullBudget, |report| {
+        let much = |what: &What| matches!(what, What::Holds { bytes, .. } if *bytes > 4 << 20);
+        report.first(much).is_some()
+    });
 }
 
 /// Plays until the flaw is noticed, by one of the promises that hold always.

@@ -68,7 +68,8 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
         temper: Temper {
             lanes: if rng.bool() { vec![1] } else { vec![1, 2, 3, 7] },
             fetch: if rng.u32(0..4) == 0 { FetchMode::FanOut } else { FetchMode::Poll },
-            call_ms: rng.u64(0..20),
+            // Handlers that are always busy are met by everything in the middle of a call.
+            call_ms: if large || rng.u32(0..3) == 0 { rng.u64(40..300) } else { rng.u64(0..20) },
             slow: if slow { 5 } else { 0 },
             slow_ms: LEASE_TIME_MS * 2,
             fails: if rng.bool() { rng.u64(0..100) } else { 0 },
@@ -76,7 +77,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
             checkpoint_ms: rng.u64(50..1_500),
             memory_bytes: if large || rng.bool() { TIGHT_BYTES } else { 256 << 20 },
         },
-        put_every_ms: rng.u64(60..400),
+        put_every_ms: if large { rng.u64(150..400) } else { rng.u64(60..400) },
         flaw,
     }
 }

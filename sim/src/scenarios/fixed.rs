@@ -29,11 +29,13 @@ pub enum Story {
     AllStartTogether,
     /// `ListShards` and iterators fail while the fleet starts again.
     FailuresDuringARestart,
+    /// More records wait than a worker may hold, and its handlers are slow.
+    FullBudget,
 }
 
 impl Story {
     /// Every story.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::MergedChildBeforeItsParent,
         Self::TwoGenerations,
         Self::DeathInTheFirstSync,
@@ -41,17 +43,24 @@ impl Story {
         Self::TornLists,
         Self::AllStartTogether,
         Self::FailuresDuringARestart,
+        Self::FullBudget,
     ];
 }
 
 /// Plays a story.
 pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
+    let full = story == Story::FullBudget;
     let mut stage = Stage::new(Setting {
         seed,
         replay: format!("fixed::run({story:?}, {seed}, {flaw:?})"),
         hosts: 3,
-        mix: Mix { shards: 2, keys: 12, bytes_max: 40 },
-        temper: Temper { lanes: vec![1, 3], call_ms: 30, ..Temper::default() },
+        mix: Mix { shards: 2, keys: 12, bytes_max: if full { 400_000 } else { 40 } },
+        temper: Temper {
+            lanes: vec![1, 3],
+            call_ms: if full { 400 } else { 30 },
+            memory_bytes: if full { 16 << 20 } else { 256 << 20 },
+            ..Temper::default()
+        },
         put_every_ms: 80,
         flaw,
     });
@@ -63,6 +72,7 @@ pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
         Story::TornLists => torn_lists(&mut stage),
         Story::AllStartTogether => all_start_together(&mut stage),
         Story::FailuresDuringARestart => failures_during_a_restart(&mut stage),
+        Story::FullBudget => full_budget(&mut stage),
     }
     stage.quiet(None);
     stage.judge(true)
@@ -161,4 +171,15 @@ fn failures_during_a_restart(stage: &mut Stage) {
     stage.reshard();
     stage.world.boot_all();
     stage.run(12_000);
+}
+
+fn full_budget(stage: &mut Stage) {
+    stage.puts = false;
+    for at in 0..2 {
+        stage.put_into(at, 100);
+    }
+    stage.run(8_000);
+    stage.reshard();
+    stage.put_into(0, 50);
+    stage.run(8_000);
 }
