@@ -185,14 +185,21 @@ impl Desk {
                 let hold = Hold { key: lease.clone(), owner: worker.clone(), term: *term };
                 self.inside().holds.insert(lease.clone(), hold);
             }
-            Event::Shard(ShardEvent::Stopped { shard, .. }) => {
-                let mut inside = self.inside();
-                inside.held.retain(|(key, ..), _| *key != **shard);
-                inside.bytes = inside.held.values().sum();
+            Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
+            // What waits is dropped from here on, and nobody tells when the last of it is.
+            Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease }) => {
+                self.forget(lease);
             }
             _ => {}
         }
         self.fleet.ground.history.note(self.host, What::Told(event.clone()));
+    }
+
+    /// The records of a shard are no longer held.
+    fn forget(&self, shard: &LeaseKey) {
+        let mut inside = self.inside();
+        inside.held.retain(|(key, ..), _| key != shard);
+        inside.bytes = inside.held.values().sum();
     }
 
     /// Takes in records that arrived.
