@@ -63,7 +63,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
         mix: Mix {
             shards: rng.u32(1..=3),
             keys: rng.usize(4..=16),
-            bytes_max: if large { 300_000 } else { 40 },
+            bytes_max: if large { 60_000 } else { 40 },
         },
         temper: Temper {
             lanes: if rng.bool() { vec![1] } else { vec![1, 2, 3, 7] },
