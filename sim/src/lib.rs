@@ -14,6 +14,7 @@ pub mod host;
 pub mod world;
 pub mod workload;
 pub mod supply;
+pub mod ledger;
 pub mod flaw;
 pub mod reader;
 pub mod fleet;

@@ -2,14 +2,16 @@
 
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
-use anabranch_sim::scenarios::{Report, consumer, leases};
+use anabranch_sim::scenarios::producer::Wrong;
+use anabranch_sim::scenarios::{Report, consumer, leases, producer};
 use anabranch_sim::seeds;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask sim [--consumer] [--seeds N] [--seed S [--full]] [--flaw NAME]
+cargo xtask sim [--consumer | --producer] [--seeds N] [--seed S [--full]] [--flaw NAME]
 
   --consumer     fleets of whole consumers, instead of coordinators with pretend readers
+  --producer     producers on a stream that is split, merged and made anew
   --seeds N      run seeds 0 to N-1 on all cores (default 200)
   --seed S       run one seed, and show what it breaks
   --full         with --seed: show its whole history; without: 1000 seeds of both kinds of fleets
@@ -24,6 +26,7 @@ struct Asked {
     seed: Option<u64>,
     full: bool,
     consumer: bool,
+    producer: bool,
     flaw: Option<String>,
 }
 
@@ -31,6 +34,7 @@ struct Asked {
 enum Story {
     Leases(Flaw),
     Consumer(ConsumerFlaw),
+    Producer(Wrong),
 }
 
 impl Story {
@@ -38,6 +42,7 @@ impl Story {
         match self {
             Self::Leases(flaw) => leases::run(seed, *flaw),
             Self::Consumer(flaw) => consumer::run(seed, *flaw),
+            Self::Producer(wrong) => producer::run(seed, *wrong),
         }
     }
 }
@@ -63,7 +68,14 @@ fn main() -> ExitCode {
 }
 
 fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String> {
-    let mut asked = Asked { seeds: None, seed: None, full: false, consumer: false, flaw: None };
+    let mut asked = Asked {
+        seeds: None,
+        seed: None,
+        full: false,
+        consumer: false,
+        producer: false,
+        flaw: None,
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         match arg.as_str() {
@@ -71,6 +83,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
             "--seed" => asked.seed = Some(whole(&arg, &value()?)?),
             "--full" => asked.full = true,
             "--consumer" => asked.consumer = true,
+            "--producer" => asked.producer = true,
             "--flaw" => asked.flaw = Some(value()?),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument {other:?}")),
@@ -88,6 +101,11 @@ fn story(asked: &Asked) -> Result<Story, String> {
         let Some(name) = &asked.flaw else { return Ok(None) };
         let unknown = || format!("no flaw {name:?}; there are {}", all.join(", "));
         named(name).map(Some).ok_or_else(unknown)
+    }
+    if asked.producer {
+        let names: Vec<String> = Wrong::ALL.iter().map(ToString::to_string).collect();
+        let wrong = find(asked, Wrong::named, &names)?;
+        return Ok(Story::Producer(wrong.unwrap_or_default()));
     }
     if asked.consumer {
         let names: Vec<String> = ConsumerFlaw::ALL.iter().map(ToString::to_string).collect();

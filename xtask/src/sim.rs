@@ -5,7 +5,8 @@ use crate::tally::Tally;
 use std::process::{ExitCode, Stdio};
 
 /// The test programs of the simulator. They have a budget of their own.
-const TESTS: [&str; 5] = ["sim_world", "sim_checkers", "sim_leases", "sim_flaws", "sim_consumer"];
+const TESTS: [&str; 6] =
+    ["sim_world", "sim_checkers", "sim_leases", "sim_flaws", "sim_consumer", "sim_producer"];
 
 /// Runs the simulator with these arguments.
 pub(crate) fn run(args: &[&str]) -> ExitCode {

@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod duplicates;
 pub mod delivery;
 pub mod memory;
+pub mod producing;
 
 pub use liveness::Quiet;
 pub use violation::Violation;

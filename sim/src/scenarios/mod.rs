@@ -6,5 +6,6 @@ pub mod stage;
 pub mod consumer;
 pub mod cases;
 pub mod fixed;
+pub mod producer;
 
 pub use report::Report;

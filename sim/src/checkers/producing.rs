@@ -1,0 +1,110 @@
+//! What a producer promises: order, one outcome, nothing called placed that a reader does not get.
+
+use super::Violation;
+use crate::ledger::{Entry, Name};
+use anabranch::producer::Outcome;
+use anabranch_model::sequence::SequenceNumber;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A record as a reader by KCL's rules gets it, or as it is stored at all.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Found {
+    /// Which record.
+    pub name: Name,
+    /// Where.
+    pub shard: String,
+    /// Under which number.
+    pub sequence: SequenceNumber,
+    /// At which place inside an aggregate.
+    pub sub: u64,
+}
+
+/// What the stream shows at the end.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// What a reader gets, in its order.
+    pub delivered: Vec<Found>,
+    /// Which records are in the stream at all, also in aggregates that readers drop.
+    pub stored: BTreeSet<Name>,
+}
+
+/// The first promise that is broken.
+pub fn check(ledger: &BTreeMap<Name, Entry>, shown: &Shown, line: usize) -> Option<Violation> {
+    let broken = outcomes(ledger)
+        .or_else(|| order(&shown.delivered))
+        .or_else(|| places(ledger, shown))
+        .or_else(|| holes(ledger));
+    broken.map(|(promise, words)| Violation { promise, words, line, lease: None })
+}
+
+type Broken = Option<(&'static str, String)>;
+
+fn outcomes(ledger: &BTreeMap<Name, Entry>) -> Broken {
+    let wrong = ledger.iter().find(|(_, entry)| match entry.outcomes.len() {
+        0 => !entry.orphaned,
+        1 => false,
+        _ => true,
+    });
+    wrong.map(|(name, entry)| {
+        let count = entry.outcomes.len();
+        ("each record has one outcome", format!("{name:?} has {count}"))
+    })
+}
+
+fn order(delivered: &[Found]) -> Broken {
+    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for found in delivered {
+        if !seen.insert(&found.name) {
+            continue;
+        }
+        let newest = newest.entry(&found.name.0).or_default();
+        if found.name.1 < *newest {
+            let words = format!("{:?} is first delivered behind {newest}", found.name);
+            return Some(("first deliveries of a key are in put order", words));
+        }
+        *newest = found.name.1;
+    }
+    None
+}
+
+fn places(ledger: &BTreeMap<Name, Entry>, shown: &Shown) -> Broken {
+    let delivered: BTreeSet<&Found> = shown.delivered.iter().collect();
+    for (name, entry) in ledger {
+        match entry.outcomes.first() {
+            Some(Outcome::Placed { shard, sequence, sub, .. }) => {
+                let (shard, sequence, sub) = (shard.to_string(), *sequence, *sub);
+                let place = Found { name: name.clone(), shard, sequence, sub };
+                if !delivered.contains(&place) {
+                    let words = format!("{place:?} is not what a reader gets there");
+                    return Some(("what is placed is delivered", words));
+                }
+            }
+            Some(Outcome::Rejected { why, .. }) if shown.stored.contains(name) => {
+                let words = format!("{name:?} is in the stream, and rejected: {why:?}");
+                return Some(("what is rejected is not in the stream", words));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Behind a record of a key that has no certain place nothing of the key is placed.
+fn holes(ledger: &BTreeMap<Name, Entry>) -> Broken {
+    let mut hole: Option<&Name> = None;
+    for (name, entry) in ledger {
+        if hole.is_some_and(|hole| hole.0 != name.0) {
+            hole = None;
+        }
+        match (hole, entry.outcomes.first()) {
+            (Some(hole), Some(Outcome::Placed { .. })) => {
+                let words = format!("{name:?} is placed behind {hole:?}, which is not");
+                return Some(("a hole stops its key", words));
+            }
+            (None, Some(Outcome::Rejected { .. } | Outcome::Unknown { .. })) => hole = Some(name),
+            _ => {}
+        }
+    }
+    None
+}

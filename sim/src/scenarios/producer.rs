@@ -1,0 +1,413 @@
+//! Producers on a stream that is split, merged and made anew, behind a network that does its worst.
+
+use super::Report;
+use crate::checkers::Violation;
+use crate::checkers::producing::{self, Found, Shown};
+use crate::faults::network::Service;
+use crate::faults::store::at_once;
+use crate::faults::{Chaos, Fault, FaultyStream, Weather};
+use crate::history::{HostId, What};
+use crate::host::{Berth, Boot, Life};
+use crate::ledger::Ledger;
+use crate::workload::{Reshard, STREAM, Workload};
+use crate::world::{Ground, World};
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::Events;
+use anabranch::producer::{Aggregation, Builder, Holes, NewRecord, Order, Outcome, Producer};
+use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
+use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::StreamName;
+use anabranch_model::record::UserRecord;
+use fastrand::Rng;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long faults last, and how long it then takes until everything has its outcome.
+const FAULTS_MS: u64 = 40_000;
+const QUIET_MS: u64 = 60_000;
+/// When a call is given up.
+const PATIENCE_MS: u64 = 800;
+/// How long half of the freezes and cuts last, about.
+const BLOW_MS: u64 = 2_000;
+/// Keys of one producer.
+const KEYS: u64 = 8;
+/// What a producer may hold.
+const BUFFER_BYTES: usize = 64 << 10;
+/// The largest record, in bytes of data.
+const DATA_MAX: usize = 900;
+
+/// What is wrong on purpose, to see that the checkers notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wrong {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Containers of a shard go side by side.
+    NoOrder,
+    /// Keys go on behind a hole.
+    GoOn,
+}
+
+impl Wrong {
+    /// Everything that can be wrong.
+    pub const ALL: [Self; 2] = [Self::NoOrder, Self::GoOn];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|wrong| wrong.to_string() == name)
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "nothing",
+            Self::NoOrder => "no-order",
+            Self::GoOn => "go-on",
+        })
+    }
+}
+
+/// What one seed has its producers be.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    aggregation: Aggregation,
+    numbered: bool,
+    deadline_ms: Option<u64>,
+    wrong: Wrong,
+}
+
+/// Runs one seed: a time of faults, then a quiet one.
+pub fn run(seed: u64, wrong: Wrong) -> Report {
+    let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7075_7473);
+    let ground = Ground::new(seed);
+    let workload = Workload::new(rng.u32(1..=4));
+    let kinds = [Aggregation::ByShard, Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off];
+    let kind = Kind {
+        aggregation: kinds[rng.usize(0..kinds.len())],
+        numbered: wrong == Wrong::Nothing && rng.u32(0..6) == 0,
+        deadline_ms: (rng.u32(0..4) == 0 || wrong == Wrong::GoOn).then(|| rng.u64(500..5_000)),
+        wrong,
+    };
+    ground.history.note_world(format!("{kind:?}"));
+    let ledger = Ledger::default();
+    let hosts = rng.usize(1..=2);
+    let boot = boot(&ground, &workload, &ledger, kind);
+    let world = World::new(seed, ground.clone(), hosts, boot);
+    let mut stage = Stage { ground, workload, ledger, world, past: Shown::default() };
+    let mishap = stage.run(&mut rng).err();
+    stage.judge(seed, mishap)
+}
+
+struct Stage {
+    ground: Ground,
+    workload: Workload,
+    ledger: Ledger,
+    world: World,
+    /// What the streams showed that were deleted.
+    past: Shown,
+}
+
+impl Stage {
+    fn run(&mut self, rng: &mut Rng) -> Result<(), String> {
+        self.ground.network.set_weather(Service::Stream, Weather::foul(rng));
+        self.world.set_chaos(Chaos { outage_every_ms: None, ..Chaos::foul(rng, BLOW_MS) });
+        for (effect, most) in [(Effect::ThrottleEntries, 0.3), (Effect::FailEntries, 0.1)] {
+            if rng.bool() {
+                self.strike(effect, rng.f64() * most);
+            }
+        }
+        let reshard_ms = rng.bool().then(|| rng.u64(500..8_000));
+        let recreate_ms = (rng.u32(0..4) == 0).then(|| rng.u64(8_000..30_000));
+        let (workload, ground) = (self.workload.clone(), self.ground.clone());
+        let mut gone_until = None;
+        let past = &mut self.past;
+        self.world.run(FAULTS_MS, |world, step_ms| {
+            workload.advance(step_ms);
+            let now_ms = world.now_ms();
+            match gone_until {
+                Some(until_ms) if now_ms >= until_ms => {
+                    create(&workload, world.rng().i64(1..=4));
+                    ground.history.note_world("the stream is made anew");
+                    gone_until = None;
+                }
+
+                None if hits(world, recreate_ms, step_ms) => {
+                    read(&workload, past);
+                    delete(&workload);
+                    ground.history.note_world("the stream is deleted");
+                    gone_until = Some(now_ms + world.rng().u64(200..6_000));
+                }
+                None if hits(world, reshard_ms, step_ms) => {
+                    if let Some(change) = workload.reshard(world.rng()) {
+                        ground.network.count(match change {
+                            Reshard::Split(_) => Fault::Split,
+                            Reshard::Merge(..) => Fault::Merge,
+                        });
+                        ground.history.note_world(format!("{change:?}"));
+                    }
+                }
+                _ => {}
+            }
+        })?;
+        if gone_until.is_some() {
+            create(&self.workload, 2);
+        }
+        self.workload.api().engine().faults().clear();
+        self.world.calm(None);
+        let workload = self.workload.clone();
+        self.world.run(QUIET_MS, |_, step_ms| workload.advance(step_ms))
+    }
+
+    fn strike(&self, effect: Effect, probability: f64) {
+        self.workload.api().engine().faults().add(FaultRule {
+            operation: Some(Operation::PutRecords),
+            stream: None,
+            shard: None,
+            probability,
+            skip: 0,
+            count: None,
+            effect,
+        });
+    }
+
+    fn judge(mut self, seed: u64, mishap: Option<String>) -> Report {
+        read(&self.workload, &mut self.past);
+        let (lines, ledger) = (self.ground.history.take(), self.ledger.take());
+        let line = lines.len().saturating_sub(1);
+        let panicked = mishap.map(|words| {
+            let promise = "nothing panics, and buffers keep their bounds";
+            Violation { promise, words, line, lease: None }
+        });
+        let violation = panicked.or_else(|| producing::check(&ledger, &self.past, line));
+        let placed = ledger
+            .values()
+            .filter(|entry| matches!(entry.outcomes.first(), Some(Outcome::Placed { .. })));
+        Report {
+            seed,
+            replay: format!("cargo xtask sim --producer --seed {seed}"),
+            violation,
+            virtual_ms: self.world.now_ms(),
+            faults: self.ground.network.counts(),
+            moves: placed.count() as u64,
+            deliveries: self.past.delivered.len() as u64,
+            lines,
+        }
+    }
+}
+
+fn hits(world: &mut World, every_ms: Option<u64>, step_ms: u64) -> bool {
+    every_ms.is_some_and(|every_ms| world.rng().u64(0..every_ms) < step_ms)
+}
+
+fn create(workload: &Workload, shards: i64) {
+    let request = create_stream::Request {
+        stream_name: Some(STREAM.to_owned()),
+        shard_count: Some(shards),
+        ..Default::default()
+    };
+    let made = workload.api().engine().create_stream(&request);
+    debug_assert_eq!(made, Ok(()), "there is no stream of that name");
+}
+
+fn delete(workload: &Workload) {
+    let stream = StreamTarget::named(STREAM);
+    let request = delete_stream::Request { stream, ..Default::default() };
+    let gone = workload.api().engine().delete_stream(&request);
+    debug_assert_eq!(gone, Ok(()), "the stream is there");
+}
+
+/// Adds what the stream shows: shards in the order of their making, as KCL delivers them.
+fn read(workload: &Workload, shown: &mut Shown) {
+    let (api, stream) = (workload.api(), StreamName::from(STREAM));
+    let Ok(list) = at_once(api.list_shards(&stream, ShardFilter::All)) else { return };
+    let mut shards = list.shards;
+    shards.sort_by(|one, other| one.id.cmp(&other.id));
+    for shard in shards {
+        let mut next = at_once(api.iterator(&stream, &shard.id, ReadFrom::TrimHorizon)).ok();
+        while let Some(iterator) = next.take() {
+            let Ok(fetched) = at_once(api.records(&stream, &iterator, 10_000)) else { break };
+            let empty = fetched.records.is_empty();
+            for record in fetched.records {
+                let stored = users(&record, HashRange::ALL);
+                shown.stored.extend(stored.iter().map(|user| name_of(&user.data)));
+                shown.delivered.extend(users(&record, shard.range).iter().map(|user| Found {
+                    name: name_of(&user.data),
+                    shard: shard.id.to_string(),
+                    sequence: user.sequence,
+                    sub: user.sub,
+                }));
+            }
+            next = fetched.next.filter(|_| !empty);
+        }
+    }
+}
+
+fn users(record: &anabranch_model::record::Record, range: HashRange) -> Vec<UserRecord> {
+    match decode(record, range) {
+        Decoded::Plain(_) => vec![record.clone().into()],
+        Decoded::Records(records) => records.collect(),
+        // Readers drop it whole; and a broken one would show as missing.
+        Decoded::OutOfRange { .. } | Decoded::Partial { .. } => Vec::new(),
+    }
+}
+
+/// The record that data say they are.
+fn name_of(data: &[u8]) -> (String, u64) {
+    let text = String::from_utf8_lossy(data);
+    let mut parts = text.split(':');
+    let key = parts.next().unwrap_or_default().to_owned();
+    (key, parts.next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
+}
+
+fn boot(ground: &Ground, workload: &Workload, ledger: &Ledger, kind: Kind) -> Boot {
+    let (ground, workload, ledger) = (ground.clone(), workload.clone(), ledger.clone());
+    Box::new(move |berth: Berth| -> Life {
+        Box::pin(live(berth, ground.clone(), workload.clone(), ledger.clone(), kind))
+    })
+}
+
+fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
+    let ms = Duration::from_millis;
+    let builder = Producer::new(STREAM)
+        .with_aggregation(kind.aggregation)
+        .with_ordering_numbers(kind.numbered)
+        .with_buffer_bytes(BUFFER_BYTES)
+        .with_container_bytes(400..=2_000)
+        .with_linger(ms(5))
+        .with_backoff(ms(10)..=ms(400))
+        .with_request_timeout(ms(PATIENCE_MS * 2))
+        .with_judge_timeout(ms(1_500))
+        .with_map_idle(ms(4_000))
+        .with_start_timeout(ms(20_000))
+        .with_clock(Clock::of_runtime())
+        .with_chance(chance)
+        .with_events(events);
+    let builder = match kind.deadline_ms {
+        Some(deadline_ms) => builder.with_deadline(ms(deadline_ms)),
+        None => builder,
+    };
+    match kind.wrong {
+        Wrong::Nothing => builder,
+        Wrong::NoOrder => builder.with_order(Order::None),
+        Wrong::GoOn => builder.with_holes(Holes::GoOn),
+    }
+}
+
+/// One life: a real producer, and someone who puts until faults are over, or the host is stopped.
+async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledger, kind: Kind) {
+    let host = berth.host;
+    // Keys of a life are its own: another producer has no order against it.
+    let prefix = format!("{host}-{}-", berth.life);
+    if berth.life > 1 {
+        ledger.orphan(&format!("{host}-{}-", berth.life - 1));
+    }
+    let history = ground.history.clone();
+    let events = Events::to(move |event| history.note(host, What::Told(event.clone())));
+    let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
+    let api = FaultyStream::new(Arc::new(workload.api().clone()), link);
+    let start = builder(kind, Chance::seeded(berth.seed), events).start(api);
+    let started = tokio::select! {
+        biased;
+        _ = berth.stop.wait_for(|stop| *stop) => return,
+        started = start => started,
+    };
+    let producer = match started {
+        Ok(producer) => producer,
+        Err(error) => return ground.history.note_world(format!("{host} can't start: {error}")),
+    };
+    let accepted = AtomicU64::new(0);
+    let desk = Desk { host, prefix, producer, ledger, ground: ground.clone(), accepted };
+    let mut waiting = JoinSet::new();
+    desk.work(&mut berth, &mut waiting).await;
+    let account = desk.producer.close(Duration::from_secs(3)).await;
+    ground.history.note_world(format!("{host} closes: {account:?}"));
+    let counted = account.placed + account.rejected + account.unknown;
+    let accepted = desk.accepted.load(Ordering::Relaxed);
+    assert_eq!(counted, accepted, "{host}: the account does not cover what was accepted");
+    while waiting.join_next().await.is_some() {}
+}
+
+/// Where one life puts from.
+struct Desk {
+    host: HostId,
+    prefix: String,
+    producer: Producer,
+    ledger: Ledger,
+    ground: Ground,
+    /// Records that were accepted.
+    accepted: AtomicU64,
+}
+
+impl Desk {
+    async fn work(&self, berth: &mut Berth, waiting: &mut JoinSet<Option<u64>>) {
+        let mut rng = Rng::with_seed(berth.seed ^ 0x6b65_7973);
+        let mut keys: Vec<(u64, u64)> = (0..KEYS).map(|key| (key, 0)).collect();
+        while self.ground.clock.now_ms() < FAULTS_MS {
+            for _ in 0..rng.u32(1..6) {
+                let at = rng.usize(0..keys.len());
+                let put = self.put(&mut rng, &mut keys[at], waiting);
+                tokio::select! {
+                    biased;
+                    _ = berth.stop.wait_for(|stop| *stop) => return,
+                    put = put => if put.is_break() { return },
+                }
+                // A key that stopped is left for a new one.
+                while let Some(Ok(Some(stopped))) = waiting.try_join_next() {
+                    if let Some(key) = keys.iter_mut().find(|key| key.0 == stopped) {
+                        *key = (stopped + 1_000, 0);
+                    }
+                }
+            }
+            let pause = Duration::from_millis(rng.u64(1..80));
+            tokio::select! {
+                biased;
+                _ = berth.stop.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        self.producer.flush().await;
+        while waiting.join_next().await.is_some() {}
+        // It stays until the host is stopped for good.
+        let _ = berth.stop.wait_for(|stop| *stop).await;
+    }
+
+    async fn put(
+        &self,
+        rng: &mut Rng,
+        key: &mut (u64, u64),
+        waiting: &mut JoinSet<Option<u64>>,
+    ) -> ControlFlow<()> {
+        let number = key.1;
+        let name = (format!("{}{}", self.prefix, key.0), number);
+        let data = format!("{}:{number}:{}", name.0, "x".repeat(rng.usize(0..DATA_MAX)));
+        let bytes = data.len();
+        let mut record = NewRecord::new(name.0.clone(), data);
+        if key.0 % 4 == 3 {
+            record = record.with_explicit_hash_key(HashKey(u128::MAX / 7 * u128::from(key.0 % 7)));
+        }
+        let Ok(ticket) = self.producer.put_record(record).await else {
+            return ControlFlow::Break(());
+        };
+        key.1 += 1;
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.ledger.accepted(name.clone(), bytes);
+        let held = self.ledger.outstanding_bytes(&self.prefix);
+        assert!(held <= BUFFER_BYTES, "{} holds {held} bytes of {BUFFER_BYTES}", self.host);
+        let (ledger, id) = (self.ledger.clone(), key.0);
+        waiting.spawn(async move {
+            let outcome = ticket.await;
+            let stopped = (!outcome.is_placed()).then_some(id);
+            ledger.settled(&name, outcome);
+            stopped
+        });
+        ControlFlow::Continue(())
+    }
+}
