@@ -4,17 +4,12 @@ use anabranch::producer::Outcome;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a record costs beside its key and data, as the producer's options say.
-const RECORD_OVERHEAD_BYTES: usize = 256;
-
 /// A record: its key, and its number among the key's puts.
 pub type Name = (String, u64);
 
 /// What is known of one record.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// What it takes of its producer's buffer.
-    pub bytes: usize,
     /// Every outcome that came; there should be one.
     pub outcomes: Vec<Outcome>,
     /// Whether its producer died, so that no outcome has to come.
@@ -32,9 +27,8 @@ impl Ledger {
     }
 
     /// A record was accepted.
-    pub fn accepted(&self, name: Name, data_bytes: usize) {
-        let bytes = name.0.len() + data_bytes + RECORD_OVERHEAD_BYTES;
-        self.entries().insert(name, Entry { bytes, outcomes: Vec::new(), orphaned: false });
+    pub fn accepted(&self, name: Name) {
+        self.entries().insert(name, Entry::default());
     }
 
     /// A record has its outcome.
@@ -49,13 +43,6 @@ impl Ledger {
         for (_, entry) in self.entries().iter_mut().filter(|(name, _)| name.0.starts_with(prefix)) {
             entry.orphaned = true;
         }
-    }
-
-    /// What the records of these keys without an outcome take of their producer's buffer.
-    pub fn outstanding_bytes(&self, prefix: &str) -> usize {
-        let entries = self.entries();
-        let mine = entries.iter().filter(|(name, _)| name.0.starts_with(prefix));
-        mine.filter(|(_, entry)| entry.outcomes.is_empty()).map(|(_, entry)| entry.bytes).sum()
     }
 
     /// Everything, taken out.

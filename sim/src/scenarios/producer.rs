@@ -8,12 +8,14 @@ use crate::faults::store::at_once;
 use crate::faults::{Chaos, Fault, FaultyStream, Weather};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Name};
 use crate::workload::{Reshard, STREAM, Workload};
 use crate::world::{Ground, World};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
-use anabranch::producer::{Aggregation, Builder, Holes, NewRecord, Order, Outcome, Producer};
+use anabranch::producer::{
+    Aggregation, Builder, Holes, NewRecord, Order, Outcome, Producer, Ticket,
+};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
@@ -25,9 +27,7 @@ use fastrand::Rng;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::task::JoinSet;
 
 /// How long faults last, and how long it then takes until everything has its outcome.
 const FAULTS_MS: u64 = 40_000;
@@ -40,6 +40,8 @@ const BLOW_MS: u64 = 2_000;
 const KEYS: u64 = 8;
 /// What a producer may hold.
 const BUFFER_BYTES: usize = 64 << 10;
+/// What a record costs beside its key and data, as the producer's options say.
+const RECORD_OVERHEAD_BYTES: usize = 256;
 /// The largest record, in bytes of data.
 const DATA_MAX: usize = 900;
 
@@ -323,50 +325,60 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
         Ok(producer) => producer,
         Err(error) => return ground.history.note_world(format!("{host} can't start: {error}")),
     };
-    let accepted = AtomicU64::new(0);
-    let desk = Desk { host, prefix, producer, ledger, ground: ground.clone(), accepted };
-    let mut waiting = JoinSet::new();
-    desk.work(&mut berth, &mut waiting).await;
+    let rng = Rng::with_seed(berth.seed ^ 0x6b65_7973);
+    let mut desk = Desk { host, prefix, producer, ledger, rng, open: Vec::new(), accepted: 0 };
+    desk.work(&mut berth, &ground).await;
     let account = desk.producer.close(Duration::from_secs(3)).await;
     ground.history.note_world(format!("{host} closes: {account:?}"));
     let counted = account.placed + account.rejected + account.unknown;
-    let accepted = desk.accepted.load(Ordering::Relaxed);
-    assert_eq!(counted, accepted, "{host}: the account does not cover what was accepted");
-    while waiting.join_next().await.is_some() {}
+    assert_eq!(counted, desk.accepted, "{host}: the account does not cover what was accepted");
+    desk.collect();
+}
+
+/// A record without an outcome.
+struct Open {
+    /// The number of its key.
+    key: u64,
+    name: Name,
+    ticket: Ticket,
+    /// What it takes of the buffer.
+    bytes: usize,
 }
 
 /// Where one life puts from.
 struct Desk {
     host: HostId,
+    /// What its keys begin with.
     prefix: String,
     producer: Producer,
     ledger: Ledger,
-    ground: Ground,
+    rng: Rng,
+    /// Records without an outcome.
+    open: Vec<Open>,
     /// Records that were accepted.
-    accepted: AtomicU64,
+    accepted: u64,
 }
 
 impl Desk {
-    async fn work(&self, berth: &mut Berth, waiting: &mut JoinSet<Option<u64>>) {
-        let mut rng = Rng::with_seed(berth.seed ^ 0x6b65_7973);
+    async fn work(&mut self, berth: &mut Berth, ground: &Ground) {
         let mut keys: Vec<(u64, u64)> = (0..KEYS).map(|key| (key, 0)).collect();
-        while self.ground.clock.now_ms() < FAULTS_MS {
-            for _ in 0..rng.u32(1..6) {
-                let at = rng.usize(0..keys.len());
-                let put = self.put(&mut rng, &mut keys[at], waiting);
+        while ground.clock.now_ms() < FAULTS_MS {
+            for _ in 0..self.rng.u32(1..6) {
+                let at = self.rng.usize(0..keys.len());
+                let put = self.put(&mut keys[at]);
                 tokio::select! {
                     biased;
                     _ = berth.stop.wait_for(|stop| *stop) => return,
                     put = put => if put.is_break() { return },
                 }
                 // A key that stopped is left for a new one.
-                while let Some(Ok(Some(stopped))) = waiting.try_join_next() {
+                for stopped in self.collect() {
                     if let Some(key) = keys.iter_mut().find(|key| key.0 == stopped) {
                         *key = (stopped + 1_000, 0);
                     }
                 }
             }
-            let pause = Duration::from_millis(rng.u64(1..80));
+            let pause = Duration::from_millis(self.rng.u64(1..80));
             tokio::select! {
                 biased;
                 _ = berth.stop.wait_for(|stop| *stop) => return,
@@ -374,21 +386,17 @@ impl Desk {
             }
         }
         self.producer.flush().await;
-        while waiting.join_next().await.is_some() {}
-        // It stays until the host is stopped for good.
+        self.collect();
+        // It stays until the host is stopped, or the world ends.
         let _ = berth.stop.wait_for(|stop| *stop).await;
     }
 
-    async fn put(
-        &self,
-        rng: &mut Rng,
-        key: &mut (u64, u64),
-        waiting: &mut JoinSet<Option<u64>>,
-    ) -> ControlFlow<()> {
+    async fn put(&mut self, key: &mut (u64, u64)) -> ControlFlow<()> {
         let number = key.1;
         let name = (format!("{}{}", self.prefix, key.0), number);
-        let data = format!("{}:{number}:{}", name.0, "x".repeat(rng.usize(0..DATA_MAX)));
-        let bytes = data.len();
+        let pad = "x".repeat(self.rng.usize(0..DATA_MAX));
+        let data = format!("{}:{number}:{pad}", name.0);
+        let bytes = name.0.len() + data.len() + RECORD_OVERHEAD_BYTES;
         let mut record = NewRecord::new(name.0.clone(), data);
         if key.0 % 4 == 3 {
             record = record.with_explicit_hash_key(HashKey(u128::MAX / 7 * u128::from(key.0 % 7)));
@@ -397,17 +405,25 @@ impl Desk {
             return ControlFlow::Break(());
         };
         key.1 += 1;
-        self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.ledger.accepted(name.clone(), bytes);
-        let held = self.ledger.outstanding_bytes(&self.prefix);
-        assert!(held <= BUFFER_BYTES, "{} holds {held} bytes of {BUFFER_BYTES}", self.host);
-        let (ledger, id) = (self.ledger.clone(), key.0);
-        waiting.spawn(async move {
-            let outcome = ticket.await;
-            let stopped = (!outcome.is_placed()).then_some(id);
-            ledger.settled(&name, outcome);
-            stopped
-        });
+        self.accepted += 1;
+        self.ledger.accepted(name.clone());
+        self.open.push(Open { key: key.0, name, ticket, bytes });
         ControlFlow::Continue(())
+    }
+
+    /// Writes down the outcomes that have come. Gives the keys of records that were not placed.
+    fn collect(&mut self) -> Vec<u64> {
+        let mut stopped = Vec::new();
+        self.open.retain(|open| {
+            let Some(outcome) = open.ticket.try_outcome() else { return true };
+            if !outcome.is_placed() {
+                stopped.push(open.key);
+            }
+            self.ledger.settled(&open.name, outcome);
+            false
+        });
+        let held: usize = self.open.iter().map(|open| open.bytes).sum();
+        assert!(held <= BUFFER_BYTES, "{} holds {held} bytes of {BUFFER_BYTES}", self.host);
+        stopped
     }
 }

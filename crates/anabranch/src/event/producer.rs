@@ -10,6 +10,15 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum ProducerEvent {
+    /// Records were taken in (`UserRecordsReceived`).
+    Received {
+        /// The stream.
+        stream: StreamName,
+        /// How many.
+        records: usize,
+        /// Records without an outcome, these included (`UserRecordsPending`).
+        pending: u64,
+    },
     /// A request left.
     Sent {
         /// The stream.
@@ -42,8 +51,12 @@ pub enum ProducerEvent {
         bytes: usize,
         /// Attempts before the one that placed them (`RetriesPerRecord`).
         retries: usize,
-        /// From the put of the oldest to now (`BufferingTime` and `RequestTime` together).
+        /// From the put of the oldest to the first attempt (`BufferingTime`).
+        buffered_ms: u64,
+        /// From the put of the oldest to now.
         waited_ms: u64,
+        /// Records that are still without an outcome (`UserRecordsPending`).
+        pending: u64,
     },
     /// User records were rejected.
     Rejected {

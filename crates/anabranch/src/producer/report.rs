@@ -1,6 +1,7 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
 use super::driver::Holder;
+use super::metrics;
 use super::put::Account;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
@@ -90,14 +91,24 @@ impl Report {
         Self { stream, events, counts }
     }
 
+    fn emit(&self, event: ProducerEvent) {
+        metrics::count(&event);
+        self.events.emit(event);
+    }
+
     pub(super) fn received(&self, records: usize) {
-        add(&self.counts.received, records);
+        if records > 0 {
+            add(&self.counts.received, records);
+            let pending = self.counts.stats().pending;
+            let stream = self.stream.clone();
+            self.emit(ProducerEvent::Received { stream, records, pending });
+        }
     }
 
     pub(super) fn sent(&self, request: &Request) {
         add(&self.counts.requests, 1);
         add(&self.counts.containers, request.entries.len());
-        self.events.emit(ProducerEvent::Sent {
+        self.emit(ProducerEvent::Sent {
             stream: self.stream.clone(),
             containers: request.entries.len(),
             records: request.records,
@@ -113,7 +124,7 @@ impl Report {
             Err(_) => 1,
         };
         add(&self.counts.errors, failed);
-        self.events.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
+        self.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
     }
 
     pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
@@ -128,29 +139,35 @@ impl Report {
                 add(&self.counts.placed_bytes, bytes);
                 let shard = receipt.shard.clone();
                 let retries = receipt.attempts.len().saturating_sub(1);
-                self.events.emit(ProducerEvent::Placed {
+                let first = settled.records.first().map_or(0, |first| first.put_ms);
+                let sent_ms = receipt.attempts.first().map_or(first, |attempt| attempt.sent_ms);
+                let buffered_ms = sent_ms.saturating_sub(first);
+                let pending = self.counts.stats().pending;
+                self.emit(ProducerEvent::Placed {
                     stream,
                     shard,
                     records,
                     bytes,
                     retries,
+                    buffered_ms,
                     waited_ms,
+                    pending,
                 });
             }
             Fate::Rejected(why) => {
                 add(&self.counts.rejected, records);
-                self.events.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
+                self.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
             }
             Fate::Unknown => {
                 add(&self.counts.unknown, records);
-                self.events.emit(ProducerEvent::Unknown { stream, records });
+                self.emit(ProducerEvent::Unknown { stream, records });
             }
         }
     }
 
     pub(super) fn notice(&self, notice: Notice) {
         let stream = self.stream.clone();
-        self.events.emit(match notice {
+        self.emit(match notice {
             Notice::MapRead { shards } => ProducerEvent::MapRead { stream, shards },
             Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, fault },
             Notice::MapDropped => ProducerEvent::MapDropped { stream },
@@ -181,7 +198,7 @@ impl Report {
                 "a producer was dropped with records on their way: close it, or flush it"
             );
             let records = records as u64;
-            self.events.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
+            self.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Aggregates that others read, and aggregates of others: `aws_kinesis_agg` and aiokpl, in Python.
 
+use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{NewRecord, Producer};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
@@ -11,7 +12,9 @@ use anabranch_model::record::UserRecord;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A Python with both packages; set by `cargo xtask test`.
 const PYTHON: &str = "ANABRANCH_AGGREGATES_PYTHON";
@@ -132,7 +135,17 @@ async fn others_read_our_aggregates() {
     let Some(stage) = Stage::new("others_read_our_aggregates").await else { return };
     for (name, explicit) in [("mixed", true), ("plain", false)] {
         stage.create(name, 2);
-        let producer = Producer::new(name).start_aws(&stage.local.sdk_config()).await.unwrap();
+        let mapped = Arc::new(Notify::new());
+        let heard = Arc::clone(&mapped);
+        let events = Events::to(move |event| {
+            if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
+                heard.notify_one();
+            }
+        });
+        let builder = Producer::new(name).with_events(events);
+        let producer = builder.start_aws(&stage.local.sdk_config()).await.unwrap();
+        // Before the list of shards is there, records go alone.
+        mapped.notified().await;
         let mut put = Vec::new();
         for (key, hash, data) in users() {
             let hash = hash.filter(|_| explicit);

@@ -3,7 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod stage;
+mod moments;
 mod order;
 mod ends;
 mod refusals;
+mod policies;
+mod over_http;
+mod counted;
 mod exchange;

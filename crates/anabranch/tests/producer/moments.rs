@@ -1,0 +1,299 @@
+//! Single moments of the machine that random histories meet too rarely to show which rule holds.
+
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lineage::Shard;
+use anabranch_model::produce::outcome::{Fate, Why};
+use anabranch_model::produce::settings::{Aggregation, Holes, Order, Settings};
+use anabranch_model::produce::{Action, EntryReply, KeyId, Machine, Notice, Put, Read, Request};
+use anabranch_model::retry::{Backoff, Fault};
+use anabranch_model::sequence::SequenceNumber;
+
+const LOW: HashKey = HashKey(1);
+const HIGH: HashKey = HashKey(u128::MAX - 1);
+
+/// The machine, and what it wanted done so far.
+struct Bench {
+    machine: Machine<&'static str>,
+    requests: Vec<Request>,
+    reads: Vec<Read>,
+    notices: Vec<Notice>,
+    settled: Vec<(&'static str, Fate)>,
+    now_ms: u64,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings =
+            Settings { linger_ms: 0, backoff: Backoff::new(1, 1), ..Settings::default() };
+        change(&mut settings);
+        Self {
+            machine: Machine::new(settings, 1, 0),
+            requests: Vec::new(),
+            reads: Vec::new(),
+            notices: Vec::new(),
+            settled: Vec::new(),
+            now_ms: 0,
+        }
+    }
+
+    /// A bench whose machine knows that one shard takes everything.
+    fn with_map(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut bench = Self::new(change);
+        bench.run(0);
+        bench.list(&[HashRange::ALL]);
+        bench
+    }
+
+    fn run(&mut self, by_ms: u64) {
+        self.now_ms += by_ms;
+        while let Some(action) = self.machine.poll(self.now_ms) {
+            match action {
+                Action::Send(request) => self.requests.push(request),
+                Action::Read(read) => self.reads.push(read),
+                Action::Notice(notice) => self.notices.push(notice),
+                Action::Settle(settled) => {
+                    let fate = settled.fate;
+                    let told = settled.records.into_iter().map(|r| (r.put.ticket, fate.clone()));
+                    self.settled.extend(told);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, name: &'static str, hash: HashKey) {
+        let put =
+            Put { key: name.into(), explicit: Some(hash), hash, data: name.into(), ticket: name };
+        self.machine.put(put, self.now_ms);
+    }
+
+    /// Answers the last read with open shards of these ranges.
+    fn list(&mut self, ranges: &[HashRange]) {
+        let shard = |(at, range): (u32, &HashRange)| Shard {
+            id: ShardId::from_index(at),
+            parent: None,
+            adjacent_parent: None,
+            range: *range,
+            starting: SequenceNumber::ZERO,
+            ending: None,
+        };
+        let read = self.reads.pop().expect("a list was asked for");
+        self.machine.shards(read, Ok((0..).zip(ranges).map(shard).collect()), self.now_ms);
+        self.run(0);
+    }
+
+    /// The requests that left since the last look, each with what it carries.
+    fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
+        let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+        let requests = self.requests.drain(..);
+        let entries = |request: &Request| request.entries.iter().map(|e| text(&e.data)).collect();
+        requests.map(|request| (request.id, entries(&request))).collect()
+    }
+
+    fn place(&mut self, request: u64, shards: &[u32]) {
+        let placed = |at: &u32| EntryReply::Placed {
+            shard: ShardId::from_index(*at),
+            sequence: SequenceNumber::ZERO,
+        };
+        self.machine.reply(request, Ok(shards.iter().map(placed).collect()), self.now_ms);
+        self.run(0);
+    }
+
+    fn refuse(&mut self, request: u64, fault: Fault) {
+        self.machine.reply(request, Err((fault, "refused".into())), self.now_ms);
+        self.run(2);
+    }
+
+    fn fate(&self, name: &str) -> Option<&Fate> {
+        self.settled.iter().find(|(settled, _)| *settled == name).map(|(_, fate)| fate)
+    }
+
+    fn is_placed(&self, name: &str) -> bool {
+        matches!(self.fate(name), Some(Fate::Placed(_)))
+    }
+}
+
+fn halves() -> [HashRange; 2] {
+    let (low, high) = HashRange::ALL.split_at(HashKey(1 << 127)).unwrap();
+    [low, high]
+}
+
+#[test]
+fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
+    bench.put("low", LOW);
+    bench.put("high", HIGH);
+    bench.run(0);
+    let (request, entries) = bench.sent().remove(0);
+    assert_eq!(entries.len(), 1, "one aggregate carries both");
+    // No sign of the stream for too long: the map is dropped, and the new one has the same name
+    // for another range.
+    bench.run(2_000);
+    assert!(bench.notices.contains(&Notice::MapDropped));
+    bench.list(&halves());
+    bench.place(request, &[0]);
+    assert_eq!(bench.settled, [], "half of it is not where a reader would take it");
+    bench.run(0);
+    bench.list(&halves());
+    let again = bench.sent();
+    let alone: Vec<_> = again.iter().flat_map(|(_, entries)| entries.clone()).collect();
+    assert_eq!(alone, ["low", "high"], "each goes to its own shard");
+    bench.place(again[0].0, &[0, 1]);
+    assert!(bench.is_placed("low") && bench.is_placed("high"));
+}
+
+#[test]
+fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
+    bench.run(5_000);
+    assert!(
+        !bench.notices.contains(&Notice::MapDropped),
+        "nothing is sent, so nothing is at stake"
+    );
+    bench.put("low", LOW);
+    bench.put("high", HIGH);
+    bench.run(0);
+    assert!(bench.notices.contains(&Notice::MapDropped));
+    let sent = bench.sent();
+    assert_eq!(sent[0].1, ["low", "high"], "no aggregate without a map");
+    bench.place(sent[0].0, &[0, 7]);
+    assert!(bench.is_placed("low") && bench.is_placed("high"), "a hash alone needs no judge");
+}
+
+#[test]
+fn one_bad_entry_never_fails_its_neighbours() {
+    for fault in [Fault::Invalid, Fault::TooLarge] {
+        let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+        for (name, hash) in [("a", 1), ("bad", 2), ("c", 3)] {
+            bench.put(name, HashKey(hash));
+        }
+        bench.run(0);
+        let (whole, entries) = bench.sent().remove(0);
+        assert_eq!(entries, ["a", "bad", "c"]);
+        bench.refuse(whole, fault);
+        let mut each = bench.sent();
+        assert_eq!(each.iter().map(|(_, entries)| entries.len()).collect::<Vec<_>>(), [1, 1, 1]);
+        each.sort_by(|one, other| one.1.cmp(&other.1));
+        bench.place(each[0].0, &[0]);
+        bench.refuse(each[1].0, fault);
+        bench.place(each[2].0, &[0]);
+        assert!(bench.is_placed("a") && bench.is_placed("c"), "{fault:?}");
+        let refused = bench.fate("bad");
+        assert!(
+            matches!(refused, Some(Fate::Rejected(Why::Refused { fault: why, .. })) if *why == fault),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_aggregate_is_taken_apart_before_anything_of_it_is_given_up() {
+    let mut bench = Bench::with_map(|_| {});
+    bench.put("a", LOW);
+    bench.put("b", HIGH);
+    bench.run(0);
+    let (whole, entries) = bench.sent().remove(0);
+    assert_eq!(entries.len(), 1);
+    bench.refuse(whole, Fault::Invalid);
+    let (first, entries) = bench.sent().remove(0);
+    assert_eq!(entries, ["a"]);
+    bench.refuse(first, Fault::Invalid);
+    let (second, entries) = bench.sent().remove(0);
+    assert_eq!(entries, ["b"]);
+    bench.place(second, &[0]);
+    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(Fate::Rejected(_))));
+}
+
+#[test]
+fn a_full_set_of_stopped_keys_stops_the_producer_and_forgets_no_key() {
+    let mut bench = Bench::with_map(|settings| {
+        settings.max_stopped_keys = 2;
+        settings.aggregation = Aggregation::Off;
+    });
+    for (name, hash) in [("a", 1), ("b", 2), ("c", 3)] {
+        bench.put(name, HashKey(hash));
+    }
+    bench.run(0);
+    let (request, _) = bench.sent().remove(0);
+    bench.put("d", HashKey(4));
+    bench.refuse(request, Fault::AccessDenied);
+    assert!(bench.machine.has_stopped() && bench.notices.contains(&Notice::ProducerStopped));
+    bench.put("e", HashKey(5));
+    bench.run(0);
+    let stopped = Fate::Rejected(Why::ProducerStopped);
+    assert_eq!((bench.fate("d"), bench.fate("e")), (Some(&stopped), Some(&stopped)));
+    assert_eq!(bench.sent(), [], "nothing leaves a producer that stopped");
+    let key = KeyId { key: "a".into(), explicit: Some(HashKey(1)) };
+    assert!(bench.machine.resume(&key), "a key that stands stopped is still known");
+}
+
+#[test]
+fn keys_go_on_behind_a_hole_where_that_is_the_policy() {
+    let mut bench = Bench::with_map(|settings| settings.holes = Holes::GoOn);
+    bench.put("a", LOW);
+    bench.run(0);
+    let (request, _) = bench.sent().remove(0);
+    bench.put("b", LOW);
+    bench.refuse(request, Fault::AccessDenied);
+    let (request, entries) = bench.sent().remove(0);
+    assert_eq!(entries, ["b"]);
+    bench.place(request, &[0]);
+    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(Fate::Rejected(_))));
+    assert_eq!(bench.machine.stopped_keys().count(), 0);
+}
+
+#[test]
+fn without_order_containers_of_a_shard_go_side_by_side() {
+    let mut bench = Bench::with_map(|settings| {
+        settings.order = Order::None;
+        settings.aggregation = Aggregation::Off;
+    });
+    for name in ["a", "b", "c"] {
+        bench.put(name, LOW);
+    }
+    bench.run(0);
+    let (request, entries) = bench.sent().remove(0);
+    assert_eq!(entries, ["a", "b", "c"], "one hash, one request");
+    bench.put("d", LOW);
+    bench.run(0);
+    assert_eq!(bench.sent()[0].1, ["d"], "nobody waits for a reply");
+    bench.place(request, &[0, 0, 0]);
+    assert!(["a", "b", "c"].iter().all(|name| bench.is_placed(name)));
+}
+
+#[test]
+fn a_reply_with_a_result_too_few_is_no_result_at_all() {
+    let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);
+    bench.put("a", LOW);
+    bench.put("b", HIGH);
+    bench.run(0);
+    let (request, _) = bench.sent().remove(0);
+    bench.place(request, &[0]);
+    assert_eq!(bench.settled, []);
+    bench.run(2);
+    let again: Vec<_> = bench.sent().into_iter().flat_map(|(_, entries)| entries).collect();
+    assert_eq!(again, ["a", "b"]);
+    bench.machine.abandon();
+    bench.run(0);
+    assert_eq!(bench.fate("a"), Some(&Fate::Unknown), "the first attempt may have placed it");
+}
+
+#[test]
+fn numbers_of_a_shard_go_with_the_next_container_of_it() {
+    let mut bench = Bench::with_map(|settings| settings.numbered = true);
+    bench.put("a", LOW);
+    bench.run(0);
+    let first = bench.requests.remove(0);
+    assert!(first.single && first.after.is_none());
+    let sequence = SequenceNumber::from_limbs(0, 0, 42).unwrap();
+    let placed = EntryReply::Placed { shard: ShardId::from_index(0), sequence };
+    bench.machine.reply(first.id, Ok(vec![placed]), bench.now_ms);
+    bench.put("b", HIGH);
+    bench.run(0);
+    let second = bench.requests.remove(0);
+    assert_eq!((second.single, second.after), (true, Some(sequence)));
+    // A number that the service refuses is left out before anything is given up.
+    bench.refuse(second.id, Fault::Invalid);
+    let third = bench.requests.remove(0);
+    assert_eq!((third.single, third.after), (true, None));
+}

@@ -1,0 +1,91 @@
+//! The producer over HTTP with the AWS SDK, in both formats: reshards and faults while it puts.
+
+use crate::stage::{self, STREAM, Stage};
+use anabranch::producer::{Aggregation, Outcome, Producer};
+use anabranch::stream::{AwsKinesis, WireFormat};
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_local::{Local, Options};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const KEYS: u64 = 30;
+const PUTS: u64 = 3_000;
+
+/// Puts over HTTP while the stream is split and merged and calls go wrong. Every ticket resolves,
+/// and as placed; each record is where its ticket says, and keys are in order.
+async fn check(name: &str, format: WireFormat, aggregation: Aggregation, faults: &[(Effect, f64)]) {
+    let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+    let stage = Stage { engine: Arc::clone(local.engine()) };
+    stage.create(2, None);
+    for (effect, probability) in faults {
+        stage.fault(Operation::PutRecords, *effect, *probability);
+    }
+    stage.fault(Operation::ListShards, Effect::InternalError, 0.2);
+    let api = AwsKinesis::speaking(format, &local.sdk_config());
+    let producer = Producer::new(STREAM)
+        .with_aggregation(aggregation)
+        .with_linger(Duration::from_millis(2))
+        .with_backoff(Duration::from_millis(2)..=Duration::from_millis(40))
+        .with_rate_percent(1_000)
+        .start(api.clone())
+        .await
+        .unwrap();
+    let putting = async {
+        let mut tickets = Vec::new();
+        for number in 0..PUTS {
+            let key = format!("key-{}", number % KEYS);
+            tickets.push((number, producer.put(key, format!("{number} over HTTP")).await.unwrap()));
+            if number % 50 == 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        tickets
+    };
+    let resharding = async {
+        for round in 0..5 {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            if round % 3 == 2 { stage.merge().await } else { stage.split().await }
+        }
+    };
+    let (tickets, ()) = tokio::join!(putting, resharding);
+    producer.flush().await;
+    let mut places = BTreeMap::new();
+    for (number, ticket) in tickets {
+        match ticket.await {
+            Outcome::Placed { sequence, sub, .. } => places.insert((sequence, sub), number),
+            other => panic!("{name}: {number} is {other:?}"),
+        };
+    }
+    let account = producer.close(Duration::from_secs(10)).await;
+    assert_eq!((account.placed, account.is_complete()), (PUTS, true), "{name}");
+    assert_eq!(api.format(), format, "{name}: no fault looks like another format");
+    let found = stage.read_all().await.into_iter().filter(|record| {
+        let place = places.get(&(record.sequence, record.sub));
+        place.is_some_and(|number| *number == stage::number(&record.data))
+    });
+    assert_eq!(found.count() as u64, PUTS, "{name}: a placed record is not where its ticket says");
+    for (key, numbers) in stage.first_deliveries().await {
+        assert!(numbers.is_sorted(), "{name}: {key} came as {numbers:?}");
+        assert_eq!(numbers.len() as u64, PUTS / KEYS, "{name}: {key}");
+    }
+}
+
+const ROUGH: [(Effect, f64); 4] = [
+    (Effect::DropReply, 0.05),
+    (Effect::Throttle, 0.05),
+    (Effect::ThrottleEntries, 0.2),
+    (Effect::FailEntries, 0.1),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reshards_lost_replies_and_throttles_over_http_in_cbor() {
+    check("by shard", WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
+    check("off", WireFormat::Cbor, Aggregation::Off, &ROUGH).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reshards_lost_replies_and_throttles_over_http_in_json() {
+    check("by shard", WireFormat::Json, Aggregation::ByShard, &ROUGH).await;
+}
