@@ -5,7 +5,7 @@ use anabranch_sim::scenarios::producer::{self, Wrong};
 use anabranch_sim::seeds;
 
 /// How many seeds the suite runs.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 150;
 
 #[test]
 fn keys_keep_their_order_and_records_have_one_outcome_on_every_seed() {

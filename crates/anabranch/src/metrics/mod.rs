@@ -12,6 +12,7 @@
 
 mod shard;
 mod lease;
+mod producer;
 
 use crate::event::{Event, Events};
 
@@ -25,7 +26,8 @@ pub fn record(event: &Event) {
     match event {
         Event::Shard(event) => shard::record(event),
         Event::Lease(event) => lease::record(event),
-        Event::Producer(_) | Event::Relay(_) => {}
+        Event::Producer(event) => producer::record(event),
+        Event::Relay(_) => {}
     }
 }
 

@@ -43,7 +43,6 @@ mod batches;
 mod call;
 mod outcome;
 mod report;
-mod metrics;
 mod sync;
 
 pub use anabranch_model::produce::KeyId;

@@ -1,7 +1,6 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
 use super::driver::Holder;
-use super::metrics;
 use super::put::Account;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
@@ -91,24 +90,19 @@ impl Report {
         Self { stream, events, counts }
     }
 
-    fn emit(&self, event: ProducerEvent) {
-        metrics::count(&event);
-        self.events.emit(event);
-    }
-
     pub(super) fn received(&self, records: usize) {
         if records > 0 {
             add(&self.counts.received, records);
             let pending = self.counts.stats().pending;
             let stream = self.stream.clone();
-            self.emit(ProducerEvent::Received { stream, records, pending });
+            self.events.emit(ProducerEvent::Received { stream, records, pending });
         }
     }
 
     pub(super) fn sent(&self, request: &Request) {
         add(&self.counts.requests, 1);
         add(&self.counts.containers, request.entries.len());
-        self.emit(ProducerEvent::Sent {
+        self.events.emit(ProducerEvent::Sent {
             stream: self.stream.clone(),
             containers: request.entries.len(),
             records: request.records,
@@ -124,7 +118,7 @@ impl Report {
             Err(_) => 1,
         };
         add(&self.counts.errors, failed);
-        self.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
+        self.events.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
     }
 
     pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
@@ -143,7 +137,7 @@ impl Report {
                 let sent_ms = receipt.attempts.first().map_or(first, |attempt| attempt.sent_ms);
                 let buffered_ms = sent_ms.saturating_sub(first);
                 let pending = self.counts.stats().pending;
-                self.emit(ProducerEvent::Placed {
+                self.events.emit(ProducerEvent::Placed {
                     stream,
                     shard,
                     records,
@@ -156,18 +150,18 @@ impl Report {
             }
             Fate::Rejected(why) => {
                 add(&self.counts.rejected, records);
-                self.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
+                self.events.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
             }
             Fate::Unknown => {
                 add(&self.counts.unknown, records);
-                self.emit(ProducerEvent::Unknown { stream, records });
+                self.events.emit(ProducerEvent::Unknown { stream, records });
             }
         }
     }
 
     pub(super) fn notice(&self, notice: Notice) {
         let stream = self.stream.clone();
-        self.emit(match notice {
+        self.events.emit(match notice {
             Notice::MapRead { shards } => ProducerEvent::MapRead { stream, shards },
             Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, fault },
             Notice::MapDropped => ProducerEvent::MapDropped { stream },
@@ -198,7 +192,7 @@ impl Report {
                 "a producer was dropped with records on their way: close it, or flush it"
             );
             let records = records as u64;
-            self.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
+            self.events.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
         }
     }
 }

@@ -84,6 +84,7 @@ async fn what_the_kpl_counts_is_counted() {
     });
     let producer = Producer::new(STREAM)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+        .with_events(anabranch::metrics::listener())
         .start(stage.api())
         .await
         .unwrap();
@@ -96,25 +97,25 @@ async fn what_the_kpl_counts_is_counted() {
     let shard = "stream=orders shard=shardId-000000000000";
     let count =
         |name: &str, labels: &str| kept.counter(&format!("anabranch_producer_{name} {labels}"));
-    assert_eq!(count("records_received_total", "stream=orders"), 11);
-    assert_eq!(count("records_put_total", shard), 11);
-    assert_eq!(count("bytes_put_total", shard), 51);
-    let containers = count("containers_put_total", shard);
+    assert_eq!(count("records_received", "stream=orders"), 11);
+    assert_eq!(count("records_put", shard), 11);
+    assert_eq!(count("bytes_put", shard), 51);
+    let containers = count("containers_put", shard);
     assert!((2..11).contains(&containers), "{containers} containers of 11 records");
     let samples =
         |name: &str, labels: &str| kept.samples(&format!("anabranch_producer_{name} {labels}"));
     let errors = kept.counters.lock().unwrap();
     let errors: u64 = errors
         .iter()
-        .filter(|(name, _)| name.contains("errors_total") && name.contains("code=Throttled"))
+        .filter(|(name, _)| name.contains("errors") && name.contains("code=Throttled"))
         .map(|(_, count)| count.load(Ordering::Relaxed))
         .sum();
     assert_eq!(errors, 2, "two throttled containers");
     let retries = samples("retries_per_record", shard);
     assert_eq!(retries.len() as u64, containers);
     assert!((retries.iter().sum::<f64>() - 2.0).abs() < 0.01, "{retries:?}");
-    assert_eq!(samples("buffering_milliseconds", shard).len() as u64, containers);
-    let requests = samples("request_milliseconds", "stream=orders").len();
+    assert_eq!(samples("buffering_ms", shard).len() as u64, containers);
+    let requests = samples("request_ms", "stream=orders").len();
     assert_eq!(requests as u64, containers + 2);
     assert_eq!(samples("records_per_request", "stream=orders").len(), requests);
     let per: f64 = samples("records_per_container", shard).iter().sum();

@@ -1,33 +1,14 @@
-//! The producer's metrics, through the `metrics` facade and with the KPL's meanings. Without a
-//! recorder they cost next to nothing.
-//!
-//! | metric | kind | labels | the KPL's name |
-//! |---|---|---|---|
-//! | `anabranch_producer_records_received_total` | counter | stream | `UserRecordsReceived` |
-//! | `anabranch_producer_records_pending` | gauge | stream | `UserRecordsPending` |
-//! | `anabranch_producer_records_put_total` | counter | stream, shard | `UserRecordsPut` |
-//! | `anabranch_producer_bytes_put_total` | counter | stream, shard | `UserRecordsDataPut` |
-//! | `anabranch_producer_records_failed_total` | counter | stream, reason | `UserRecordExpired` where that is the reason |
-//! | `anabranch_producer_containers_put_total` | counter | stream, shard | `KinesisRecordsPut` |
-//! | `anabranch_producer_records_per_container` | histogram | stream, shard | `UserRecordsPerKinesisRecord` |
-//! | `anabranch_producer_containers_per_request` | histogram | stream | `KinesisRecordsPerPutRecordsRequest` |
-//! | `anabranch_producer_records_per_request` | histogram | stream | `UserRecordsPerPutRecordsRequest` |
-//! | `anabranch_producer_errors_total` | counter | stream, shard, code | `ErrorsByCode`; their sum is `AllErrors` |
-//! | `anabranch_producer_retries_per_record` | histogram | stream, shard | `RetriesPerRecord` |
-//! | `anabranch_producer_buffering_milliseconds` | histogram | stream, shard | `BufferingTime`, of the oldest record of a container |
-//! | `anabranch_producer_request_milliseconds` | histogram | stream | `RequestTime` |
-//! | `anabranch_producer_strays_total` | counter | stream, shard | – |
+//! Metrics of producers, with the KPL's meanings. `docs/metrics.md` has its names beside ours.
 
 use crate::event::ProducerEvent;
 use anabranch_model::produce::outcome::Why;
 use metrics::{counter, gauge, histogram};
 
-/// Counts an event.
-pub(super) fn count(event: &ProducerEvent) {
+pub(super) fn record(event: &ProducerEvent) {
     match event {
         ProducerEvent::Received { stream, records, pending } => {
             let stream = stream.to_string();
-            counter!("anabranch_producer_records_received_total", "stream" => stream.clone())
+            counter!("anabranch_producer_records_received", "stream" => stream.clone())
                 .increment(*records as u64);
             set_pending(stream, *pending);
         }
@@ -40,8 +21,7 @@ pub(super) fn count(event: &ProducerEvent) {
         }
         ProducerEvent::Answered { stream, took_ms, .. } => {
             let stream = stream.to_string();
-            histogram!("anabranch_producer_request_milliseconds", "stream" => stream)
-                .record(float(*took_ms));
+            histogram!("anabranch_producer_request_ms", "stream" => stream).record(float(*took_ms));
         }
         ProducerEvent::Placed { .. } => count_placed(event),
         ProducerEvent::Rejected { stream, records, why } => {
@@ -59,7 +39,7 @@ pub(super) fn count(event: &ProducerEvent) {
         }
         ProducerEvent::Stray { stream, shard, .. } => {
             let labels = [("stream", stream.to_string()), ("shard", shard.to_string())];
-            counter!("anabranch_producer_strays_total", &labels).increment(1);
+            counter!("anabranch_producer_strays", &labels).increment(1);
         }
         _ => {}
     }
@@ -73,12 +53,12 @@ fn count_placed(event: &ProducerEvent) {
         return;
     };
     let labels = [("stream", stream.to_string()), ("shard", shard.to_string())];
-    counter!("anabranch_producer_records_put_total", &labels).increment(*records as u64);
-    counter!("anabranch_producer_bytes_put_total", &labels).increment(*bytes as u64);
-    counter!("anabranch_producer_containers_put_total", &labels).increment(1);
+    counter!("anabranch_producer_records_put", &labels).increment(*records as u64);
+    counter!("anabranch_producer_bytes_put", &labels).increment(*bytes as u64);
+    counter!("anabranch_producer_containers_put", &labels).increment(1);
     histogram!("anabranch_producer_records_per_container", &labels).record(float(*records as u64));
     histogram!("anabranch_producer_retries_per_record", &labels).record(float(*retries as u64));
-    histogram!("anabranch_producer_buffering_milliseconds", &labels).record(float(*buffered_ms));
+    histogram!("anabranch_producer_buffering_ms", &labels).record(float(*buffered_ms));
     set_pending(stream.to_string(), *pending);
 }
 
@@ -88,7 +68,7 @@ fn set_pending(stream: String, pending: u64) {
 
 fn count_failed(stream: &str, reason: &'static str, records: usize) {
     let labels = [("stream", stream.to_owned()), ("reason", reason.to_owned())];
-    counter!("anabranch_producer_records_failed_total", &labels).increment(records as u64);
+    counter!("anabranch_producer_records_failed", &labels).increment(records as u64);
 }
 
 fn count_error(stream: &str, shard: Option<String>, code: &str) {
@@ -97,7 +77,7 @@ fn count_error(stream: &str, shard: Option<String>, code: &str) {
         ("shard", shard.unwrap_or_else(|| "unknown".to_owned())),
         ("code", code.to_owned()),
     ];
-    counter!("anabranch_producer_errors_total", &labels).increment(1);
+    counter!("anabranch_producer_errors", &labels).increment(1);
 }
 
 fn reason(why: &Why) -> &'static str {
