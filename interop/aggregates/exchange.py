@@ -8,6 +8,7 @@ Keys and data are in hexadecimal; "-" is no explicit hash key.
 """
 
 import asyncio
+import base64
 import os
 import sys
 
@@ -15,7 +16,7 @@ import botocore.session
 from aiokpl import Config, Producer
 from aiokpl.aggregation import decode_aggregated, is_aggregated
 from aws_kinesis_agg.aggregator import RecordAggregator
-from aws_kinesis_agg.deaggregator import deaggregate_records
+from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 
 ENDPOINT = os.environ["AWS_ENDPOINT_URL_KINESIS"]
 REGION = os.environ["AWS_REGION"]
@@ -44,9 +45,11 @@ def show(who, key, explicit, data):
 
 def read(stream):
     for record in stored(stream):
-        for user in deaggregate_records([record]):
-            data = user["Data"] if isinstance(user["Data"], bytes) else user["Data"].encode()
-            show("aws_kinesis_agg", user["PartitionKey"], user.get("ExplicitHashKey"), data)
+        for user in iter_deaggregate_records([record], data_format="Boto3"):
+            user = user["kinesis"]
+            # What it took apart is in base64, what it left alone is not.
+            data = base64.b64decode(user["data"]) if user.get("aggregated") else user["data"]
+            show("aws_kinesis_agg", user["partitionKey"], user.get("explicitHashKey"), data)
         if is_aggregated(record["Data"]):
             for user in decode_aggregated(record["Data"]):
                 show("aiokpl", user.partition_key, user.explicit_hash_key, user.data)
