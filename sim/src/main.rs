@@ -1,5 +1,6 @@
 //! `cargo xtask sim`: runs seeds and says how to replay one that fails.
 
+use anabranch_model::lease::Layout;
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::scenarios::producer::Wrong;
@@ -8,10 +9,11 @@ use anabranch_sim::seeds;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask sim [--consumer | --producer] [--seeds N] [--seed S [--full]] [--flaw NAME]
+cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N] [--seed S [--full]] [--flaw NAME]
 
   --consumer     fleets of whole consumers, instead of coordinators with pretend readers
   --producer     producers on a stream that is split, merged and made anew
+  --kcl2         coordinators on KCL's table, which steal as KCL 2.x does
   --seeds N      run seeds 0 to N-1 on all cores (default 200)
   --seed S       run one seed, and show what it breaks
   --full         with --seed: show its whole history; without: 1000 seeds of both kinds of fleets
@@ -27,12 +29,13 @@ struct Asked {
     full: bool,
     consumer: bool,
     producer: bool,
+    layout: Layout,
     flaw: Option<String>,
 }
 
 /// What is run for each seed.
 enum Story {
-    Leases(Flaw),
+    Leases(Layout, Flaw),
     Consumer(ConsumerFlaw),
     Producer(Wrong),
 }
@@ -40,7 +43,7 @@ enum Story {
 impl Story {
     fn run(&self, seed: u64) -> Report {
         match self {
-            Self::Leases(flaw) => leases::run(seed, *flaw),
+            Self::Leases(layout, flaw) => leases::run(seed, *layout, *flaw),
             Self::Consumer(flaw) => consumer::run(seed, *flaw),
             Self::Producer(wrong) => producer::run(seed, *wrong),
         }
@@ -74,6 +77,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
         full: false,
         consumer: false,
         producer: false,
+        layout: Layout::Native,
         flaw: None,
     };
     while let Some(arg) = args.next() {
@@ -84,6 +88,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
             "--full" => asked.full = true,
             "--consumer" => asked.consumer = true,
             "--producer" => asked.producer = true,
+            "--kcl2" => asked.layout = Layout::Kcl,
             "--flaw" => asked.flaw = Some(value()?),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument {other:?}")),
@@ -114,7 +119,7 @@ fn story(asked: &Asked) -> Result<Story, String> {
     }
     let names: Vec<String> = Flaw::ALL.iter().map(ToString::to_string).collect();
     let flaw = find(asked, Flaw::named, &names)?;
-    Ok(Story::Leases(flaw.unwrap_or_default()))
+    Ok(Story::Leases(asked.layout, flaw.unwrap_or_default()))
 }
 
 fn whole(name: &str, value: &str) -> Result<u64, String> {
@@ -138,7 +143,7 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
 /// Without a choice, a full run has whole consumers too.
 fn others(asked: &Asked, story: &Story) -> u8 {
     match story {
-        Story::Leases(Flaw::None) if asked.full => {
+        Story::Leases(_, Flaw::None) if asked.full => {
             many(asked, &Story::Consumer(ConsumerFlaw::None))
         }
         _ => 0,

@@ -68,6 +68,7 @@ fn stored(owner: &str, term: u64, from: u64, to: u64) -> What {
         replaces: Checkpoint::at(position(from)),
         to: Checkpoint::at(position(to)),
         pending: None,
+        bytes_per_second: None,
     };
     landed(change, row(Some(owner), term, to))
 }

@@ -1,6 +1,7 @@
 //! A test of the tests: each flaw is noticed within 200 seeds, by a promise that holds always.
 
-use anabranch_sim::checkers::{fencing, ownership, resumption};
+use anabranch_model::lease::Layout;
+use anabranch_sim::checkers::{fencing, ownership, resumption, tenure};
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::scenarios::leases;
 use anabranch_sim::seeds;
@@ -9,8 +10,8 @@ use anabranch_sim::seeds;
 const SEEDS: u64 = 200;
 
 /// Runs seeds until one notices the flaw, by one of these promises.
-fn noticed(flaw: Flaw, promises: &[&str]) {
-    let run = |seed| leases::run(seed, flaw);
+fn noticed(layout: Layout, flaw: Flaw, promises: &[&str]) {
+    let run = |seed| leases::run(seed, layout, flaw);
     let summary = seeds::run(0..SEEDS, run, |summary, _| summary.broken.is_empty());
     let Some((seed, story)) = summary.broken.first() else {
         panic!("{flaw} went unnoticed in {SEEDS} seeds");
@@ -32,15 +33,21 @@ fn every_flaw_of_ownership_is_noticed() {
         Flaw::GoesOnAfterAPass,
         Flaw::JoinsUnderTheOldId,
     ] {
-        noticed(flaw, &[ownership::PROMISE]);
+        noticed(Layout::Native, flaw, &[ownership::PROMISE]);
     }
 }
 
 #[test]
 fn every_flaw_of_checkpoints_is_noticed() {
-    noticed(Flaw::CheckpointSkipsWhatItReplaces, &[fencing::PROMISE]);
+    noticed(Layout::Native, Flaw::CheckpointSkipsWhatItReplaces, &[fencing::PROMISE]);
     let any = [ownership::PROMISE, fencing::PROMISE, resumption::PROMISE];
-    noticed(Flaw::ReadBackComparesTheCounterOnly, &any);
+    noticed(Layout::Native, Flaw::ReadBackComparesTheCounterOnly, &any);
+}
+
+#[test]
+fn flaws_in_kcls_layout_are_noticed() {
+    noticed(Layout::Kcl, Flaw::RenewsAfterItsExpiry, &[tenure::PROMISE]);
+    noticed(Layout::Kcl, Flaw::SkipsTheCounter, &[fencing::PROMISE]);
 }
 
 #[test]

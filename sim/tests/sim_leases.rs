@@ -1,20 +1,37 @@
 //! Fleets of real coordinators under faults: every promise holds on every seed.
 
+use anabranch_model::lease::Layout;
 use anabranch_sim::faults::Fault;
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::scenarios::leases;
-use anabranch_sim::seeds;
+use anabranch_sim::seeds::{self, Summary};
 
-/// How many seeds the suite runs.
+/// How many seeds the suite runs on our own layout.
 const SEEDS: u64 = 300;
 
-#[test]
-fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
-    let summary = seeds::run(0..SEEDS, |seed| leases::run(seed, Flaw::None), |_, _| true);
-    println!("{summary}");
+/// How many on KCL's.
+const KCL_SEEDS: u64 = 150;
+
+/// Every promise holds on every seed.
+fn check(layout: Layout, seeds: u64) -> Summary {
+    let summary = seeds::run(0..seeds, |seed| leases::run(seed, layout, Flaw::None), |_, _| true);
+    println!("{layout:?}: {summary}");
     let seeds: Vec<u64> = summary.broken.iter().map(|(seed, _)| *seed).collect();
     let first = summary.broken.first().map_or("", |(_, story)| story.as_str());
     assert!(seeds.is_empty(), "{} seeds broke a promise: {seeds:?}\n\n{first}", seeds.len());
+    summary
+}
+
+#[test]
+fn leases_in_kcls_layout_are_fenced_and_alive_on_every_seed() {
+    let summary = check(Layout::Kcl, KCL_SEEDS);
+    assert!(summary.faults.of(Fault::StreamOutage) > 100, "too few to prove anything");
+    assert!(summary.moves > KCL_SEEDS * 5, "leases hardly moved");
+}
+
+#[test]
+fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
+    let summary = check(Layout::Native, SEEDS);
     for fault in [
         Fault::Error,
         Fault::Throttle,
@@ -24,6 +41,7 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
         Fault::Late,
         Fault::TornList,
         Fault::Outage,
+        Fault::StreamOutage,
         Fault::Cut,
         Fault::Crash,
         Fault::Freeze,
@@ -38,9 +56,10 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
 
 #[test]
 fn the_same_seed_gives_a_fleet_the_same_history_byte_for_byte() {
-    for seed in 0..4 {
-        let once = leases::run(seed, Flaw::None).history();
+    for (seed, layout) in (0..6).zip([Layout::Native, Layout::Native, Layout::Kcl].iter().cycle()) {
+        let run = || leases::run(seed, *layout, Flaw::None).history();
+        let once = run();
         assert!(once.lines().count() > 200, "seed {seed} is too quiet");
-        assert!(once == leases::run(seed, Flaw::None).history(), "seed {seed} has two histories");
+        assert!(once == run(), "seed {seed} has two histories");
     }
 }

@@ -29,7 +29,8 @@ fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) 
         refused: false,
         bytes_per_second: Some((i as u64 * 7919) % 1_000_000),
     };
-    let heart = |i| WorkerSeen { id: worker(i), counter: 1, standing: Standing::Active };
+    let heart =
+        |i| WorkerSeen { id: worker(i), counter: 1, standing: Standing::Active, reads: None };
     Snapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
 }
 
@@ -84,9 +85,9 @@ fn main() {
     let uneven = table(shards, workers, |i| Some(i * workers / shards));
     measure("level, by count", Layout::Native, Balance::Count, &level, 0);
     measure("level, by weight", Layout::Native, weight, &uneven, 0);
-    measure("all free", Layout::Native, Balance::Count, &free, 0);
+    measure("all free", Layout::Native, Balance::Count, &free, 1_000);
     measure("100 newcomers", Layout::Native, Balance::Count, &newcomers, 0);
     measure("199 silent workers", Layout::Native, Balance::Count, &level, 20_000);
     measure("kcl2, level", Layout::Kcl, Balance::Count, &level, 0);
-    measure("kcl2, all free", Layout::Kcl, Balance::Count, &free, 0);
+    measure("kcl2, all free", Layout::Kcl, Balance::Count, &free, 1_000);
 }

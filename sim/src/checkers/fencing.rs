@@ -12,7 +12,8 @@ pub const PROMISE: &str = "checkpoints are fenced, go forward, and stay";
 /// What a checker knows about a lease from the writes that were applied.
 #[derive(Default)]
 struct Known {
-    /// Who took it or was passed it last, and under which term.
+    /// Who took it or was passed it last, and under which term. In KCL's layout that is the counter,
+    /// which each write of the holder moves.
     holder: Option<(WorkerId, u64)>,
     /// The last checkpoint that was stored.
     stored: Option<Checkpoint>,
@@ -43,7 +44,9 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 
 fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<String> {
     match change {
-        LeaseChange::Take { taker: holder, .. } | LeaseChange::Pass { to: holder, .. } => {
+        LeaseChange::Take { taker: holder, .. }
+        | LeaseChange::Pass { to: holder, .. }
+        | LeaseChange::Renew { owner: holder, .. } => {
             let Stored::Lease(row) = after else { return None };
             known.holder = Some((holder.clone(), row.term));
             None
@@ -56,15 +59,21 @@ fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<Str
             *known = Known::default();
             None
         }
-        LeaseChange::Checkpoint { owner, term, to, .. } => stored(known, owner, *term, to),
+        LeaseChange::Checkpoint { owner, term, to, .. } => stored(known, owner, *term, to, after),
         LeaseChange::End { owner, term, .. } => {
-            stored(known, owner, *term, &Checkpoint::at(Position::ShardEnd))
+            stored(known, owner, *term, &Checkpoint::at(Position::ShardEnd), after)
         }
         _ => None,
     }
 }
 
-fn stored(known: &mut Known, owner: &WorkerId, term: u64, to: &Checkpoint) -> Option<String> {
+fn stored(
+    known: &mut Known,
+    owner: &WorkerId,
+    term: u64,
+    to: &Checkpoint,
+    after: &Stored,
+) -> Option<String> {
     let by = (owner.clone(), term);
     if known.holder.as_ref() != Some(&by) {
         return Some(match &known.holder {
@@ -73,6 +82,9 @@ fn stored(known: &mut Known, owner: &WorkerId, term: u64, to: &Checkpoint) -> Op
             ),
             None => format!("{to} of {owner} was stored; the lease was nobody's"),
         });
+    }
+    if let Stored::Lease(row) = after {
+        known.holder = Some((owner.clone(), row.term));
     }
     let before = known.stored.replace(to.clone());
     let back = before.filter(|before| !before.may_become(to) || before.is_shard_end());

@@ -2,6 +2,7 @@
 
 pub mod violation;
 pub mod ownership;
+pub mod tenure;
 pub mod fencing;
 pub mod resumption;
 pub mod liveness;
@@ -17,10 +18,15 @@ pub use liveness::Quiet;
 pub use violation::Violation;
 
 use crate::history::Line;
+use anabranch_model::lease::Layout;
 
-/// The first promise that the history breaks, of those that hold at every moment.
-pub fn always(lines: &[Line]) -> Option<Violation> {
-    let checks = [ownership::check(lines), fencing::check(lines), resumption::check(lines)];
+/// The first promise that the history breaks, of those that hold at every moment in this layout.
+pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
+    let owned = match layout {
+        Layout::Native => ownership::check(lines),
+        Layout::Kcl => tenure::check(lines, lease_time_ms),
+    };
+    let checks = [owned, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 

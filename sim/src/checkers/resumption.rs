@@ -2,7 +2,7 @@
 
 use super::violation::Violation;
 use crate::history::{Line, What, brief};
-use anabranch_model::lease::{Hold, LeaseKey, Outcome, Stored};
+use anabranch_model::lease::{Hold, LeaseChange, LeaseKey, Outcome, Stored, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -15,6 +15,14 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut delivered: BTreeMap<LeaseKey, u64> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
         let (hold, broken) = match &line.what {
+            // A row that is made again counts its terms from the start.
+            What::Landed {
+                write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
+                outcome: Outcome::Done(_),
+            } => {
+                rows.retain(|(of, _), _| of != key);
+                continue;
+            }
             What::Landed { outcome: Outcome::Done(Stored::Lease(row)), .. } => {
                 let stood = row.checkpoint.lowest();
                 rows.entry((row.key.clone(), row.term)).or_insert(stood);

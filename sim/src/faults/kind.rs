@@ -24,8 +24,10 @@ pub enum Fault {
     StaleList,
     /// An iterator was refused as too old.
     Expired,
-    /// A call met an outage of the whole service.
+    /// A call met an outage of the whole store.
     Outage,
+    /// A call met an outage of the whole stream service.
+    StreamOutage,
     /// A call met a cut between its host and the services.
     Cut,
     /// A host died.
@@ -54,7 +56,8 @@ impl fmt::Display for Fault {
             Self::TornList => "torn lists",
             Self::StaleList => "stale lists",
             Self::Expired => "expired iterators",
-            Self::Outage => "met an outage",
+            Self::Outage => "met an outage of the store",
+            Self::StreamOutage => "met an outage of the stream",
             Self::Cut => "met a cut",
             Self::Crash => "crashes",
             Self::Freeze => "freezes",

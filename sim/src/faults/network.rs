@@ -191,7 +191,10 @@ impl Network {
 impl State {
     fn fate(&mut self, link: &Link, now_ms: u64) -> Fate {
         if self.outages.get(&link.service).is_some_and(|until| now_ms < *until) {
-            self.counts.add(Fault::Outage);
+            self.counts.add(match link.service {
+                Service::Store => Fault::Outage,
+                Service::Stream => Fault::StreamOutage,
+            });
             return if self.rng.bool() { Fate::Failed { after_ms: 5 } } else { Fate::RequestLost };
         }
         let weather = self.weather.get(&link.service).cloned().unwrap_or_else(Weather::fair);

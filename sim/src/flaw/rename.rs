@@ -63,6 +63,7 @@ impl OldId {
                 self.out(id);
                 match change {
                     WorkerChange::Beat { counter }
+                    | WorkerChange::Reads { counter, .. }
                     | WorkerChange::Retire { counter }
                     | WorkerChange::Fence { counter }
                     | WorkerChange::Leave { counter } => *counter += self.offset,

@@ -40,6 +40,12 @@ impl Lax {
         {
             match (self.flaw, change) {
                 (Flaw::SkipsTheCounter, LeaseChange::Take { term, .. }) => *term = row.term,
+                // In KCL's layout the counter is all that fences a checkpoint.
+                (Flaw::SkipsTheCounter, LeaseChange::Checkpoint { term, .. })
+                    if self.layout() == Layout::Kcl =>
+                {
+                    *term = row.term;
+                }
                 (
                     Flaw::CheckpointSkipsWhatItReplaces,
                     LeaseChange::Checkpoint { owner, term, to, .. },

@@ -59,6 +59,9 @@ pub struct Lease {
     pub children: Vec<ShardId>,
     /// The keys that the shard takes. Rows of old KCL versions lack it.
     pub range: Option<HashRange>,
+    /// Native: what its owner read of it, in bytes per second, as last said with a checkpoint. KCL:
+    /// always absent.
+    pub bytes_per_second: Option<u64>,
     /// KCL: how often the lease changed hands since its last checkpoint. Native: always 0.
     pub owner_switches: u64,
     /// Native: the nonce of the last write to this row. KCL: always 0.
@@ -155,12 +158,25 @@ impl Hold {
         pending: Option<PendingCheckpoint>,
         nonce: Nonce,
     ) -> Write {
+        self.checkpoint_at_rate(replaces, to, pending, None, nonce)
+    }
+
+    /// The same, and beside it what the owner reads, in bytes per second.
+    pub fn checkpoint_at_rate(
+        &self,
+        replaces: Checkpoint,
+        to: Checkpoint,
+        pending: Option<PendingCheckpoint>,
+        bytes_per_second: Option<u64>,
+        nonce: Nonce,
+    ) -> Write {
         self.write(nonce, |owner, term| LeaseChange::Checkpoint {
             owner,
             term,
             replaces,
             to,
             pending,
+            bytes_per_second,
         })
     }
 
@@ -221,6 +237,7 @@ impl NewLease {
             parents: self.parents,
             children: Vec::new(),
             range: Some(self.range),
+            bytes_per_second: None,
             owner_switches: 0,
             nonce: Nonce::default(),
         }

@@ -2,6 +2,7 @@
 
 use super::row::LeaseKey;
 use super::worker::WorkerId;
+use crate::ids::StreamName;
 
 /// One look at the store: every worker row and every lease row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,6 +22,15 @@ pub struct WorkerSeen {
     pub counter: u64,
     /// What the row says about it.
     pub standing: Standing,
+    /// The streams that it reads, by name; `None` for all.
+    pub reads: Option<Vec<StreamName>>,
+}
+
+impl WorkerSeen {
+    /// Whether it reads a stream.
+    pub fn reads(&self, stream: &StreamName) -> bool {
+        self.reads.as_ref().is_none_or(|streams| streams.binary_search(stream).is_ok())
+    }
 }
 
 /// What a worker's row says about the worker.

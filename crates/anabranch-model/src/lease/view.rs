@@ -61,6 +61,8 @@ pub struct WatchedWorker {
     pub row: WorkerSeen,
     /// Its heart.
     pub heart: Heart,
+    /// Since when it has been seen.
+    pub since_ms: u64,
 }
 
 /// A lease row and what was seen of it over time.
@@ -177,8 +179,9 @@ impl View {
         for row in rows {
             while before.next_if(|old| old.row.id < row.id).is_some() {}
             let old = before.next_if(|old| old.row.id == row.id);
+            let since_ms = old.as_ref().map_or(reply_ms, |old| old.since_ms);
             let heart = Heart::seen(old.map(|old| old.heart), row.counter, true, reply_ms);
-            self.workers.push(WatchedWorker { row, heart });
+            self.workers.push(WatchedWorker { row, heart, since_ms });
         }
     }
 

@@ -1,6 +1,7 @@
 //! The row of a worker: its heart.
 
 use super::write::Nonce;
+use crate::ids::StreamName;
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,6 +62,9 @@ pub struct Worker {
     pub host: String,
     /// When it joined by its own clock, in milliseconds since 1970, for operators.
     pub started_ms: u64,
+    /// The streams that it reads, by name. `None` if it did not say: then it counts as a reader of
+    /// all.
+    pub reads: Option<Vec<StreamName>>,
     /// The nonce of the last write to this row.
     pub nonce: Nonce,
 }

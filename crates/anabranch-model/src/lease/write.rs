@@ -123,6 +123,9 @@ pub enum LeaseChange {
         to: Checkpoint,
         /// What is announced and not yet done; `None` clears it.
         pending: Option<PendingCheckpoint>,
+        /// What the owner reads, in bytes per second; `None` leaves what the row says. KCL's layout
+        /// has no room for it.
+        bytes_per_second: Option<u64>,
     },
     /// Note that the shard is done for good.
     End {
@@ -153,11 +156,20 @@ pub enum WorkerChange {
         host: String,
         /// When it started by its own clock, in milliseconds since 1970.
         started_ms: u64,
+        /// The streams that it reads, by name; `None` if it doesn't say.
+        reads: Option<Vec<StreamName>>,
     },
     /// Move the heart.
     Beat {
         /// The counter as the worker last knew it; the new one is one more.
         counter: u64,
+    },
+    /// Say which streams the worker reads by now. It counts as a beat.
+    Reads {
+        /// The counter as the worker last knew it; the new one is one more.
+        counter: u64,
+        /// The streams, by name.
+        streams: Vec<StreamName>,
     },
     /// Say that the worker is stopping, so that the others take over what it gives back. It counts
     /// as a beat.

@@ -207,6 +207,7 @@ fn real(change: Change) -> LeaseChange {
             replaces: Checkpoint::at(at(from)),
             to: Checkpoint::at(at(to)),
             pending: None,
+            bytes_per_second: None,
         },
         Change::End { by, term, from } => LeaseChange::End {
             owner: step(by),
@@ -218,7 +219,7 @@ fn real(change: Change) -> LeaseChange {
 
 fn real_pulse(pulse: Pulse) -> WorkerChange {
     match pulse {
-        Pulse::Join => WorkerChange::Join { host: String::new(), started_ms: 0 },
+        Pulse::Join => WorkerChange::Join { host: String::new(), started_ms: 0, reads: None },
         Pulse::Beat(counter) => WorkerChange::Beat { counter: counter.into() },
         Pulse::Fence(counter) => WorkerChange::Fence { counter: counter.into() },
         Pulse::Leave(counter) => WorkerChange::Leave { counter: counter.into() },
@@ -244,7 +245,8 @@ fn unpack_heart(heart: Heart, id: Id) -> Option<Worker> {
         Heart::Fenced(n) => (n, WorkerState::Fenced, beat_nonce(Pulse::Fence(n))),
     };
     let counter = counter.into();
-    Some(Worker { id: worker(id), counter, state, host: String::new(), started_ms: 0, nonce })
+    let host = String::new();
+    Some(Worker { id: worker(id), counter, state, host, started_ms: 0, reads: None, nonce })
 }
 
 fn key() -> LeaseKey {

@@ -6,7 +6,11 @@ use crate::{LEASES, WORKERS};
 use anabranch::clock::Chance;
 use anabranch::lease::dynamodb::Usage;
 use anabranch::lease::{LeaseStore, StoreError};
-use anabranch_model::lease::{Checkpoint, Lease, WorkerChange, WorkerId, Write};
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{
+    Checkpoint, Hold, Lease, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+};
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
 use std::sync::Arc;
@@ -44,7 +48,7 @@ pub(crate) fn head() {
     );
 }
 
-/// Measures one store that a fleet has left its rows on.
+/// Fills a store with the rows of a whole fleet, and measures it.
 pub(crate) async fn run<S: LeaseStore>(
     name: &str,
     store: S,
@@ -78,15 +82,14 @@ struct Meter<S> {
 impl<S: LeaseStore> Meter<S> {
     async fn all(&self) -> Result<Costs, StoreError> {
         let stream = STREAM.into();
+        self.fill().await?;
         let rows = self.store.list(&stream).await?;
-        self.checkpoint_all(&rows).await?;
         let (store, chance) = (&self.store, &self.chance);
         let look = self.cost(|_| async { store.look().await.map(drop) }).await?;
         let list = self.cost(|_| async { store.list(&stream).await.map(drop) }).await?;
 
         let id = WorkerId::of_join("meter", chance.bits());
-        let join = WorkerChange::Join { host: "meter".into(), started_ms: 0 };
-        self.write(Write::worker(&id, join, chance.nonce())).await?;
+        self.write(Write::worker(&id, self.join(), chance.nonce())).await?;
         let beat = |counter| {
             self.write(Write::worker(&id, WorkerChange::Beat { counter }, chance.nonce()))
         };
@@ -105,20 +108,38 @@ impl<S: LeaseStore> Meter<S> {
         Ok(Costs { look, list, beat, checkpoint, take })
     }
 
-    /// A real row has a checkpoint, and a list is paid for by its bytes.
-    async fn checkpoint_all(&self, rows: &[Lease]) -> Result<(), StoreError> {
-        let mut writes = JoinSet::new();
-        for row in rows {
-            let hold = row.hold().expect("the fleet took every lease");
-            let write =
-                hold.checkpoint(row.checkpoint.clone(), position(1), None, self.chance.nonce());
-            if writes.len() >= AT_ONCE {
-                writes.join_next().await.transpose().expect("no write panics").transpose()?;
-            }
-            let store = self.store.clone();
-            writes.spawn(async move { store.write(&write).await.map(drop) });
+    /// Makes the rows of a fleet: workers, and leases that they own. A real row has a checkpoint,
+    /// and a list is paid for by its bytes.
+    async fn fill(&self) -> Result<(), StoreError> {
+        self.store.prepare().await?;
+        let mut owners = Vec::new();
+        for i in 0..WORKERS {
+            let id = WorkerId::of_join(&format!("worker-{i}"), self.chance.bits());
+            self.write(Write::worker(&id, self.join(), self.chance.nonce())).await?;
+            owners.push(id);
         }
-        writes.join_all().await.into_iter().collect()
+        let ranges = HashRange::divide_all(u32::try_from(LEASES).expect("a small count"));
+        let mut rows = JoinSet::new();
+        for (i, range) in ranges.into_iter().enumerate() {
+            if rows.len() >= AT_ONCE {
+                rows.join_next().await.transpose().expect("no write panics").transpose()?;
+            }
+            let shard = ShardId::from_index(u32::try_from(i).expect("a small count"));
+            let checkpoint = Position::TrimHorizon;
+            let new = NewLease { shard, parents: Vec::new(), range, checkpoint };
+            let (store, owner) = (self.store.clone(), owners[i % WORKERS].clone());
+            let nonces = [(); 3].map(|()| self.chance.nonce());
+            rows.spawn(async move { own(&*store, new, owner, nonces).await });
+        }
+        rows.join_all().await.into_iter().collect()
+    }
+
+    fn join(&self) -> WorkerChange {
+        WorkerChange::Join {
+            host: "host-12.example.internal".into(),
+            started_ms: 1_700_000_000_000,
+            reads: Some(vec![STREAM.into()]),
+        }
     }
 
     async fn write(&self, write: Write) -> Result<(), StoreError> {
@@ -149,6 +170,27 @@ impl<S: LeaseStore> Meter<S> {
         let usage = self.usage.map(|of| of(&self.store)).unwrap_or_default();
         usage.read_units + usage.write_units
     }
+}
+
+/// Makes a lease that `owner` has taken and checkpointed.
+async fn own<S: LeaseStore>(
+    store: &S,
+    new: NewLease,
+    owner: WorkerId,
+    [create, take, checkpoint]: [Nonce; 3],
+) -> Result<(), StoreError> {
+    let key = LeaseKey { stream: STREAM.into(), shard: new.shard.clone() };
+    let create = new.create(&key.stream, create);
+    let hold = Hold { key, owner, term: 0 };
+    let take = hold.take_again(take);
+    let hold = Hold { term: 1, ..hold };
+    let (from, to) = (Position::TrimHorizon.into(), position(1));
+    let checkpoint = hold.checkpoint_at_rate(from, to, None, Some(65_536), checkpoint);
+    for write in [create, take, checkpoint] {
+        let outcome = store.write(&write).await?;
+        assert!(outcome.is_done(), "{write:?}: {outcome:?}");
+    }
+    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a small count")]

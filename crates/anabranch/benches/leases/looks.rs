@@ -47,15 +47,17 @@ pub(crate) fn units(idle: PerMinute, costs: Costs, seen: &ByPause) {
         "{:<12}{:>12}{:>12}{:>13}{:>13}{:>14}",
         "look every", "RU, looks", "RU, lists", "RU in all", "WU, beats", "hand-over"
     );
-    for (pause_ms, hand_overs) in seen {
-        let looks = looks_per_minute(*pause_ms) * costs.look.units;
+    for (pause_ms, _) in PAUSES {
+        let hand_overs = seen.iter().find(|(seen_ms, _)| *seen_ms == pause_ms);
+        let took = hand_overs.map(|(_, hand_overs)| format!("{} ms", hand_overs.median_ms()));
+        let looks = looks_per_minute(pause_ms) * costs.look.units;
         let lists = idle.lists * costs.list.units;
         println!(
             "{:<12}{looks:>12.0}{lists:>12.0}{:>13.0}{:>13.0}{:>14}",
             format!("{pause_ms} ms"),
             looks + lists,
             idle.beats * costs.beat.units,
-            format!("{} ms", hand_overs.median_ms()),
+            took.unwrap_or_else(|| "–".to_owned()),
         );
     }
 }

@@ -27,6 +27,8 @@ const WORKERS: usize = 10;
 const LEASES: usize = 1_000;
 /// The name of the application whose fleet starts on an empty store.
 const APPLICATION: &str = "fleet";
+/// The name of the application whose rows single calls are measured on.
+const FILLED: &str = "filled";
 
 fn main() -> ExitCode {
     // `cargo bench` adds its own flag.
@@ -50,11 +52,9 @@ fn measure(wanted: impl Fn(&str) -> bool) -> Result<(), String> {
     let clock = Clock::machine();
     let start_ms = clock.now_ms();
     let idle = wanted("idle").then(idle::run).transpose()?;
-    if wanted("takes") || wanted("hand-over") {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        runtime.block_on(on_real_stores(&wanted, idle))?;
-    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    runtime.block_on(on_real_stores(&wanted, idle))?;
     println!("\nall of it took {} s", (clock.now_ms() - start_ms) / 1_000);
     Ok(())
 }
@@ -64,16 +64,16 @@ async fn on_real_stores(
     idle: Option<idle::PerMinute>,
 ) -> Result<(), String> {
     let stores = Stores::start().await?;
-    let mut costs = None;
     if wanted("takes") {
         starts(&stores).await?;
-        costs = single_calls(&stores).await?;
     }
+    let costs = if idle.is_some() { single_calls(&stores).await? } else { None };
+    let mut seen = Vec::new();
     if wanted("hand-over") {
-        let seen = looks::hand_overs(&stores).await?;
-        if let (Some(idle), Some(costs)) = (idle, costs) {
-            looks::units(idle, costs, &seen);
-        }
+        seen = looks::hand_overs(&stores).await?;
+    }
+    if let (Some(idle), Some(costs)) = (idle, costs) {
+        looks::units(idle, costs, &seen);
     }
     Ok(())
 }
@@ -95,12 +95,11 @@ async fn starts(stores: &Stores) -> Result<(), String> {
 /// Returns what calls cost on DynamoDB, where there is one.
 async fn single_calls(stores: &Stores) -> Result<Option<calls::Costs>, String> {
     calls::head();
-    calls::run("SQLite", stores.sqlite(APPLICATION)?, None).await?;
+    calls::run("SQLite", stores.sqlite(FILLED)?, None).await?;
     if let Some(open) = stores.postgres() {
-        calls::run("PostgreSQL", open(APPLICATION)?, None).await?;
+        calls::run("PostgreSQL", open(FILLED)?, None).await?;
     }
     let Some(open) = stores.dynamodb() else { return Ok(None) };
-    let costs =
-        calls::run("DynamoDB Local", open(APPLICATION)?, Some(DynamoDbStore::usage)).await?;
+    let costs = calls::run("DynamoDB Local", open(FILLED)?, Some(DynamoDbStore::usage)).await?;
     Ok(Some(costs))
 }

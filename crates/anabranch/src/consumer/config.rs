@@ -15,7 +15,7 @@ use crate::lease::Transactional;
 use crate::lease::{LeaseStore, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::plan;
+use anabranch_model::lease::plan::{self, Balance};
 use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Backoff;
@@ -181,6 +181,9 @@ impl ConsumerSettings {
         bounds("watch.decode_ms", self.watch.decode_ms, 1_000, 86_400_000);
         bounds("watch.handler_ms", self.watch.handler_ms, 1_000, 86_400_000);
         bounds("watch.checkpoint_ms", self.watch.checkpoint_ms, 1_000, 86_400_000);
+        if let Balance::Weight { hysteresis_percent } = self.plan.balance {
+            bounds("hysteresis_percent", hysteresis_percent.into(), 1, 1_000);
+        }
         if let OnError::Park { attempts, .. } = &self.on_error {
             bounds("attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
         }
@@ -341,6 +344,13 @@ impl<A, S, H> Consumer<A, S, H> {
     /// Has records pushed to it by enhanced fan-out, instead of polling for them.
     pub fn with_fan_out(mut self) -> Self {
         self.settings.fetch = FetchMode::FanOut;
+        self
+    }
+
+    /// Levels the workers by the bytes per second that are read of their shards, once the numbers
+    /// of shards are level. A worker within 20 % of the mean is left alone.
+    pub fn balanced_by_bytes(mut self) -> Self {
+        self.settings.plan.balance = Balance::Weight { hysteresis_percent: 20 };
         self
     }
 

@@ -67,6 +67,7 @@ impl Feed {
             return self.tell_empty(behind_ms).await;
         }
         self.vitals.enter(Step::Decode);
+        self.progress.read(records.iter().map(|record| record.data.len()).sum());
         let mut slice = Slice::new(self.lanes.len(), room.map(Arc::new), behind_ms);
         for record in records {
             let sequence = record.sequence;

@@ -17,6 +17,8 @@ struct Inside {
     given: Position,
     /// The lanes.
     lanes: Vec<LaneProgress>,
+    /// Bytes of records that were read and not yet told of.
+    read_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ impl Progress {
     /// Nothing was given yet.
     pub(super) fn new(resume: &Resume) -> Self {
         let lanes = resume.positions().iter().map(|done| LaneProgress { done: *done, open: 0 });
-        let inside = Inside { given: resume.lowest(), lanes: lanes.collect() };
+        let inside = Inside { given: resume.lowest(), lanes: lanes.collect(), read_bytes: 0 };
         Self { inside: Mutex::new(inside) }
     }
 
@@ -53,6 +55,16 @@ impl Progress {
             lane.done = lane.watermark(before);
             lane.open += count;
         }
+    }
+
+    /// Notes that so many bytes of records were read.
+    pub(super) fn read(&self, bytes: usize) {
+        self.lock().read_bytes += bytes as u64;
+    }
+
+    /// The bytes of records that were read since this was last asked.
+    pub(super) fn take_read_bytes(&self) -> u64 {
+        std::mem::take(&mut self.lock().read_bytes)
     }
 
     /// Notes that the next `count` records of a lane, the last one at `at`, are done.

@@ -372,6 +372,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     async fn note(&mut self, session: &Session) -> Tenancy {
+        self.grip.note_read(session.progress.take_read_bytes());
         match self.work.done(&session.progress, self.worker.layout) {
             Some(at) => self.checkpoints.note(&self.grip, at).await,
             None => Tenancy::Kept,

@@ -49,7 +49,7 @@ pub enum RunError {
     /// It was told nonsense.
     #[error(transparent)]
     Settings(#[from] BadSettings),
-    /// It can't start.
+    /// It can't start, or can't go on: its last stream was deleted, and perhaps created again.
     #[error(transparent)]
     Start(#[from] StartError),
     /// It can't listen for signals.
@@ -138,11 +138,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         worker.health.enter(Stage::Running);
         let mut shards = JoinSet::new();
         let mut control = self.control;
-        let asked = tokio::select! {
+        let end = tokio::select! {
             biased;
-            () = &mut stop => true,
-            () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => false,
-            () = read_all(&worker, &mut grips, &mut shards) => false,
+            () = &mut stop => Ok(()),
+            refusal = coordinator.until_refused() => Err(RunError::Start(refusal)),
+            () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
+                Err(RunError::CoordinatorEnded)
+            }
+            () = read_all(&worker, &mut grips, &mut shards) => Err(RunError::CoordinatorEnded),
         };
         worker.health.enter(Stage::Stopping);
         // Whoever asks for streams from here on is told that it is too late.
@@ -158,8 +161,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             } => unreachable!("it waits for ever"),
         };
         match stopped {
-            Stopped::Left | Stopped::NotLeft if asked => Ok(()),
-            Stopped::Left | Stopped::NotLeft => Err(RunError::CoordinatorEnded),
+            Stopped::Left | Stopped::NotLeft => end,
             Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
         }
     }

@@ -135,6 +135,11 @@ pub enum LeaseEvent {
         /// The creation time that the service tells.
         found_ms: u64,
     },
+    /// The stream was deleted while it was read. It is read no longer.
+    StreamGone {
+        /// The stream.
+        stream: StreamName,
+    },
     /// The lease store did not do what it was asked. It is asked again.
     StoreTrouble {
         /// What for.

@@ -67,7 +67,8 @@ pub enum DrainReason {
     Stopping,
     /// The stream is no longer to be read.
     StreamRemoved,
-    /// The stream was deleted and created again. [`Grip::may_deliver`] says no from now on.
+    /// The stream was deleted, and perhaps created again. [`Grip::may_deliver`] says no from now
+    /// on.
     StreamRecreated,
 }
 

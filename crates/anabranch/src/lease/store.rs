@@ -4,6 +4,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
+use anabranch_model::position::StartPosition;
 use std::error::Error;
 use std::future::Future;
 
@@ -21,6 +22,12 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// The pause between two looks of an idle worker that suits the store, in milliseconds.
     fn look_ms(&self) -> u64 {
         500
+    }
+
+    /// Hears where the application starts on a stream, before it is asked for that stream's leases.
+    /// KCL's rows say `AT_TIMESTAMP` and leave the time to the workers; other stores need nothing.
+    fn note_start(&self, stream: &StreamName, start: StartPosition) {
+        let _unneeded = (stream, start);
     }
 
     /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.

@@ -1,11 +1,13 @@
 //! What the audit finds and repairs.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{StreamChange, Write};
+use anabranch_model::lease::{Layout, StreamChange, Write};
+use anabranch_model::position::StartPosition;
+use std::time::Duration;
 
 const HALF: u128 = 1 << 127;
 const HOUR_MS: u64 = 3_600_000;
@@ -24,6 +26,54 @@ async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
     fleet.pass(120_000).await;
     assert_eq!([fleet.watch.last(&id(0)), fleet.watch.last(&id(1))], last, "no delivery since");
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. })), 2);
+}
+
+/// A worker whose audits are too far apart to help.
+async fn unaudited(fleet: &Fleet, name: &str) -> Worker {
+    let mut settings = Fleet::settings(name);
+    settings.audit_ms = HOUR_MS;
+    fleet.try_worker(settings).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_finds_another_stream_has_it_stopped_at_once() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 2);
+        let a = unaudited(&fleet, "a").await;
+        fleet.until("a reads", 60_000, || a.holds() == 2).await;
+        let known_ms = fleet.engine.clock().now_ms();
+        fleet.delete();
+        fleet.engine.clock().advance(60_000);
+        // The new stream has shard 0 again, and no shard 1.
+        fleet.create(1);
+        let refusal = a.coordinator.until_refused();
+        let refusal = tokio::time::timeout(Duration::from_secs(2), refusal).await;
+        let words = refusal.expect("at once, not at the next audit").to_string();
+        assert!(words.contains("deleted and created again"), "{words}");
+        assert!(words.contains(&format!("the one of {known_ms}")), "{words}");
+        let last = [fleet.watch.last(&id(0)), fleet.watch.last(&id(1))];
+        fleet.until("nothing is held", 10_000, || a.holds() == 0).await;
+        assert_eq!([fleet.watch.last(&id(0)), fleet.watch.last(&id(1))], last, "no delivery since");
+        assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. })), 1);
+        let ended = fleet.rows().iter().filter(|row| row.is_ended()).count();
+        assert_eq!(ended, 0, "the rows are left as they are");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
+    let fleet = Fleet::native(2);
+    fleet.create_as("other", 1);
+    let a = unaudited(&fleet, "a").await;
+    let (name, start) = (StreamName::from("other"), StartPosition::TrimHorizon);
+    a.coordinator.add_stream(StreamSettings { name, start }).await.unwrap();
+    fleet.until("a reads both", 5_000, || a.holds() == 3).await;
+    fleet.delete();
+    fleet.until("the other one is left", 10_000, || a.holds() == 1).await;
+    assert_eq!(a.coordinator.leases()[0].stream.as_str(), "other");
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamGone { .. })), 1);
+    let refused = tokio::time::timeout(Duration::from_mins(1), a.coordinator.until_refused()).await;
+    assert!(refused.is_err(), "a stream is left: {refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

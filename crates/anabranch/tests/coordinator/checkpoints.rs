@@ -110,3 +110,26 @@ async fn a_worker_that_lost_its_lease_learns_it_and_writes_nothing() {
         assert!(next.may_deliver() && !grip.may_deliver());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
+    for (layout, told) in [(Layout::Native, Some(1_024)), (Layout::Kcl, None)] {
+        let fleet = Fleet::new(layout, 1);
+        let mut a = bare(&fleet, "a").await;
+        let grip = a.grips.recv().await.unwrap();
+        for second in 1..=20 {
+            fleet.pass(1_000).await;
+            grip.note_read(1_000);
+            assert!(matches!(grip.checkpoint(at(second), None).await, Checkpointed::Done));
+            let known = fleet.rows()[0].bytes_per_second;
+            assert!(known.is_none() || second >= 10, "too early to tell: {known:?}");
+        }
+        assert_eq!(fleet.rows()[0].bytes_per_second, told, "{layout:?}");
+        // What was read alone is no reason to write.
+        let nonce = fleet.rows()[0].nonce;
+        grip.note_read(1 << 30);
+        fleet.pass(60_000).await;
+        assert_eq!(fleet.rows()[0].nonce, nonce);
+        grip.finish(How::Drained);
+    }
+}

@@ -1,8 +1,11 @@
 //! When the children of a split or a merge may start.
 
-use crate::fleet::{Fleet, id};
+use crate::fleet::{Fleet, STREAM, Worker, id};
 use crate::troubled::Line;
-use anabranch_model::lease::Layout;
+use anabranch::lease::Stopped;
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::Operation;
+use anabranch_model::lease::{Layout, LeaseKey};
 
 const HALF: u128 = 1 << 127;
 
@@ -78,4 +81,37 @@ async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
     for row in fleet.rows() {
         assert_eq!(row.checkpoint, anabranch_model::position::Position::AtTimestamp(t0));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
+    // Shards 2 and 3 came from shard 0, which lies before the start and has no row.
+    let fleet = Fleet::native(2);
+    fleet.split(0, HALF / 2);
+    fleet.engine.clock().advance(5_000);
+    // The start lists the shards twice; from then on no list is ever answered.
+    let hang = fleet.engine.faults().add(FaultRule {
+        operation: Some(Operation::ListShards),
+        stream: None,
+        shard: None,
+        probability: 1.0,
+        skip: 2,
+        count: None,
+        effect: Effect::Delay { ms: 3_600_000 },
+    });
+    let settings = |name| {
+        let mut settings = Fleet::settings(name);
+        settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
+        settings
+    };
+    let a = fleet.try_worker(settings("a")).await.unwrap();
+    let holds_1 = |worker: &Worker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
+    fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
+    assert!(matches!(a.stop(1_000).await, Stopped::Left));
+    // The gate of the children is being tried while the lease changes hands.
+    let b = fleet.try_worker(settings("b")).await.unwrap();
+    fleet.until("and by the next worker", 1_000, || holds_1(&b)).await;
+    assert!(!started(&fleet, 2) && !started(&fleet, 3));
+    assert!(fleet.engine.faults().remove(hang));
+    fleet.until("the children are read", 30_000, || b.holds() == 3).await;
 }

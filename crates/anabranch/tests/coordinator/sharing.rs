@@ -3,6 +3,11 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
+use anabranch::lease::{LeaseStore, StreamSettings};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::Nonce;
+use anabranch_model::lease::plan::Balance;
+use anabranch_model::position::StartPosition;
 
 #[tokio::test(start_paused = true)]
 async fn one_worker_takes_all_and_two_share_evenly() {
@@ -115,4 +120,48 @@ async fn the_own_deadline_counts_from_the_sending_of_the_beat() {
     let late = last - applied;
     assert!(late < LEASE_TIME_MS * 8 / 10, "delivered {late} ms after the beat was sent");
     assert!(late > LEASE_TIME_MS / 2, "it had been answered: {late} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
+    let fleet = Fleet::native(4);
+    fleet.create_as("t", 6);
+    let a = fleet.worker("a").await;
+    let both = Fleet::settings("b").with_stream("t", StartPosition::TrimHorizon);
+    let b = fleet.try_worker(both).await.unwrap();
+    let held = || (a.holds(), b.holds());
+    fleet.until("t is b's, and s is shared", LEASE_TIME_MS, || held() == (2, 8)).await;
+    let (name, start) = (StreamName::from("t"), StartPosition::TrimHorizon);
+    a.coordinator.add_stream(StreamSettings { name: name.clone(), start }).await.unwrap();
+    fleet.until("a reads t too", LEASE_TIME_MS, || held() == (5, 5)).await;
+    assert_eq!(a.coordinator.remove_stream(&name, 5_000).await, []);
+    fleet.until("and no longer", LEASE_TIME_MS, || held() == (2, 8)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn heavy_and_light_leases_are_exchanged_where_weights_count() {
+    let by_weight = Balance::Weight { hysteresis_percent: 20 };
+    for (balance, heavy_of_a) in [(by_weight, 1), (Balance::Count, 2)] {
+        let fleet = Fleet::native(4);
+        let settings = |name| {
+            let mut settings = Fleet::settings(name);
+            settings.plan.balance = balance;
+            settings
+        };
+        let a = fleet.try_worker(settings("a")).await.unwrap();
+        let b = fleet.try_worker(settings("b")).await.unwrap();
+        fleet.until("2 each", LEASE_TIME_MS, || (a.holds(), b.holds()) == (2, 2)).await;
+        let heavy = a.coordinator.leases();
+        for row in fleet.rows() {
+            let rate = if heavy.contains(&row.key) { 1 << 20 } else { 1 << 10 };
+            let (hold, at) = (row.hold().unwrap(), row.checkpoint);
+            let write = hold.checkpoint_at_rate(at.clone(), at, None, Some(rate), Nonce(1));
+            assert!(fleet.store.write(&write).await.unwrap().is_done());
+        }
+        // No version moves with a checkpoint: the rates are seen with the next full list.
+        fleet.pass(120_000).await;
+        let leases = a.coordinator.leases();
+        let left = leases.iter().filter(|lease| heavy.contains(lease)).count();
+        assert_eq!((leases.len(), b.holds(), left), (2, 2, heavy_of_a), "{balance:?}");
+    }
 }

@@ -151,6 +151,18 @@ async fn streams_come_and_go_while_a_worker_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_tells_the_store_where_it_starts() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let store = TroubledStore::new(fleet.store.clone());
+    let mut settings = Fleet::settings("a");
+    settings.streams[0].start = StartPosition::AtTimestamp(1_700_000_000_000);
+    let a = fleet.worker_on(store.clone(), settings).await.unwrap();
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
+    let told = store.starts.lock().unwrap().clone();
+    assert_eq!(told, [(STREAM.into(), StartPosition::AtTimestamp(1_700_000_000_000))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
     let leader = |version: u32| Leader {
         owner: "java".into(),

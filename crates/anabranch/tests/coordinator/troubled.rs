@@ -5,6 +5,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
+use anabranch_model::position::StartPosition;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,13 +41,16 @@ pub(crate) struct TroubledStore {
     look_ms: u64,
     /// How often a worker looked.
     looks: Arc<AtomicU64>,
+    /// What a worker said about its start, before it listed any lease.
+    pub(crate) starts: Arc<Mutex<Vec<(StreamName, StartPosition)>>>,
 }
 
 impl TroubledStore {
     pub(crate) fn new(inner: MemoryStore) -> Self {
         let line = Arc::new(Mutex::new(Line::Good));
         let (fatal, survey) = (Arc::default(), Arc::default());
-        Self { inner, line, fatal, survey, look_ms: 500, looks: Arc::default() }
+        let (looks, starts) = (Arc::default(), Arc::default());
+        Self { inner, line, fatal, survey, look_ms: 500, looks, starts }
     }
 
     /// The store suggests another pause between two looks.
@@ -91,6 +95,10 @@ impl LeaseStore for TroubledStore {
         self.look_ms
     }
 
+    fn note_start(&self, stream: &StreamName, start: StartPosition) {
+        self.starts.lock().unwrap().push((stream.clone(), start));
+    }
+
     async fn prepare(&self) -> Result<(), StoreError> {
         self.through().await?;
         self.inner.prepare().await
@@ -113,6 +121,8 @@ impl LeaseStore for TroubledStore {
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let told = self.starts.lock().unwrap().iter().any(|(name, _)| name == stream);
+        assert!(told, "the leases of {stream} are listed before the store knows its start");
         self.through().await?;
         self.inner.list(stream).await
     }

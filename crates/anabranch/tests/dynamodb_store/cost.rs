@@ -19,7 +19,8 @@ fn worker(i: u64) -> WorkerId {
 }
 
 fn join(i: u64) -> Write {
-    let join = WorkerChange::Join { host: "host-12.example.internal".into(), started_ms: 1 };
+    let join =
+        WorkerChange::Join { host: "host-12.example.internal".into(), started_ms: 1, reads: None };
     Write::worker(&worker(i), join, Nonce(i))
 }
 

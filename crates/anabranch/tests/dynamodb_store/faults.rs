@@ -77,7 +77,7 @@ fn name(taker: &str) -> Write {
 }
 
 fn join(id: &str) -> Write {
-    let join = WorkerChange::Join { host: "h".into(), started_ms: 1 };
+    let join = WorkerChange::Join { host: "h".into(), started_ms: 1, reads: None };
     Write::worker(&id.into(), join, Nonce(400))
 }
 
@@ -89,8 +89,14 @@ fn checkpoint() -> Write {
     let sequence = "49590338271490256608559692538361571095921575989136588898".parse();
     let to = Position::At { sequence: sequence.expect("digits"), sub: 2 };
     let (replaces, to) = (Position::TrimHorizon.into(), to.into());
-    let change =
-        LeaseChange::Checkpoint { owner: "a".into(), term: 1, replaces, to, pending: None };
+    let change = LeaseChange::Checkpoint {
+        owner: "a".into(),
+        term: 1,
+        replaces,
+        to,
+        pending: None,
+        bytes_per_second: None,
+    };
     Write::lease(&key(0), change, Nonce(600))
 }
 

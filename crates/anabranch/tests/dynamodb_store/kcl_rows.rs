@@ -167,6 +167,7 @@ fn steps() -> Vec<Step> {
         replaces: at(2).into(),
         to: to.into(),
         pending,
+        bytes_per_second: None,
     };
     let announced = PendingCheckpoint { position: at(12), state: None };
     vec![
@@ -380,9 +381,21 @@ async fn a_timestamp_comes_from_the_applications_own_start() {
     table.put(item).await;
     let error = table.store.list(&"orders".into()).await.expect_err("no time is known");
     assert!(error.to_string().contains("with_start"), "{error}");
-    let store = table.store.with_start(StartPosition::AtTimestamp(1_234));
-    let lease = store.get(&key()).await.expect("a reply").expect("a lease");
-    assert_eq!(lease.checkpoint, Position::AtTimestamp(1_234));
+    let read = async |store: &DynamoDbStore| {
+        let lease = store.get(&key()).await.expect("a reply").expect("a lease");
+        lease.checkpoint
+    };
+    let store = table.store.clone().with_start(StartPosition::AtTimestamp(1_234));
+    assert_eq!(read(&store).await, Position::AtTimestamp(1_234));
+    // A consumer says where it starts, and what helps to read a row stays.
+    for start in [StartPosition::AtTimestamp(5_678), StartPosition::Latest] {
+        table.store.note_start(&"orders".into(), start);
+    }
+    assert_eq!(read(&table.store).await, Position::AtTimestamp(5_678));
+    assert_eq!(read(&store).await, Position::AtTimestamp(5_678));
+    // It is that stream's start and no other's.
+    table.store.note_start(&"payments".into(), StartPosition::AtTimestamp(9));
+    assert_eq!(read(&table.store).await, Position::AtTimestamp(5_678));
 }
 
 #[tokio::test]

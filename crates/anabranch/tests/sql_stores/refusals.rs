@@ -127,7 +127,8 @@ async fn a_path_that_can_hold_no_file_is_named() {
     check(&store.with_table_prefix("a b").unwrap_err(), "Unusable", &["letters"]);
 }
 
-async fn sqlite(path: &std::path::Path, sql: &str) {
+/// Speaks to a file of SQLite without a store.
+pub(crate) async fn sqlite(path: &std::path::Path, sql: &str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     let mut file = sqlx::ConnectOptions::connect(&options).await.unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut file).await.unwrap();

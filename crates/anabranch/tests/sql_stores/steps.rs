@@ -40,7 +40,7 @@ pub(crate) fn take(shard: u32, taker: &str, term: u64) -> Write {
 }
 
 pub(crate) fn join(name: &str) -> Write {
-    let join = WorkerChange::Join { host: "host".into(), started_ms: 5 };
+    let join = WorkerChange::Join { host: "host".into(), started_ms: 5, reads: None };
     Write::worker(&WorkerId::from(name), join, Nonce(2))
 }
 

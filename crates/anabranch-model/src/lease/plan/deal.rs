@@ -1,6 +1,7 @@
 //! The deal for the whole fleet: which free lease goes to whom, and which held lease moves.
 
 use super::Settings;
+use super::affinity::{affinity, of_lease, of_worker};
 use super::fleet::{Fleet, Place};
 use super::share::shares;
 use crate::lease::worker::WorkerId;
@@ -41,18 +42,50 @@ impl Deal {
 pub(super) fn deal(fleet: &Fleet<'_>, settings: &Settings) -> Deal {
     let holdings = fleet.holdings();
     let shares = shares(fleet.leases.len(), &holdings, &fleet.pinned(), settings.max_leases);
-    let mut deal = Deal { shares, holdings, takes: Vec::new(), names: Vec::new() };
-    let mut takers = Takers::new(&deal);
-    for (at, counted) in fleet.leases.iter().enumerate() {
-        if counted.place == Place::Free {
-            deal.takes.extend(takers.next(|_| true).map(|taker| (at, taker)));
-        }
-    }
-    deal.names = names(fleet, &deal, &mut takers, settings.hand_overs_at_once);
+    let takes = takes(fleet, &shares, &holdings);
+    let mut deal = Deal { shares, holdings, takes, names: Vec::new() };
+    deal.names = names(fleet, &deal, settings.hand_overs_at_once);
     deal
 }
 
-/// Those that still lack leases; the one with the fewest is next.
+/// Each free lease goes to the worker that it suits best, of those that lack leases.
+///
+/// When some workers have taken a part of what was dealt to them, the rest is dealt as before: who
+/// has taken a lease lacks one less, and whoever was full for a lease is full for it again. So
+/// workers that look at different moments are in each other's way only where they see different
+/// workers.
+fn takes(fleet: &Fleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<Gift> {
+    let lack = |at: usize| shares[at].saturating_sub(holdings[at]);
+    let mut lacking: Vec<Lacking> = (0..shares.len())
+        .filter(|&at| lack(at) > 0)
+        .map(|at| Lacking { taker: at, number: of_worker(fleet.takers[at]), lacks: lack(at) })
+        .collect();
+    let mut takes = Vec::new();
+    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == Place::Free);
+    for (at, counted) in free {
+        let lease = of_lease(&counted.lease.row.key);
+        let best = lacking.iter_mut().max_by_key(|it| (affinity(lease, it.number), it.taker));
+        let Some(best) = best else { break };
+        takes.push((at, best.taker));
+        best.lacks -= 1;
+        if best.lacks == 0 {
+            lacking.retain(|it| it.lacks > 0);
+        }
+    }
+    takes
+}
+
+/// A worker that lacks leases.
+struct Lacking {
+    /// The worker.
+    taker: usize,
+    /// Its part of the affinity.
+    number: u64,
+    /// How many it lacks.
+    lacks: usize,
+}
+
+/// Those that still lack leases when the free ones are dealt; the one with the fewest is next.
 struct Takers {
     /// The share of each taker.
     shares: Vec<usize>,
@@ -62,9 +95,13 @@ struct Takers {
 
 impl Takers {
     fn new(deal: &Deal) -> Self {
-        let lacking = (0..deal.shares.len()).filter(|&at| deal.holdings[at] < deal.shares[at]);
+        let mut has = deal.holdings.clone();
+        for (_, taker) in &deal.takes {
+            has[*taker] += 1;
+        }
+        let lacking = (0..deal.shares.len()).filter(|&at| has[at] < deal.shares[at]);
         Self {
-            lacking: lacking.map(|at| Reverse((deal.holdings[at], at))).collect(),
+            lacking: lacking.map(|at| Reverse((has[at], at))).collect(),
             shares: deal.shares.clone(),
         }
     }
@@ -81,7 +118,8 @@ impl Takers {
 }
 
 /// Which leases are to be handed over, within the cap of each giver and each taker.
-fn names(fleet: &Fleet<'_>, deal: &Deal, takers: &mut Takers, at_once: usize) -> Vec<Gift> {
+fn names(fleet: &Fleet<'_>, deal: &Deal, at_once: usize) -> Vec<Gift> {
+    let mut takers = Takers::new(deal);
     let mut in_progress = HandOvers::read(fleet);
     let mut names = Vec::new();
     for at in to_be_moved(fleet, deal) {

@@ -1,10 +1,12 @@
 //! The fleet as the rows show it: who may take leases, and where each lease that counts stands.
 
 use super::Me;
+use crate::ids::StreamName;
 use crate::lease::row::LeaseKey;
 use crate::lease::snapshot::{Phase, Standing};
 use crate::lease::view::{Holder, View, WatchedLease};
 use crate::lease::worker::WorkerId;
+use std::collections::BTreeMap;
 
 /// After how many lease times a lease that nobody hands over may be asked for again.
 const ASK_AGAIN_LEASE_TIMES: u64 = 10;
@@ -59,10 +61,12 @@ pub(super) struct Fleet<'a> {
     pub(super) me: Option<usize>,
     /// The leases that count, by key.
     pub(super) leases: Vec<Counted<'a>>,
+    /// Since when no taker has been new.
+    pub(super) complete_since_ms: u64,
 }
 
 impl<'a> Fleet<'a> {
-    /// `None` if the planner itself is fenced or has no row.
+    /// The workers alone. `None` if the planner itself is fenced or has no row.
     pub(super) fn read(view: &'a View, me: Me<'_>, now_ms: u64) -> Option<Self> {
         let my_row = view.worker(me.id).filter(|row| row.row.standing != Standing::Fenced)?;
         // Whether this worker lives is for its own deadline to say, not for its own looks.
@@ -74,14 +78,54 @@ impl<'a> Fleet<'a> {
             .map(|worker| &worker.row.id)
             .collect();
         let me_at = takers.binary_search(&&my_row.row.id).ok();
-        let mut fleet = Self { takers, me: me_at, leases: Vec::new() };
-        fleet.leases = view
-            .leases()
-            .iter()
-            .filter(|lease| lease.row.phase == Phase::Ready)
-            .map(|lease| Counted { lease, place: fleet.place(view, lease, me.id, now_ms) })
+        let newest =
+            takers.iter().filter_map(|id| view.worker(id)).map(|taker| taker.since_ms).max();
+        let complete_since_ms = newest.unwrap_or(now_ms);
+        Some(Self { takers, me: me_at, leases: Vec::new(), complete_since_ms })
+    }
+
+    /// The fleet and its leases, in one part for each set of workers that read the same streams. In
+    /// most applications all read all, and there is one. Every worker of a part sees all of its
+    /// leases, so all deal it alike.
+    pub(super) fn parts(&self, view: &'a View, me: Me<'_>, now_ms: u64) -> Vec<Self> {
+        let mut readers: BTreeMap<&StreamName, Vec<&'a WorkerId>> = BTreeMap::new();
+        let mut parts: BTreeMap<Vec<&'a WorkerId>, Vec<&'a WatchedLease>> = BTreeMap::new();
+        for lease in view.leases().iter().filter(|lease| lease.row.phase == Phase::Ready) {
+            let stream = &lease.row.key.stream;
+            let of_stream = readers.entry(stream).or_insert_with(|| self.readers(view, stream));
+            match parts.get_mut(of_stream) {
+                Some(leases) => leases.push(lease),
+                None => drop(parts.insert(of_stream.clone(), vec![lease])),
+            }
+        }
+        parts
+            .into_iter()
+            .map(|(takers, leases)| self.part(takers, leases, view, me, now_ms))
+            .collect()
+    }
+
+    /// The takers that read a stream.
+    fn readers(&self, view: &View, stream: &StreamName) -> Vec<&'a WorkerId> {
+        let reads = |id: &WorkerId| view.worker(id).is_some_and(|it| it.row.reads(stream));
+        self.takers.iter().copied().filter(|id| reads(id)).collect()
+    }
+
+    fn part(
+        &self,
+        takers: Vec<&'a WorkerId>,
+        leases: Vec<&'a WatchedLease>,
+        view: &View,
+        me: Me<'_>,
+        now_ms: u64,
+    ) -> Self {
+        let me_at = self.me.and_then(|_| takers.binary_search(&me.id).ok());
+        let complete_since_ms = self.complete_since_ms;
+        let mut part = Self { takers, me: me_at, leases: Vec::new(), complete_since_ms };
+        part.leases = leases
+            .into_iter()
+            .map(|lease| Counted { lease, place: part.place(view, lease, me.id, now_ms) })
             .collect();
-        Some(fleet)
+        part
     }
 
     fn place(&self, view: &View, lease: &WatchedLease, me: &WorkerId, now_ms: u64) -> Place {

@@ -13,6 +13,7 @@
 
 mod fleet;
 mod share;
+mod affinity;
 mod deal;
 mod weight;
 mod native;
@@ -42,6 +43,9 @@ pub struct Settings {
     pub max_leases: usize,
     /// Hand-overs in progress at once, of one giver and of one taker. At least 1.
     pub hand_overs_at_once: usize,
+    /// For how long free leases wait after a worker was first seen, in milliseconds. Workers seldom
+    /// start alone, and who takes before all have joined takes what is the others'.
+    pub settle_ms: u64,
     /// What is made level.
     pub balance: Balance,
     /// What only a fleet of KCL 2.x has.
@@ -53,6 +57,7 @@ impl Default for Settings {
         Self {
             max_leases: usize::MAX,
             hand_overs_at_once: 16,
+            settle_ms: 200,
             balance: Balance::Count,
             kcl2: Kcl2Settings::default(),
         }

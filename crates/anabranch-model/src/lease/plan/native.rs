@@ -3,6 +3,7 @@
 //! Nothing is ever taken from an owner whose heart beats. A taker names itself and waits, and the
 //! owner passes the lease when it has drained it.
 
+use super::affinity::{affinity, of_lease, of_worker};
 use super::deal::{Deal, deal};
 use super::fleet::{Fleet, Place};
 use super::weight::exchanges;
@@ -11,9 +12,13 @@ use crate::lease::shuffle::JavaRandom;
 use crate::lease::snapshot::{Phase, Standing};
 use crate::lease::view::{Holder, View, WatchedLease};
 use crate::lease::worker::WorkerId;
+use std::cmp::Reverse;
 
 /// After how many lease times a free lease that its taker has not taken may go to anyone.
 const VERY_OLD_LEASE_TIMES: u64 = 3;
+
+/// A free lease waits for newcomers for so many settling times at most, however many come.
+const LONGEST_SETTLING: u64 = 10;
 
 /// Workers that fence a silent one later than the first, each by one step more.
 const FENCE_STEPS: u64 = 4;
@@ -26,21 +31,48 @@ pub(super) fn plan(
     settings: &Settings,
 ) -> Vec<LeaseMove> {
     let Some(fleet) = Fleet::read(view, me, now_ms) else { return Vec::new() };
-    let mut deal = deal(&fleet, settings);
+    let mut moves = fences(view, &fleet, now_ms);
+    let parts = fleet.parts(view, me, now_ms);
+    let whole = parts.len() == 1;
+    let holds = |part: &Fleet<'_>| part.me.map_or(0, |at| part.holdings()[at]);
+    let mut room = settings.max_leases.saturating_sub(parts.iter().map(holds).sum());
+    for part in &parts {
+        let planned = plan_part(view, part, me, now_ms, tie_break, settings);
+        // A part's shares know nothing of what I have in another.
+        moves.extend(planned.into_iter().filter(|step| {
+            let more = matches!(step, LeaseMove::Take { .. } | LeaseMove::Name { .. });
+            let fits = whole || !more || room > 0;
+            room -= usize::from(more && room > 0);
+            fits
+        }));
+    }
+    moves.extend(blocked(view, me));
+    moves
+}
+
+/// The moves for the leases of one part of the fleet.
+fn plan_part(
+    view: &View,
+    fleet: &Fleet<'_>,
+    me: Me<'_>,
+    now_ms: u64,
+    tie_break: u64,
+    settings: &Settings,
+) -> Vec<LeaseMove> {
+    let mut deal = deal(fleet, settings);
     if let Balance::Weight { hysteresis_percent } = settings.balance
         && deal.is_level()
     {
-        deal.names = exchanges(&fleet, hysteresis_percent);
+        deal.names = exchanges(fleet, hysteresis_percent);
     }
-    let mut moves = fences(view, &fleet, now_ms);
-    // A worker that leaves needs nothing.
+    // A worker that leaves, or that reads the stream no longer, needs nothing.
     let mut too_many = fleet.me.map_or(usize::MAX, |at| deal.surplus(at));
-    moves.extend(withdrawals(view, me, now_ms, &mut too_many));
-    moves.extend(dead_names(view, &fleet, me, now_ms));
-    moves.extend(own(view, &fleet, me, &mut too_many));
+    let mut moves = withdrawals(view, fleet, me, now_ms, &mut too_many);
+    moves.extend(dead_names(view, fleet, me, now_ms));
+    moves.extend(own(fleet, me, &mut too_many));
     if let Some(at) = fleet.me {
-        moves.extend(takes(view, &fleet, &deal, at, now_ms, tie_break, settings));
-        moves.extend(names(&fleet, &deal, at));
+        moves.extend(takes(view, fleet, &deal, at, now_ms, tie_break, settings));
+        moves.extend(names(fleet, &deal, at));
     }
     moves
 }
@@ -75,12 +107,16 @@ fn mix(a: &str, b: &str) -> u64 {
 }
 
 /// My names that nobody answers, that were refused, or that I need no more.
-fn withdrawals(view: &View, me: Me<'_>, now_ms: u64, too_many: &mut usize) -> Vec<LeaseMove> {
-    let mine = view.leases().iter().filter(|lease| {
+fn withdrawals(
+    view: &View,
+    fleet: &Fleet<'_>,
+    me: Me<'_>,
+    now_ms: u64,
+    too_many: &mut usize,
+) -> Vec<LeaseMove> {
+    let mine = fleet.leases.iter().map(|counted| counted.lease).filter(|lease| {
         let row = &lease.row;
-        row.phase == Phase::Ready
-            && row.named.as_ref() == Some(me.id)
-            && row.owner.as_ref() != Some(me.id)
+        row.named.as_ref() == Some(me.id) && row.owner.as_ref() != Some(me.id)
     });
     // Only a living owner would answer. From a dead one the lease is taken, and that ends the name.
     let asked = mine.filter(|lease| view.holder(lease, now_ms) == Holder::Beating);
@@ -118,7 +154,7 @@ fn dead_names(view: &View, fleet: &Fleet<'_>, me: Me<'_>, now_ms: u64) -> Vec<Le
 
 /// What I owe for the leases that I own: to pass those that others asked for, and to run or give
 /// back those that I don't run.
-fn own(view: &View, fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
+fn own(fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
     let mut moves = Vec::new();
     for counted in &fleet.leases {
         let row = &counted.lease.row;
@@ -139,21 +175,22 @@ fn own(view: &View, fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<
             _ => moves.push(LeaseMove::TakeAgain { lease, term }),
         }
     }
-    // A blocked shard is nobody's until its parents have ended.
+    moves
+}
+
+/// A blocked shard is nobody's until its parents have ended.
+fn blocked(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
     let blocked = view.leases().iter().filter(|lease| lease.row.phase == Phase::Blocked);
     let stray = blocked.filter(|lease| {
         lease.row.owner.as_ref() == Some(me.id) && !me.running.contains(&lease.row.key)
     });
-    moves.extend(
-        stray.map(|lease| LeaseMove::Release {
-            lease: lease.row.key.clone(),
-            term: lease.row.counter,
-        }),
-    );
-    moves
+    stray
+        .map(|lease| LeaseMove::Release { lease: lease.row.key.clone(), term: lease.row.counter })
+        .collect()
 }
 
-/// My part of the free leases: the longest free first, then from a place of my own in the list.
+/// My part of the free leases: the longest free first, then those that suit me best, since those
+/// stay mine whoever else joins.
 fn takes(
     view: &View,
     fleet: &Fleet<'_>,
@@ -163,24 +200,29 @@ fn takes(
     tie_break: u64,
     settings: &Settings,
 ) -> Vec<LeaseMove> {
-    let mut random = JavaRandom::new(tie_break);
-    let mut mine: Vec<_> = deal
-        .takes
-        .iter()
-        .filter(|(_, taker)| *taker == me)
-        .map(|(at, _)| fleet.leases[*at].lease)
-        .collect();
-    random.shuffle(&mut mine);
-    mine.sort_by_key(|lease| lease.free_since_ms);
+    let dealt = deal.takes.iter().filter(|(_, taker)| *taker == me);
+    let mut mine: Vec<_> = dealt.map(|(at, _)| fleet.leases[*at].lease).collect();
     let room = settings.max_leases.saturating_sub(deal.holdings[me] + mine.len());
+    mine.retain(|lease| !is_settling(fleet, lease, now_ms, settings));
+    let my_number = of_worker(fleet.takers[me]);
+    let suits = |lease: &WatchedLease| affinity(of_lease(&lease.row.key), my_number);
+    mine.sort_by_cached_key(|lease| (lease.free_since_ms, Reverse(suits(lease))));
     let mut left = left_lying(view, fleet, deal, me, now_ms);
-    random.shuffle(&mut left);
+    JavaRandom::new(tie_break).shuffle(&mut left);
     // Everyone picks up a part of what lies about, so that few pick up the same.
     let part = left.len().div_ceil(fleet.takers.len().max(1));
     mine.extend(left.into_iter().take(part.min(room)));
     mine.into_iter()
         .map(|lease| LeaseMove::Take { lease: lease.row.key.clone(), term: lease.row.counter })
         .collect()
+}
+
+/// Whether a free lease waits for workers that may be about to join: one was new just now.
+fn is_settling(fleet: &Fleet<'_>, lease: &WatchedLease, now_ms: u64, settings: &Settings) -> bool {
+    let complete_for_ms = now_ms.saturating_sub(fleet.complete_since_ms);
+    let free_for_ms = lease.free_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+    complete_for_ms < settings.settle_ms
+        && free_for_ms < settings.settle_ms.saturating_mul(LONGEST_SETTLING)
 }
 
 /// Very old free leases whose taker has left them: it lives, but it is full or stuck.

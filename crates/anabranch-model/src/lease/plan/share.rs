@@ -3,7 +3,9 @@
 /// The share of each worker, given what each has and how much of that can't be moved.
 ///
 /// The shares differ by at most one, apart from workers that can't get rid of more. Who already
-/// has more gets the larger share, so that a remainder never moves: a level fleet stays as it is.
+/// has more than the level gets the larger share, so that a remainder never moves: a level fleet
+/// stays as it is. Among the others the order decides and not what they have, so that the shares
+/// stay the same while the leases are being taken.
 pub(super) fn shares(
     total: usize,
     holdings: &[usize],
@@ -32,7 +34,8 @@ pub(super) fn shares(
     }
     let Some(level) = rest.checked_div(workers.len()) else { return shares };
     let remainder = rest % workers.len();
-    workers.sort_by_key(|&at| (pinned[at] <= level, std::cmp::Reverse(holdings[at]), at));
+    workers
+        .sort_by_key(|&at| (pinned[at] <= level, std::cmp::Reverse(holdings[at].max(level)), at));
     for (i, at) in workers.into_iter().enumerate() {
         shares[at] = (level + usize::from(i < remainder)).min(max_leases);
     }
@@ -59,6 +62,8 @@ mod tests {
         check(6, &[1, 5, 0], &[0; 3], NO_MAX, &[2, 2, 2]);
         check(5, &[2, 1, 2], &[0; 3], NO_MAX, &[2, 1, 2]);
         check(7, &[0, 3, 4], &[0; 3], NO_MAX, &[2, 2, 3]);
+        // Whoever is quicker does not get the larger share.
+        check(7, &[0, 2, 1], &[0; 3], NO_MAX, &[3, 2, 2]);
     }
 
     #[test]

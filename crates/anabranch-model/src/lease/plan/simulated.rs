@@ -8,12 +8,16 @@ use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
 use crate::lease::table::Layout;
 use crate::lease::view::View;
 use crate::lease::worker::WorkerId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// For how long a name may wait.
 pub(super) const PATIENCE: u64 = 5_000;
 /// From one look to the next.
 const LOOK: u64 = 500;
+/// From one worker's turn to another's.
+const TURN: u64 = 5;
+/// For how long a plan is carried out.
+const FRESH: u64 = 200;
 /// Rounds in which a lease time passes.
 pub(super) const LEASE_ROUNDS: usize = 20;
 /// For how long a heart may stand still.
@@ -35,7 +39,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: Tally) {
+    pub(super) fn add(&mut self, other: Tally) {
         self.fences += other.fences;
         self.takes += other.takes;
         self.names += other.names;
@@ -51,6 +55,10 @@ impl Tally {
 pub(super) struct Process {
     view: View,
     running: BTreeSet<LeaseKey>,
+    /// What is left of its last plan, when workers act one by one.
+    to_do: VecDeque<LeaseMove>,
+    /// When it made that plan.
+    planned_ms: u64,
     /// It beats no more and does nothing.
     pub(super) dead: bool,
     /// It beats and looks, and carries out nothing.
@@ -106,10 +114,13 @@ impl World {
 
     pub(super) fn join(&mut self, i: usize) {
         let id = worker_id(i);
-        let row = WorkerSeen { id: id.clone(), counter: 0, standing: Standing::Active };
+        let row =
+            WorkerSeen { id: id.clone(), counter: 0, standing: Standing::Active, reads: None };
         self.workers.insert(id.clone(), row);
         let view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
-        let process = Process { view, running: BTreeSet::new(), dead: false, stuck: false };
+        let (running, to_do) = (BTreeSet::new(), VecDeque::new());
+        let (dead, stuck, planned_ms) = (false, false, 0);
+        let process = Process { view, running, to_do, planned_ms, dead, stuck };
         self.processes.insert(id, process);
     }
 
@@ -160,7 +171,7 @@ impl World {
             }
             let stale = self.stale_one_in.is_some_and(|n| self.random.below(n) == 0);
             let look = if stale { &self.before } else { &fresh };
-            process.view.observe(look.clone(), self.now_ms);
+            process.view.observe(seen_by(&self.workers, id, look.clone()), self.now_ms);
             let me = Me { id, running: &process.running };
             let tie_break = u64::from(self.random.below(1 << 30));
             let moves = plan(&process.view, me, self.now_ms, tie_break, &self.settings);
@@ -177,6 +188,33 @@ impl World {
                 self.carry_out(&id, planned, &mut tally);
             }
             self.finish_leaving(&id, &mut tally);
+        }
+        tally
+    }
+
+    /// Any worker does its next thing: it carries out up to `most` moves of its plan, or looks and
+    /// plans anew when nothing is left of it. So every look is of another moment, and a plan grows
+    /// old while the others act.
+    pub(super) fn turn(&mut self, most: usize) -> Tally {
+        self.now_ms += TURN;
+        let ids = self.living();
+        let at = self.random.below(u32::try_from(ids.len()).unwrap()) as usize;
+        let id = &ids[at];
+        self.workers.get_mut(id).unwrap().counter += 1;
+        let (fresh, tie_break) = (self.snapshot(), u64::from(self.random.below(1 << 30)));
+        let process = self.processes.get_mut(id).unwrap();
+        // As in the coordinator, a plan is carried out while its look is fresh.
+        if process.to_do.is_empty() || self.now_ms >= process.planned_ms + FRESH {
+            process.planned_ms = self.now_ms;
+            process.view.observe(seen_by(&self.workers, id, fresh), self.now_ms);
+            let me = Me { id, running: &process.running };
+            process.to_do = plan(&process.view, me, self.now_ms, tie_break, &self.settings).into();
+            return Tally::default();
+        }
+        let moves: Vec<_> = process.to_do.drain(..most.min(process.to_do.len())).collect();
+        let mut tally = Tally { planned: moves.len(), ..Tally::default() };
+        for planned in moves {
+            self.carry_out(id, planned, &mut tally);
         }
         tally
     }
@@ -351,6 +389,18 @@ impl World {
         let (min, max) = (counts.values().min(), counts.values().max());
         assert!(max.unwrap() - min.unwrap() <= 1, "not level: {counts:?}");
     }
+}
+
+/// A worker lists the leases of the streams that it reads.
+fn seen_by(
+    workers: &BTreeMap<WorkerId, WorkerSeen>,
+    id: &WorkerId,
+    mut look: Snapshot,
+) -> Snapshot {
+    if let Some(me) = workers.get(id) {
+        look.leases.retain(|lease| me.reads(&lease.key.stream));
+    }
+    look
 }
 
 fn hand_to(row: &mut LeaseSeen, owner: Option<&WorkerId>) {

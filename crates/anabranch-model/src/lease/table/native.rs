@@ -9,11 +9,12 @@
 //! | withdraw | the term as listed, that taker named | nobody named |
 //! | refuse, unrefuse | owner and term | hand-over refused, or open again |
 //! | pass | owner and term, that taker named | owner = taker, term + 1 |
-//! | checkpoint, end | owner and term, the checkpoint that it replaces | checkpoint, pending |
+//! | checkpoint, end | owner and term, the checkpoint that it replaces | checkpoint, pending, rate |
 //! | note children, note range | a row | the note |
 //! | delete | the term as listed, the shard's end | no row |
 //! | join | no row | alive, counter 0 |
 //! | beat | not fenced, the counter as known | counter + 1 |
+//! | reads | not fenced, the counter as known | streams, counter + 1 |
 //! | retire | not fenced, the counter as known | leaving, counter + 1 |
 //! | fence, leave | not fenced, the counter as watched or known | fenced |
 //! | delete worker | fenced, and no lease names it | no row |
@@ -76,12 +77,13 @@ pub fn lease_after(
             named(&lease, to)?;
             change_hands(&mut lease, Some(to));
         }
-        LeaseChange::Checkpoint { owner, term, replaces, to, pending } => {
+        LeaseChange::Checkpoint { owner, term, replaces, to, pending, bytes_per_second } => {
             forward(replaces, to)?;
             held(&lease, owner, *term)?;
             replaced(&lease, replaces)?;
             lease.checkpoint = to.clone();
             lease.pending.clone_from(pending);
+            lease.bytes_per_second = bytes_per_second.or(lease.bytes_per_second);
         }
         LeaseChange::End { owner, term, replaces } => {
             held(&lease, owner, *term)?;
@@ -108,10 +110,11 @@ pub fn worker_after(
     nonce: Nonce,
     row: Option<&Worker>,
 ) -> Result<Option<Worker>, Refusal> {
-    if let WorkerChange::Join { host, started_ms } = change {
+    if let WorkerChange::Join { host, started_ms, reads } = change {
         let state = WorkerState::Alive;
-        let (id, host, started_ms) = (id.clone(), host.clone(), *started_ms);
-        let joined = Worker { id, counter: 0, state, host, started_ms, nonce };
+        let (id, host, reads) = (id.clone(), host.clone(), reads.clone());
+        let started_ms = *started_ms;
+        let joined = Worker { id, counter: 0, state, host, started_ms, reads, nonce };
         return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(joined)) };
     }
     let mut worker = row.ok_or(Refusal::Missing)?.clone();
@@ -121,6 +124,11 @@ pub fn worker_after(
         WorkerChange::Beat { counter } => {
             alive_at(&worker, *counter)?;
             worker.counter += 1;
+        }
+        WorkerChange::Reads { counter, streams } => {
+            alive_at(&worker, *counter)?;
+            worker.counter += 1;
+            worker.reads = Some(streams.clone());
         }
         WorkerChange::Retire { counter } => {
             alive_at(&worker, *counter)?;

@@ -69,7 +69,7 @@ fn worker(name: &str, change: WorkerChange) -> Write {
 }
 
 fn join(name: &str) -> Write {
-    worker(name, WorkerChange::Join { host: "h".into(), started_ms: 5 })
+    worker(name, WorkerChange::Join { host: "h".into(), started_ms: 5, reads: None })
 }
 
 fn beat(counter: u64) -> Write {

@@ -6,7 +6,7 @@ use crate::lease::snapshot::Phase;
 const LEASE_TIME: u64 = 1000;
 
 fn worker(id: &str, counter: u64, standing: Standing) -> WorkerSeen {
-    WorkerSeen { id: id.into(), counter, standing }
+    WorkerSeen { id: id.into(), counter, standing, reads: None }
 }
 
 fn lease(key: &str, owner: Option<&str>, counter: u64) -> LeaseSeen {

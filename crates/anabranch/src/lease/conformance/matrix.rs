@@ -123,7 +123,7 @@ impl Act {
             Self::Refuse => hold.refuse(nonce),
             Self::Unrefuse => hold.unrefuse(nonce),
             Self::Pass => hold.pass(&b, nonce),
-            Self::Checkpoint => hold.checkpoint(start(), at(7), None, nonce),
+            Self::Checkpoint => hold.checkpoint_at_rate(start(), at(7), None, Some(1 << 20), nonce),
             Self::Prepare => {
                 let state = Some(bytes::Bytes::from_static(b"\x00state\xff"));
                 let pending = PendingCheckpoint { position: at(9).lowest(), state };
@@ -217,6 +217,7 @@ async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
         }
     }
     scene.compare().await;
+    scene.tidy().await;
 }
 
 pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
@@ -228,7 +229,11 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     let leave = |counter| WorkerChange::Leave { counter };
     let retire = |counter| WorkerChange::Retire { counter };
     // What was done before, the write, and whether it is applied.
-    let cases: [(&[WorkerChange], WorkerChange, bool); 21] = [
+    let reads = |counter, streams: &[&str]| {
+        let streams = streams.iter().map(|stream| (*stream).into()).collect();
+        WorkerChange::Reads { counter, streams }
+    };
+    let cases: [(&[WorkerChange], WorkerChange, bool); 26] = [
         (&[], beat(0), true),
         (&[], beat(1), false),
         (&[beat(0)], beat(0), false),
@@ -246,10 +251,19 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
         (&[retire(0)], beat(1), true),
         (&[retire(0)], fence(1), true),
         (&[retire(0)], leave(1), true),
+        (&[], reads(0, &["orders", "payments"]), true),
+        (&[], reads(1, &["orders"]), false),
+        (&[reads(0, &["orders"])], reads(1, &[]), true),
+        (&[reads(0, &["orders"])], beat(0), false),
+        (&[fence(0)], reads(0, &["orders"]), false),
         (&[], WorkerChange::Delete, false),
         (&[leave(0)], WorkerChange::Delete, true),
         (&[fence(0), WorkerChange::Delete], beat(0), false),
-        (&[fence(0)], WorkerChange::Join { host: "again".into(), started_ms: 2 }, false),
+        (
+            &[fence(0)],
+            WorkerChange::Join { host: "again".into(), started_ms: 2, reads: None },
+            false,
+        ),
     ];
     for (i, (before, change, applied)) in cases.into_iter().enumerate() {
         let mut scene = Scene::new(store, format!("worker-{i}"));
@@ -265,6 +279,7 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
             assert_eq!(scene.resolve(&write).await, Resolution::Applied, "{write:?}: reply lost");
         }
         scene.compare().await;
+        scene.tidy().await;
     }
     let (mut scene, _) = Scene::owned(store, "worker-named").await;
     let write = |scene: &mut Scene<'_, S>, change| {
@@ -276,6 +291,7 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     scene.refused(&delete).await;
     scene.take("b", 0).await;
     scene.done(&delete).await;
+    scene.tidy().await;
 }
 
 pub(super) async fn facts<S: LeaseStore>(store: &S) {

@@ -4,6 +4,7 @@ use super::scene::{Scene, at, start};
 use crate::clock::Chance;
 use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
+use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Checkpoint, Hold, LeaseChange, PendingCheckpoint, WorkerChange, WorkerId, Write,
 };
@@ -25,6 +26,7 @@ pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: 
         let _either = scene.write(&write).await;
     }
     scene.compare().await;
+    scene.tidy().await;
 }
 
 fn some_worker<S: LeaseStore>(scene: &Scene<'_, S>, chance: &Chance) -> WorkerId {
@@ -36,12 +38,17 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
     let id = some_worker(scene, chance);
     let known = scene.table.worker(&id).map_or(0, |worker| worker.counter);
     let counter = near(known, chance);
-    let pulse = match chance.below(9) {
-        0 | 1 => WorkerChange::Join { host: "h".into(), started_ms: chance.below(9) },
+    let pulse = match chance.below(10) {
+        0 | 1 => WorkerChange::Join {
+            host: "h".into(),
+            started_ms: chance.below(9),
+            reads: (chance.below(2) == 0).then(|| some_streams(chance)),
+        },
         2..=4 => WorkerChange::Beat { counter },
         5 => WorkerChange::Fence { counter },
         6 => WorkerChange::Leave { counter },
         7 => WorkerChange::Retire { counter },
+        8 => WorkerChange::Reads { counter, streams: some_streams(chance) },
         _ => WorkerChange::Delete,
     };
     Write::worker(&id, pulse, scene.nonce())
@@ -71,7 +78,11 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
         10 => hold.unrefuse(nonce),
         11 | 12 => hold.pass(&other, nonce),
         13 => hold.renew(nonce),
-        14..=16 => hold.checkpoint(replaces, some_checkpoint(chance), some_pending(chance), nonce),
+        14..=16 => {
+            let (to, pending) = (some_checkpoint(chance), some_pending(chance));
+            let rate = (chance.below(2) == 0).then(|| chance.below(1_000_000));
+            hold.checkpoint_at_rate(replaces, to, pending, rate, nonce)
+        }
         17 if chance.below(3) == 0 => hold.end(replaces, nonce),
         17 => lease(LeaseChange::NoteChildren(vec![key.shard.clone()])),
         18 => {
@@ -80,6 +91,14 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
         }
         _ => lease(LeaseChange::Delete { term }),
     }
+}
+
+fn some_streams(chance: &Chance) -> Vec<StreamName> {
+    ["orders", "payments.v2", "re_funds"]
+        .into_iter()
+        .filter(|_| chance.below(2) == 0)
+        .map(Into::into)
+        .collect()
 }
 
 /// The number itself mostly, else one beside it.

@@ -116,6 +116,27 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         assert_eq!(mine.collect::<Vec<_>>(), expected, "the workers of {}", self.stream);
     }
 
+    /// Removes the workers of the scene, which every look on the store would go on showing.
+    pub(super) async fn tidy(mut self) {
+        let held: Vec<Hold> = self.table.leases(&self.stream).filter_map(Lease::hold).collect();
+        let mut writes = Vec::new();
+        let native = self.is_native();
+        for hold in held.iter().filter(|_| native) {
+            writes.push(hold.release(self.nonce()));
+        }
+        for worker in self.table.workers().cloned().collect::<Vec<_>>() {
+            if worker.is_alive() {
+                let fence = WorkerChange::Fence { counter: worker.counter };
+                writes.push(Write::worker(&worker.id, fence, self.nonce()));
+            }
+            writes.push(Write::worker(&worker.id, WorkerChange::Delete, self.nonce()));
+        }
+        for write in &writes {
+            let gone = self.store.write(write).await.expect("the store answers");
+            assert!(gone.is_done(), "{write:?}: {gone:?}");
+        }
+    }
+
     pub(super) async fn create(&mut self, shard: u32) {
         let write = self.new_lease(shard);
         self.done(&write).await;
@@ -136,7 +157,11 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     /// Joins a worker where the layout has workers.
     pub(super) async fn join(&mut self, name: &str) {
         if self.is_native() {
-            let join = WorkerChange::Join { host: "host".into(), started_ms: 1_700_000_000_000 };
+            let join = WorkerChange::Join {
+                host: "host".into(),
+                started_ms: 1_700_000_000_000,
+                reads: None,
+            };
             let write = Write::worker(&self.id(name), join, self.nonce());
             self.done(&write).await;
         }

@@ -161,8 +161,15 @@ pub(super) fn hold<S: LeaseStore, A: StreamApi>(
         Layout::Kcl => Arc::new(Pulse::new(crew.settings().lease_time_ms, sent_ms)),
     };
     let (key, term) = (lease.key.clone(), lease.term);
-    let held = Arc::new(Held::new(lease, own, pulse, crew.wake.clone()));
-    if *me == member.id && crew.holdings.insert(&member, held) {
-        crew.tools.tell(LeaseEvent::Taken { lease: key, worker: me.clone(), term });
+    let created_ms = crew.created_ms(&key.stream);
+    let held = Arc::new(Held::new(lease, own, created_ms, pulse, crew.wake.clone(), sent_ms));
+    if *me == member.id && crew.holdings.insert(&member, held.clone()) {
+        crew.tools.tell(LeaseEvent::Taken { lease: key.clone(), worker: me.clone(), term });
+    }
+    // The stream may have been removed while the take was on its way: the lease goes back unread.
+    // Asked once it is among the holdings, so that a removal from now on finds it there.
+    if !crew.reads(&key.stream) {
+        held.silence();
+        held.drain(crew.now_ms(), DrainReason::StreamRemoved);
     }
 }

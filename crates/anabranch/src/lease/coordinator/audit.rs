@@ -3,16 +3,18 @@
 //! Every worker looks whether its streams were created again. The rest is the duty of one worker
 //! per stream, which the rows name.
 
+use super::StartError;
 use super::cleanup::{forget_workers, remove_rows};
 use super::crew::{Crew, ReadStream};
 use super::first_sync::{create_all, first_rows, missing_rows};
 use crate::event::LeaseEvent;
-use crate::lease::{DrainReason, LeaseStore};
+use crate::lease::LeaseStore;
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleWatch};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Lease, LeaseChange, Worker, WorkerId, Write, duty};
 use anabranch_model::lineage::Lineage;
+use anabranch_model::retry::Fault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,7 +26,8 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
     let mut watches = Watches::new();
     let audit_ms = crew.settings().audit_ms;
     loop {
-        crew.tools.clock.sleep(audit_ms - crew.tools.chance.below(audit_ms / 8)).await;
+        let due_ms = crew.now_ms() + audit_ms - crew.tools.chance.below(audit_ms / 8);
+        look_into_suspects(&crew, due_ms).await;
         let streams = crew.streams();
         watches.retain(|name, _| streams.iter().any(|stream| stream.settings.name == *name));
         let lowest = lowest_worker(&crew).await;
@@ -33,6 +36,21 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
         }
         if lowest.as_ref() == Some(&crew.holdings.member().id) {
             forget_workers(&crew).await;
+        }
+    }
+}
+
+/// Looks into streams that a reader found to be gone, until the next audit is due.
+async fn look_into_suspects<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, due_ms: u64) {
+    loop {
+        let suspects = tokio::select! {
+            biased;
+            suspects = crew.tools.suspects.next() => suspects,
+            () = crew.tools.clock.sleep_until(due_ms) => return,
+        };
+        let streams = crew.streams();
+        for stream in streams.iter().filter(|it| suspects.contains(&it.settings.name)) {
+            let _: bool = is_the_same(crew, stream, true).await;
         }
     }
 }
@@ -50,7 +68,7 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     watches: &mut Watches,
 ) {
     let (tools, name) = (&crew.tools, &stream.settings.name);
-    if !is_the_same(crew, stream).await {
+    if !is_the_same(crew, stream, false).await {
         return;
     }
     let layout = tools.store.layout();
@@ -78,11 +96,21 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     remove_rows(crew, &rows, &list).await;
 }
 
-/// Whether the stream is the one that the application knows. Another one is read no longer.
-async fn is_the_same<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &ReadStream) -> bool {
+/// Whether the stream is the one that the application knows. Another one is read no longer, nor is
+/// one that is gone, by a reader's word and by the service's.
+async fn is_the_same<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    stream: &ReadStream,
+    suspected: bool,
+) -> bool {
     let name = &stream.settings.name;
     let found_ms = match crew.tools.ask(name, crew.tools.api.describe(name)).await {
         Ok(summary) => summary.created_ms,
+        Err(error) if suspected && error.fault == Fault::Missing => {
+            crew.tools.tell(LeaseEvent::StreamGone { stream: name.clone() });
+            crew.refuse(StartError::MissingStream { stream: name.clone() }, name);
+            return false;
+        }
         Err(error) => {
             crew.tools.stream_trouble(name, &error);
             return false;
@@ -90,9 +118,9 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &Re
     };
     let known_ms = stream.created_ms;
     if found_ms != known_ms {
-        crew.remove_stream(name);
-        crew.tools.tell(LeaseEvent::StreamRecreated { stream: name.clone(), known_ms, found_ms });
-        crew.ask_to_drain(crew.now_ms(), &DrainReason::StreamRecreated, |key| key.stream == *name);
+        let (stream, again) = (name.clone(), name.clone());
+        crew.tools.tell(LeaseEvent::StreamRecreated { stream, known_ms, found_ms });
+        crew.refuse(StartError::RecreatedStream { stream: again, known_ms, found_ms }, name);
     }
     found_ms == known_ms
 }

@@ -1,7 +1,7 @@
 //! What the tasks of a coordinator share.
 
 use super::holdings::Holdings;
-use super::{Settings, StreamSettings, Tools};
+use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
@@ -26,6 +26,10 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     pub(super) wake: Arc<Notify>,
     /// Whether the worker is stopping.
     stopping: AtomicBool,
+    /// Why the last stream is read no longer, once none is left.
+    refusal: Mutex<Option<StartError>>,
+    /// Tells that there is such a reason.
+    refused: Notify,
 }
 
 /// A stream that is read.
@@ -54,6 +58,8 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             grips,
             wake: Arc::new(Notify::new()),
             stopping: AtomicBool::new(false),
+            refusal: Mutex::new(None),
+            refused: Notify::new(),
         }
     }
 
@@ -70,9 +76,19 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.lock_streams().values().cloned().collect()
     }
 
+    /// Their names.
+    pub(super) fn stream_names(&self) -> Vec<StreamName> {
+        self.lock_streams().keys().cloned().collect()
+    }
+
     /// Whether a stream is read.
     pub(super) fn reads(&self, stream: &StreamName) -> bool {
         self.lock_streams().contains_key(stream)
+    }
+
+    /// When a stream that is read was created.
+    pub(super) fn created_ms(&self, stream: &StreamName) -> Option<u64> {
+        self.lock_streams().get(stream).map(|stream| stream.created_ms)
     }
 
     pub(super) fn add_stream(&self, stream: ReadStream) {
@@ -82,6 +98,28 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
 
     pub(super) fn remove_stream(&self, stream: &StreamName) {
         self.lock_streams().remove(stream);
+    }
+
+    /// Reads a stream no longer, from this moment on: it is not the one that the application knows.
+    pub(super) fn refuse(&self, why: StartError, stream: &StreamName) {
+        self.remove_stream(stream);
+        let other = DrainReason::StreamRecreated;
+        self.ask_to_drain(self.now_ms(), &other, |key| key.stream == *stream);
+        if self.lock_streams().is_empty() {
+            *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            self.refused.notify_one();
+        }
+    }
+
+    /// Waits until no stream is left to read because the last one was refused.
+    pub(super) async fn until_refused(&self) -> StartError {
+        loop {
+            let why = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match why {
+                Some(why) => return why,
+                None => self.refused.notified().await,
+            }
+        }
     }
 
     /// Whether the worker is stopping.

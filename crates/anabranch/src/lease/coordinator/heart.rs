@@ -32,7 +32,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
             continue;
         }
         let member = crew.holdings.member();
-        match member.beat(&crew.tools).await {
+        match member.beat(&crew.tools, crew.stream_names()).await {
             Beat::Counts => missed = false,
             Beat::Missed => missed = true,
             Beat::Dead => {
@@ -51,7 +51,7 @@ async fn expel<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, member: &Member) 
     lose_all(crew, &lost);
     crew.tools.tell(LeaseEvent::Expelled { worker: member.id.clone() });
     let joined = loop {
-        match Member::join(&crew.tools).await {
+        match Member::join(&crew.tools, crew.stream_names()).await {
             Ok(joined) => break joined,
             // What needs somebody's help may get it while this worker waits.
             Err(error) => {

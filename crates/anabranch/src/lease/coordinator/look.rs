@@ -1,6 +1,7 @@
 //! Looks at the store: cheap while nothing changes.
 
 use super::Tools;
+use super::crew::Crew;
 use super::ready::Ready;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
@@ -32,10 +33,11 @@ impl Sight {
     /// the last look.
     pub(super) async fn look<S: LeaseStore, A: StreamApi>(
         &mut self,
-        tools: &Tools<S, A>,
+        crew: &Crew<S, A>,
         streams: &[StreamName],
         ready: &mut Ready,
     ) -> Result<bool, StoreError> {
+        let tools = &*crew.tools;
         let look = tools.read(tools.store.look()).await?;
         // A list that is only due shows nothing new, and nobody has to hurry for it.
         let known = look.version.is_some()
@@ -45,7 +47,7 @@ impl Sight {
             self.list(tools, streams).await?;
             self.version = look.version;
         }
-        ready.judge(tools, &self.rows).await;
+        ready.judge(crew, &self.rows);
         let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
         let snapshot = Snapshot {
             workers: look.workers.iter().map(worker_seen).collect(),
@@ -93,7 +95,8 @@ fn worker_seen(worker: &Worker) -> WorkerSeen {
         WorkerState::Leaving => Standing::Leaving,
         WorkerState::Fenced => Standing::Fenced,
     };
-    WorkerSeen { id: worker.id.clone(), counter: worker.counter, standing }
+    let reads = worker.reads.clone();
+    WorkerSeen { id: worker.id.clone(), counter: worker.counter, standing, reads }
 }
 
 fn seen(lease: &Lease, phase: Phase) -> LeaseSeen {
@@ -108,7 +111,6 @@ fn seen(lease: &Lease, phase: Phase) -> LeaseSeen {
         phase,
         named,
         refused: lease.hand_over == HandOver::Refused,
-        // Nobody measures it yet: leases are levelled by their number.
-        bytes_per_second: None,
+        bytes_per_second: lease.bytes_per_second,
     }
 }

@@ -5,6 +5,7 @@ use crate::event::LeaseEvent;
 use crate::lease::pulse::Pulse;
 use crate::lease::settle::Settled;
 use crate::lease::{LeaseStore, StoreError};
+use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Stored, Tenure, WorkerChange, WorkerId, Write};
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -17,8 +18,17 @@ pub(super) struct Member {
     pub(super) id: WorkerId,
     /// Its heart. In KCL's layout it never beats and nothing depends on it.
     pub(super) pulse: Arc<Pulse>,
-    /// The counter of its row, as its own writes left it. One write at a time.
-    counter: Mutex<u64>,
+    /// Its row, as its own writes left it. One write at a time.
+    row: Mutex<OwnRow>,
+}
+
+/// What a worker knows of its own row.
+#[derive(Debug)]
+struct OwnRow {
+    /// Its counter.
+    counter: u64,
+    /// The streams that it says to read.
+    reads: Vec<StreamName>,
 }
 
 /// Whether the heart goes on after a beat.
@@ -33,19 +43,24 @@ pub(super) enum Beat {
 }
 
 impl Member {
-    /// Joins the fleet under a new id. Waits for a store that can't be reached.
-    pub(super) async fn join<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<Self, StoreError> {
+    /// Joins the fleet under a new id, as a reader of these streams. Waits for a store that can't
+    /// be reached.
+    pub(super) async fn join<S: LeaseStore, A>(
+        tools: &Tools<S, A>,
+        reads: Vec<StreamName>,
+    ) -> Result<Self, StoreError> {
         let settings = &tools.settings;
         loop {
             let id = WorkerId::of_join(&settings.name, tools.chance.bits());
             let sent_ms = tools.clock.now_ms();
             let pulse = Arc::new(Pulse::new(settings.lease_time_ms, sent_ms));
-            let member = Self { id, pulse, counter: Mutex::new(0) };
+            let row = Mutex::new(OwnRow { counter: 0, reads: reads.clone() });
+            let member = Self { id, pulse, row };
             if tools.store.layout() == Layout::Kcl {
                 return Ok(member);
             }
             let (host, started_ms) = (settings.host.clone(), tools.clock.wall_ms());
-            let join = WorkerChange::Join { host, started_ms };
+            let join = WorkerChange::Join { host, started_ms, reads: Some(reads.clone()) };
             let write = Write::worker(&member.id, join, tools.chance.nonce());
             // A join that takes long is given up: its lease time began when it was first sent.
             match tools.settle(&write, || sent_ms + settings.beat_ms()).await {
@@ -57,14 +72,27 @@ impl Member {
         }
     }
 
-    /// Moves the heart. It counts from the moment that the beat was first sent.
-    pub(super) async fn beat<S: LeaseStore, A>(&self, tools: &Tools<S, A>) -> Beat {
-        self.pulsate(tools, |counter| WorkerChange::Beat { counter }).await
+    /// Moves the heart, and says which streams the worker reads if that has changed. It counts from
+    /// the moment that the beat was first sent.
+    pub(super) async fn beat<S: LeaseStore, A>(
+        &self,
+        tools: &Tools<S, A>,
+        reads: Vec<StreamName>,
+    ) -> Beat {
+        self.pulsate(tools, |row| {
+            let counter = row.counter;
+            if row.reads == reads {
+                WorkerChange::Beat { counter }
+            } else {
+                WorkerChange::Reads { counter, streams: reads }
+            }
+        })
+        .await
     }
 
     /// Says on the row that the worker takes nothing more.
     pub(super) async fn retire<S: LeaseStore, A>(&self, tools: &Tools<S, A>) -> Beat {
-        let beat = self.pulsate(tools, |counter| WorkerChange::Retire { counter }).await;
+        let beat = self.pulsate(tools, |row| WorkerChange::Retire { counter: row.counter }).await;
         if beat == Beat::Counts {
             tools.tell(LeaseEvent::Retired { worker: self.id.clone() });
         }
@@ -74,17 +102,18 @@ impl Member {
     async fn pulsate<S: LeaseStore, A>(
         &self,
         tools: &Tools<S, A>,
-        change: impl FnOnce(u64) -> WorkerChange,
+        change: impl FnOnce(&OwnRow) -> WorkerChange,
     ) -> Beat {
-        let mut counter = self.counter.lock().await;
+        let mut known = self.row.lock().await;
         let sent_ms = tools.clock.now_ms();
         if self.pulse.tenure(sent_ms) == Tenure::Over {
             return Beat::Dead;
         }
-        let write = Write::worker(&self.id, change(*counter), tools.chance.nonce());
+        let write = Write::worker(&self.id, change(&known), tools.chance.nonce());
         match tools.settle(&write, || self.pulse.over_ms()).await {
             Settled::Applied(Stored::Worker(row)) => {
-                *counter = row.counter;
+                known.counter = row.counter;
+                known.reads = row.reads.unwrap_or_default();
                 let in_time = self.pulse.beat(sent_ms, tools.clock.now_ms());
                 if in_time { Beat::Counts } else { Beat::Dead }
             }
@@ -107,16 +136,13 @@ impl Member {
     ) -> bool {
         let beat_over = tokio::select! {
             biased;
-            counter = self.counter.lock() => Some(counter),
+            row = self.row.lock() => Some(row),
             () = tools.clock.sleep(tools.settings.call_ms) => None,
         };
         heart.shutdown().await;
-        let Some(counter) = beat_over else { return false };
-        let write = Write::worker(
-            &self.id,
-            WorkerChange::Leave { counter: *counter },
-            tools.chance.nonce(),
-        );
+        let Some(row) = beat_over else { return false };
+        let leave = WorkerChange::Leave { counter: row.counter };
+        let write = Write::worker(&self.id, leave, tools.chance.nonce());
         self.pulse.stop();
         let until_ms = tools.clock.now_ms() + tools.settings.call_ms;
         let left = matches!(tools.settle(&write, || until_ms).await, Settled::Applied(_));

@@ -9,6 +9,7 @@
 //! ```
 
 mod settings;
+mod suspects;
 mod tools;
 mod start;
 mod survey;
@@ -41,6 +42,7 @@ use crew::Crew;
 use holdings::Holdings;
 use member::{Beat, Member};
 use std::sync::Arc;
+use suspects::Suspects;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -88,14 +90,25 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     ) -> Result<(Self, mpsc::Receiver<Grip<S, A>>), StartError> {
         let (grips, receiver) = mpsc::channel(settings.grips_waiting.max(1));
         let streams = settings.streams.clone();
-        let tools = Arc::new(Tools { store, api, settings, clock, chance, events });
+        let tools = Arc::new(Tools {
+            store,
+            api,
+            settings,
+            clock,
+            chance,
+            events,
+            suspects: Suspects::default(),
+        });
         start::prepare(&tools).await?;
         survey::survey(&tools).await?;
         let mut opened = Vec::new();
         for stream in streams {
             opened.push(open::open(&tools, stream).await?);
         }
-        let member = Member::join(&tools).await?;
+        let mut reads: Vec<StreamName> =
+            opened.iter().map(|stream| stream.settings.name.clone()).collect();
+        reads.sort_unstable();
+        let member = Member::join(&tools, reads).await?;
         tools.tell(LeaseEvent::Joined { worker: member.id.clone() });
         let holdings = Holdings::new(Arc::new(member));
         let crew = Arc::new(Crew::new(tools, holdings, opened, grips));
@@ -124,6 +137,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         }
         let opened = open::open(&self.crew.tools, stream).await?;
         self.crew.add_stream(opened);
+        self.say_what_is_read().await;
         Ok(())
     }
 
@@ -131,7 +145,25 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
         self.crew.remove_stream(stream);
-        self.crew.drain(grace_ms, &DrainReason::StreamRemoved, |key| key.stream == *stream).await
+        let removed = DrainReason::StreamRemoved;
+        let drain = self.crew.drain(grace_ms, &removed, |key| key.stream == *stream);
+        let ((), left) = tokio::join!(self.say_what_is_read(), drain);
+        left
+    }
+
+    /// Says on the worker's row which streams it reads by now, so that the others deal by it at
+    /// once. If the store does not take the word, the next beat says it.
+    async fn say_what_is_read(&self) {
+        if self.crew.tools.store.layout() == Layout::Native {
+            let reads = self.crew.stream_names();
+            let _: Beat = self.crew.holdings.member().beat(&self.crew.tools, reads).await;
+        }
+    }
+
+    /// Waits until no stream is left to read because the last one was deleted, or deleted and
+    /// created again. The worker holds nothing then, and is to be stopped.
+    pub async fn until_refused(&self) -> StartError {
+        self.crew.until_refused().await
     }
 
     /// Drains every shard for up to `grace_ms`, gives the leases back and leaves.

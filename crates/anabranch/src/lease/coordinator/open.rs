@@ -20,6 +20,7 @@ pub(super) async fn open<S: LeaseStore, A: StreamApi>(
     tools: &Arc<Tools<S, A>>,
     settings: StreamSettings,
 ) -> Result<ReadStream, StartError> {
+    tools.store.note_start(&settings.name, settings.start);
     let summary = usable(tools, &settings.name).await?;
     let created_ms = summary.created_ms;
     let protocol = match tools.store.layout() {

@@ -1,6 +1,7 @@
 //! Which leases may be read: those whose gate is open.
 
 use super::Tools;
+use super::crew::Crew;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ShardFilter, StreamApi};
@@ -10,6 +11,7 @@ use anabranch_model::lease::snapshot::Phase;
 use anabranch_model::lease::{Evidence, Gate, Lease, LeaseKey, RowSeen, WaitReason, gate};
 use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::task::{self, JoinSet};
 
 /// The pause before a gate is tried for the second time, in milliseconds. Each try doubles it.
 const FIRST_PAUSE_MS: u64 = 1_000;
@@ -26,6 +28,11 @@ pub(super) struct Ready {
     open: BTreeSet<LeaseKey>,
     /// Gates that were found closed: when to try again, after which pause.
     tries: BTreeMap<LeaseKey, (u64, u64)>,
+    /// Attempts under way, at most one per stream. They ask the service, which may hang, and no
+    /// take of another lease waits for that.
+    attempts: JoinSet<Vec<(LeaseKey, Tried)>>,
+    /// The streams of those attempts.
+    under_way: BTreeMap<task::Id, StreamName>,
 }
 
 /// What the rows alone say about a gate.
@@ -33,6 +40,17 @@ enum ByRows {
     Known(Phase),
     /// A parent has no row.
     Unclear,
+}
+
+/// What an attempt at a gate came to.
+#[derive(Debug)]
+enum Tried {
+    /// It is open.
+    Open,
+    /// It waits for this parent.
+    Waits(ShardId, WaitReason),
+    /// Something could not be read.
+    Unread,
 }
 
 impl Ready {
@@ -46,13 +64,14 @@ impl Ready {
         self.phases.get(key) == Some(&Phase::Ready)
     }
 
-    /// Judges all leases anew. Where the rows don't tell, the gate is tried, with a fresh list of
-    /// the shards and single reads.
-    pub(super) async fn judge<S: LeaseStore, A: StreamApi>(
+    /// Judges all leases anew. Where the rows don't tell, an attempt at the gate is begun, with a
+    /// fresh list of the shards and single reads; it wakes the loop when it is over.
+    pub(super) fn judge<S: LeaseStore, A: StreamApi>(
         &mut self,
-        tools: &Tools<S, A>,
+        crew: &Crew<S, A>,
         rows: &BTreeMap<StreamName, Vec<Lease>>,
     ) {
+        self.take_in(crew);
         let mut phases = BTreeMap::new();
         for (stream, rows) in rows {
             let by_shard: BTreeMap<_, _> = rows.iter().map(|row| (&row.key.shard, row)).collect();
@@ -68,45 +87,62 @@ impl Ready {
                 };
                 phases.insert(row.key.clone(), phase);
             }
-            for key in self.try_gates(tools, stream, unclear).await {
-                phases.insert(key.clone(), Phase::Ready);
-                self.open.insert(key);
-            }
+            self.try_gates(crew, stream, unclear);
         }
         self.tries.retain(|key, _| phases.get(key) == Some(&Phase::Blocked));
         self.open.retain(|key| phases.contains_key(key));
         self.phases = phases;
     }
 
-    /// Tries the gates that are due. Returns those that are open.
-    async fn try_gates<S: LeaseStore, A: StreamApi>(
+    /// Begins to try the gates that are due.
+    fn try_gates<S: LeaseStore, A: StreamApi>(
         &mut self,
-        tools: &Tools<S, A>,
+        crew: &Crew<S, A>,
         stream: &StreamName,
         unclear: Vec<&Lease>,
-    ) -> Vec<LeaseKey> {
-        let now_ms = tools.clock.now_ms();
+    ) {
+        let now_ms = crew.now_ms();
         let due = |key: &LeaseKey| self.tries.get(key).is_none_or(|(at_ms, _)| *at_ms <= now_ms);
-        let due: Vec<&Lease> = unclear.into_iter().filter(|lease| due(&lease.key)).collect();
-        let mut attempt = Attempt { tools, stream, list: None };
-        let mut open = Vec::new();
-        for lease in due {
-            match attempt.pass(lease).await {
-                Some(Ok(())) => {
-                    self.tries.remove(&lease.key);
-                    open.push(lease.key.clone());
-                }
-                Some(Err((parent, why))) => {
-                    if !self.tries.contains_key(&lease.key) {
-                        let lease = lease.key.clone();
-                        tools.tell(LeaseEvent::Waiting { lease, parent, why });
+        let due = unclear.into_iter().filter(|lease| due(&lease.key));
+        let due: Vec<Lease> = due.cloned().collect();
+        if due.is_empty() || self.under_way.values().any(|it| it == stream) {
+            return;
+        }
+        let (tools, wake, name) = (crew.tools.clone(), crew.wake.clone(), stream.clone());
+        let attempt = self.attempts.spawn(async move {
+            let tried = Attempt { tools: &tools, stream: &name, list: None }.all(due).await;
+            wake.notify_one();
+            tried
+        });
+        self.under_way.insert(attempt.id(), stream.clone());
+    }
+
+    /// Takes in what the attempts that are over came to.
+    fn take_in<S: LeaseStore, A: StreamApi>(&mut self, crew: &Crew<S, A>) {
+        let now_ms = crew.now_ms();
+        while let Some(ended) = self.attempts.try_join_next_with_id() {
+            let (id, tried) = match ended {
+                Ok((id, tried)) => (id, tried),
+                Err(error) => (error.id(), Vec::new()),
+            };
+            self.under_way.remove(&id);
+            for (key, tried) in tried {
+                match tried {
+                    Tried::Open => {
+                        self.tries.remove(&key);
+                        self.open.insert(key);
                     }
-                    self.later(&lease.key, now_ms);
+                    Tried::Waits(parent, why) => {
+                        if !self.tries.contains_key(&key) {
+                            let lease = key.clone();
+                            crew.tools.tell(LeaseEvent::Waiting { lease, parent, why });
+                        }
+                        self.later(&key, now_ms);
+                    }
+                    Tried::Unread => self.later(&key, now_ms),
                 }
-                None => self.later(&lease.key, now_ms),
             }
         }
-        open
     }
 
     fn later(&mut self, key: &LeaseKey, now_ms: u64) {
@@ -143,6 +179,22 @@ struct Attempt<'a, S, A> {
 }
 
 impl<S: LeaseStore, A: StreamApi> Attempt<'_, S, A> {
+    /// Tries each gate. When something can't be read, the rest wait for the next attempt.
+    async fn all(&mut self, leases: Vec<Lease>) -> Vec<(LeaseKey, Tried)> {
+        let (mut tried, mut unread) = (Vec::new(), false);
+        for lease in leases {
+            let passed = if unread { None } else { self.pass(&lease).await };
+            unread = passed.is_none();
+            let became = match passed {
+                Some(Ok(())) => Tried::Open,
+                Some(Err((parent, why))) => Tried::Waits(parent, why),
+                None => Tried::Unread,
+            };
+            tried.push((lease.key, became));
+        }
+        tried
+    }
+
     /// Whether the gate is open, or what it waits for. `None` if something could not be read.
     async fn pass(&mut self, lease: &Lease) -> Option<Result<(), (ShardId, WaitReason)>> {
         let child = &lease.key.shard;

@@ -9,7 +9,6 @@ use crate::event::LeaseEvent;
 use crate::lease::grip::{Held, How, Stage};
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
-use anabranch_model::ids::StreamName;
 use anabranch_model::lease::plan::{LeaseMove, Me, plan};
 use anabranch_model::lease::view::View;
 use anabranch_model::lease::{Layout, Lease, LeaseKey};
@@ -62,9 +61,8 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     async fn round(&mut self) {
         while self.gives.try_join_next().is_some() {}
         self.take_back();
-        let streams: Vec<StreamName> =
-            self.crew.streams().into_iter().map(|stream| stream.settings.name).collect();
-        match self.sight.look(&self.crew.tools, &streams, &mut self.ready).await {
+        let streams = self.crew.stream_names();
+        match self.sight.look(&self.crew, &streams, &mut self.ready).await {
             Ok(false) => {}
             Ok(true) => self.hurry(),
             Err(error) => {

@@ -1,6 +1,7 @@
 //! What every part of a coordinator works with.
 
 use super::Settings;
+use super::suspects::Suspects;
 use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{Settled, Settling};
@@ -29,6 +30,8 @@ pub(crate) struct Tools<S, A> {
     pub(crate) chance: Chance,
     /// Who wants to know.
     pub(crate) events: Events,
+    /// Streams that somebody who reads a shard found to be gone or another's.
+    pub(crate) suspects: Suspects,
 }
 
 impl<S: LeaseStore, A> Tools<S, A> {

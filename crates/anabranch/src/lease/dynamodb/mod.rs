@@ -101,7 +101,8 @@ impl DynamoDbStore {
 
     fn of_kcl(config: &SdkConfig, table: String, streams: Streams) -> Self {
         let (start, events) = (StartPosition::TrimHorizon, Events::ignored());
-        Self::of(Rows::Kcl(KclRows { table: open(config, table), streams, start, events }))
+        let (table, starts) = (open(config, table), kcl::Starts::default());
+        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, events }))
     }
 
     fn of(rows: Rows) -> Self {
@@ -109,7 +110,8 @@ impl DynamoDbStore {
     }
 
     /// Where the application starts. In KCL's table a row that says `AT_TIMESTAMP` leaves the time
-    /// to the workers: this one. Default: `TRIM_HORIZON`, and such rows can't be read.
+    /// to the workers: this one. A consumer tells the store its own start, so only whoever reads the
+    /// table without one needs this. Default: `TRIM_HORIZON`, and such rows can't be read.
     #[must_use]
     pub fn with_start(mut self, start: StartPosition) -> Self {
         if let Rows::Kcl(rows) = &mut self.rows {
@@ -188,6 +190,12 @@ impl LeaseStore for DynamoDbStore {
         match &self.rows {
             Rows::Native(_) => Layout::Native,
             Rows::Kcl(_) => Layout::Kcl,
+        }
+    }
+
+    fn note_start(&self, stream: &StreamName, start: StartPosition) {
+        if let Rows::Kcl(rows) = &self.rows {
+            rows.starts.note(stream, start);
         }
     }
 

@@ -31,13 +31,16 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         pending: Option<PendingCheckpoint>,
     ) -> Checkpointed {
         let mut row = self.held.row().await;
+        // A checkpoint that is made anyway says what the shard weighs.
+        let rate = self.held.rate().told(self.tools.clock.now_ms());
         loop {
             if !row.checkpoint.may_become(&to) {
                 return Checkpointed::GoesBack;
             }
             let nonce = self.tools.chance.nonce();
             let replaces = row.checkpoint.clone();
-            let write = row.hold.checkpoint(replaces, to.clone(), pending.clone(), nonce);
+            let (to, pending) = (to.clone(), pending.clone());
+            let write = row.hold.checkpoint_at_rate(replaces, to, pending, rate, nonce);
             match self.held.write_own(&self.tools, &mut row, &write).await {
                 OwnWrite::Done => return Checkpointed::Done,
                 OwnWrite::Moved => {}
@@ -46,6 +49,12 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
                 OwnWrite::Failed(error) => return Checkpointed::Failed(error),
             }
         }
+    }
+
+    /// Notes that so many bytes of the shard were read. The next checkpoint says on the row what
+    /// that comes to, so that leases can be levelled by it.
+    pub fn note_read(&self, bytes: u64) {
+        self.held.rate().read(bytes);
     }
 
     /// Refuses hand-overs on the row, or allows them again.

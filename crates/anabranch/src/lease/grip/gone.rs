@@ -8,6 +8,7 @@ use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::NewLease;
 use anabranch_model::lineage::Lineage;
+use anabranch_model::retry::Fault;
 
 /// What became of a shard that the service did not know.
 #[derive(Debug)]
@@ -17,7 +18,8 @@ pub enum Gone {
     NotProven,
     /// It is gone with whatever was not read. Its keys go on in the shards that are left.
     Ended,
-    /// The stream itself is gone, or another one under the same name.
+    /// The stream itself is gone, or another one under the same name. The coordinator looks into
+    /// it at once, and stops reading the stream.
     OtherStream,
     /// The lease is lost.
     Lost,
@@ -30,22 +32,13 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// stream proves it, the row ends and the shards that inherit its keys get rows.
     pub async fn gone(&self) -> Gone {
         let (key, api) = (self.key(), &self.tools.api);
-        let created_ms = match self.tools.ask(&key.stream, api.describe(&key.stream)).await {
-            Ok(summary) => summary.created_ms,
-            Err(error) if error.fault == anabranch_model::retry::Fault::Missing => {
+        match self.is_same_stream().await {
+            Some(true) => {}
+            Some(false) => {
+                self.tools.suspects.add(&key.stream);
                 return Gone::OtherStream;
             }
-            Err(_) => return Gone::NotProven,
-        };
-        match self
-            .tools
-            .read(self.tools.store.application())
-            .await
-            .map(|it| it.streams.get(&key.stream).copied())
-        {
-            Ok(Some(facts)) if facts.created_ms != created_ms => return Gone::OtherStream,
-            Ok(_) => {}
-            Err(_) => return Gone::NotProven,
+            None => return Gone::NotProven,
         }
         let Ok(list) =
             self.tools.ask(&key.stream, api.list_shards(&key.stream, ShardFilter::All)).await
@@ -66,5 +59,21 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
             Ended::Lost => Gone::Lost,
             Ended::Failed(error) => Gone::Failed(error),
         }
+    }
+    /// Whether the stream is the one that the lease is of. `None` if nobody can tell now.
+    async fn is_same_stream(&self) -> Option<bool> {
+        let (tools, stream) = (&self.tools, &self.key().stream);
+        let created_ms = match tools.ask(stream, tools.api.describe(stream)).await {
+            Ok(summary) => summary.created_ms,
+            Err(error) if error.fault == Fault::Missing => return Some(false),
+            Err(_) => return None,
+        };
+        // KCL's table does not keep the creation time; this worker has known it since its start.
+        if self.held.created_ms().is_some_and(|known_ms| known_ms != created_ms) {
+            return Some(false);
+        }
+        let application = tools.read(tools.store.application()).await.ok()?;
+        let known = application.streams.get(stream);
+        Some(known.is_none_or(|facts| facts.created_ms == created_ms))
     }
 }

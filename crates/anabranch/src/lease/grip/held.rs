@@ -3,7 +3,7 @@
 use super::{DrainReason, How, Stop};
 use crate::clock::Clock;
 use crate::lease::pulse::Pulse;
-use anabranch_model::lease::{Checkpoint, Hold, Lease, Tenure, WorkerId};
+use anabranch_model::lease::{Checkpoint, Hold, Lease, Rate, Tenure, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
@@ -15,6 +15,8 @@ pub(crate) struct Held {
     taken: Lease,
     /// Under which id it is held.
     owner: WorkerId,
+    /// When its stream was created, as this worker found it at its start.
+    created_ms: Option<u64>,
     /// The heart that it depends on.
     pulse: Arc<Pulse>,
     /// The row as this worker's own writes left it. One write at a time.
@@ -25,6 +27,8 @@ pub(crate) struct Held {
     told: AtomicU64,
     /// How far the reading is.
     stage: Mutex<Stage>,
+    /// What is read of the shard.
+    rate: Mutex<Rate>,
     /// Wakes the coordinator when the reading ends.
     wake: Arc<Notify>,
 }
@@ -67,16 +71,26 @@ pub(crate) enum Stage {
 }
 
 impl Held {
-    pub(crate) fn new(taken: Lease, hold: Hold, pulse: Arc<Pulse>, wake: Arc<Notify>) -> Self {
+    pub(crate) fn new(
+        taken: Lease,
+        hold: Hold,
+        created_ms: Option<u64>,
+        pulse: Arc<Pulse>,
+        wake: Arc<Notify>,
+        now_ms: u64,
+    ) -> Self {
         let checkpoint = taken.checkpoint.clone();
+        let rate = Mutex::new(Rate::new(now_ms, taken.bytes_per_second));
         Self {
             owner: hold.owner.clone(),
             row: tokio::sync::Mutex::new(OwnRow { hold, checkpoint, unresolved_ms: None }),
             taken,
+            created_ms,
             pulse,
             asked: watch::Sender::new(Asked { number: 0, stop: None, silent: false }),
             told: AtomicU64::new(0),
             stage: Mutex::new(Stage::Waiting),
+            rate,
             wake,
         }
     }
@@ -87,6 +101,10 @@ impl Held {
 
     pub(crate) fn owner(&self) -> &WorkerId {
         &self.owner
+    }
+
+    pub(super) fn created_ms(&self) -> Option<u64> {
+        self.created_ms
     }
 
     pub(crate) fn pulse(&self) -> &Arc<Pulse> {
@@ -250,6 +268,12 @@ impl Held {
             *stage = Stage::Finished(how);
             self.wake.notify_one();
         }
+    }
+
+    /// What is read of the shard.
+    pub(super) fn rate(&self) -> MutexGuard<'_, Rate> {
+        // It is only ever wrong by what was being added.
+        self.rate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, Stage> {

@@ -7,6 +7,8 @@ use super::failure::Failure;
 pub(crate) enum Cell {
     Text(Option<String>),
     Number(i64),
+    /// A number that is absent. What is read comes as a text that is.
+    NoNumber,
     Flag(bool),
     Bytes(Option<Vec<u8>>),
 }
@@ -22,8 +24,12 @@ impl Cell {
         Self::Number(number.cast_signed())
     }
 
+    pub(super) fn optional_number(number: Option<u64>) -> Self {
+        number.map_or(Self::NoNumber, Self::number)
+    }
+
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self, Self::Text(None) | Self::Bytes(None))
+        matches!(self, Self::Text(None) | Self::Bytes(None) | Self::NoNumber)
     }
 }
 
@@ -67,6 +73,14 @@ impl Reader {
     pub(super) fn number(&mut self) -> Result<u64, Failure> {
         match self.next()? {
             (_, Cell::Number(number)) => Ok(number.cast_unsigned()),
+            (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
+        }
+    }
+
+    pub(super) fn optional_number(&mut self) -> Result<Option<u64>, Failure> {
+        match self.next()? {
+            (_, Cell::Number(number)) => Ok(Some(number.cast_unsigned())),
+            (_, Cell::Text(None)) => Ok(None),
             (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
         }
     }

@@ -90,6 +90,7 @@ impl SqlStore {
             replaces: replaces.clone(),
             to: to.clone(),
             pending: None,
+            bytes_per_second: None,
         };
         // A row that fits by now did not fit when it counted.
         let why = Layout::Native.lease_after(&hold.key, &change, nonce, now.as_ref()).err();

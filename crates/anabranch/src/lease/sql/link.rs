@@ -159,6 +159,7 @@ where
     Option<String>: Encode<'static, A::Database> + Type<A::Database>,
     Option<Vec<u8>>: Encode<'static, A::Database> + Type<A::Database>,
     i64: Encode<'static, A::Database> + Type<A::Database>,
+    Option<i64>: Encode<'static, A::Database> + Type<A::Database>,
     bool: Encode<'static, A::Database> + Type<A::Database>,
 {
     let mut arguments = A::default();
@@ -166,6 +167,7 @@ where
         match cell {
             Cell::Text(text) => arguments.add(text),
             Cell::Number(number) => arguments.add(number),
+            Cell::NoNumber => arguments.add(None::<i64>),
             Cell::Flag(flag) => arguments.add(flag),
             Cell::Bytes(bytes) => arguments.add(bytes),
         }

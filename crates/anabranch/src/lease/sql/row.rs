@@ -36,6 +36,7 @@ pub(super) fn lease_cells(lease: &Lease) -> Vec<Cell> {
         Cell::Text(lease.range.map(|range| range.start().to_string())),
         Cell::Text(lease.range.map(|range| range.end().to_string())),
         Cell::number(lease.nonce.0),
+        Cell::optional_number(lease.bytes_per_second),
     ]);
     cells
 }
@@ -71,6 +72,7 @@ pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
         (Some(start), Ok(end)) => HashRange::new(start, end)
             .ok_or_else(|| format!("the range ends at {end}, before its start {start}")),
     })?;
+    let nonce = Nonce(row.number()?);
     Ok(Lease {
         key,
         owner,
@@ -81,8 +83,9 @@ pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
         parents,
         children,
         range: end,
+        bytes_per_second: row.optional_number()?,
         owner_switches: 0,
-        nonce: Nonce(row.number()?),
+        nonce,
     })
 }
 
@@ -100,6 +103,11 @@ pub(super) fn worker_cells(worker: &Worker) -> Vec<Cell> {
         Cell::text(&worker.host),
         Cell::number(worker.started_ms),
         Cell::number(worker.nonce.0),
+        Cell::Text(
+            worker.reads.as_ref().map(|streams| {
+                streams.iter().map(StreamName::as_str).collect::<Vec<_>>().join(" ")
+            }),
+        ),
     ]
 }
 
@@ -118,6 +126,9 @@ pub(super) fn worker(cells: Vec<Cell>) -> Result<Worker, Failure> {
         host: row.text()?,
         started_ms: row.number()?,
         nonce: Nonce(row.number()?),
+        reads: row
+            .optional_text()?
+            .map(|streams| streams.split_ascii_whitespace().map(StreamName::from).collect()),
     })
 }
 

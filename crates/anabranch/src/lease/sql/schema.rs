@@ -12,7 +12,8 @@ use crate::lease::StoreError;
 use std::sync::Arc;
 
 /// What brings the schema from one version to the next; the first one makes it.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
 CREATE TABLE {t}schema_version (
     version {number} NOT NULL PRIMARY KEY,
     updated_at {moment} NOT NULL DEFAULT {now}
@@ -63,7 +64,12 @@ CREATE TABLE {t}lease (
     PRIMARY KEY (application, stream, shard)
 ){end};
 CREATE INDEX {i}lease_owner ON {t}lease (application, owner);
-"];
+",
+    "
+ALTER TABLE {t}lease ADD COLUMN bytes_per_second {number};
+ALTER TABLE {t}worker ADD COLUMN streams {text};
+",
+];
 
 /// What stands in the database under our names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,10 +10,11 @@ pub(super) const TABLES: [&str; 5] = ["schema_version", "application", "stream",
 pub(super) const STREAM: [&str; 4] = ["stream", "t0_ms", "created_ms", "first_sync_done"];
 
 /// What is read of a worker, in this order.
-pub(super) const WORKER: [&str; 6] = ["worker", "counter", "state", "host", "started_ms", "nonce"];
+pub(super) const WORKER: [&str; 7] =
+    ["worker", "counter", "state", "host", "started_ms", "nonce", "streams"];
 
 /// What is read of a lease, in this order.
-pub(super) const LEASE: [&str; 15] = [
+pub(super) const LEASE: [&str; 16] = [
     "stream",
     "shard",
     "owner",
@@ -29,6 +30,7 @@ pub(super) const LEASE: [&str; 15] = [
     "hash_start",
     "hash_end",
     "nonce",
+    "bytes_per_second",
 ];
 
 /// How the tables are told apart from those of others in the same database.

@@ -2,6 +2,7 @@
 
 use super::super::Settings;
 use super::super::simulated::{LEASE_ROUNDS, Tally, World, key, lease, worker_id};
+use crate::lease::row::LeaseKey;
 use crate::lease::snapshot::{LeaseSeen, Phase, Standing, WorkerSeen};
 use proptest::prelude::*;
 
@@ -240,6 +241,133 @@ proptest! {
     }
 }
 
+/// Turns until every lease is owned. Returns what happened.
+fn take_all(world: &mut World, most: usize, mut each: impl FnMut(&mut World)) -> Tally {
+    let mut total = Tally::default();
+    for _ in 0..100_000 {
+        each(world);
+        total.add(world.turn(most));
+        if world.leases.values().all(|row| row.owner.is_some()) {
+            return total;
+        }
+    }
+    panic!("not owned: {:?}", world.counts());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// No worker knows how far the others are, and none is refused.
+    #[test]
+    fn workers_that_look_at_different_moments_never_want_the_same_free_lease(
+        workers in 1usize..14,
+        owners in prop::collection::vec(prop::option::weighted(0.2, 0usize..14), 0..200),
+        most in 1usize..40,
+    ) {
+        // What is held beyond a share would be asked for and passed on, which is another matter.
+        let share = owners.len() / workers;
+        let mut held = vec![0; workers];
+        let owners: Vec<_> = owners.into_iter().map(|owner| {
+            let owner = owner? % workers;
+            held[owner] += 1;
+            (held[owner] <= share).then_some(owner)
+        }).collect();
+        let mut world = world(workers, &owners, Settings::default());
+        let free = owners.iter().filter(|owner| owner.is_none()).count();
+        let tally = take_all(&mut world, most, |_| {});
+        world.check_level();
+        prop_assert_eq!((tally.takes, tally.refused, tally.passes), (free, 0, 0));
+    }
+}
+
+#[test]
+fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
+    // Turns between two joins, and the takes that may be refused: in percent of those that count.
+    for (turns, percent) in [(0, 0), (20, 0), (39, 0), (60, 10), (200, 10), (1_000, 10)] {
+        let mut world = World::new(Settings::default(), 3);
+        (0..1_000).for_each(|i| world.add(lease(i, None)));
+        world.join(0);
+        let (mut turn, mut joined) = (0, 1);
+        let tally = take_all(&mut world, 16, |world| {
+            while joined < 10 && turn >= joined * turns {
+                world.join(joined);
+                joined += 1;
+            }
+            turn += 1;
+        });
+        let refused = tally.refused * 100;
+        assert!(refused <= tally.takes * percent, "a join every {turns} turns: {tally:?}");
+    }
+}
+
+/// A fleet in which worker `i` reads the streams `reads[i]`, and streams with so many leases.
+fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: Settings) -> World {
+    let mut world = World::new(settings, 5);
+    for (i, streams) in reads.iter().enumerate() {
+        world.join(i);
+        let streams = streams.iter().map(|stream| (*stream).into()).collect();
+        world.workers.get_mut(&worker_id(i)).unwrap().reads = Some(streams);
+    }
+    for (stream, leases) in streams {
+        for i in 0..*leases {
+            let key = LeaseKey::new(*stream, format!("shardId-{i:012}"));
+            world.add(LeaseSeen { key, ..lease(i, None) });
+        }
+    }
+    world
+}
+
+#[test]
+fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
+    // Who reads what, the leases of each stream, and what each worker has in the end.
+    type Case =
+        (&'static [&'static [&'static str]], &'static [(&'static str, usize)], &'static [usize]);
+    let cases: [Case; 5] = [
+        (&[&["s"], &["s"], &["s", "t"], &["s", "t"]], &[("s", 8), ("t", 6)], &[2, 2, 5, 5]),
+        (&[&["s"], &["t"]], &[("s", 5), ("t", 7)], &[5, 7]),
+        (&[&[], &["s"]], &[("s", 4)], &[0, 4]),
+        (&[&["s", "t"], &["s", "t"]], &[("s", 3), ("t", 3)], &[3, 3]),
+        // Nobody reads u.
+        (&[&["s"], &["s"]], &[("s", 2), ("u", 3)], &[1, 1]),
+    ];
+    for (reads, streams, expected) in cases {
+        let mut world = divided(reads, streams, Settings::default());
+        let (rounds, tally) = world.settle(6);
+        let counts: Vec<_> = world.counts().into_values().collect();
+        assert_eq!(counts, expected, "{reads:?} of {streams:?} after {rounds} rounds");
+        assert_eq!((tally.refused, tally.passes), (0, 0), "{tally:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_a_worker_no_longer_reads_goes_to_the_others() {
+    let mut world =
+        divided(&[&["s", "t"], &["s", "t"]], &[("s", 4), ("t", 4)], Settings::default());
+    world.settle(6);
+    world.workers.get_mut(&worker_id(0)).unwrap().reads = Some(vec!["s".into()]);
+    // It gives back what it drains, and is never asked to take it again.
+    let gone: Vec<_> =
+        world.leases.values_mut().filter(|row| row.key.stream.as_str() == "t").collect();
+    for row in gone {
+        if row.owner.take_if(|owner| *owner == worker_id(0)).is_some() {
+            row.counter += 1;
+        }
+    }
+    let (_, tally) = world.settle(30);
+    let counts: Vec<_> = world.counts().into_values().collect();
+    assert_eq!(counts, [2, 6], "{tally:?}");
+}
+
+#[test]
+fn no_worker_has_more_than_the_maximum_however_many_streams_it_reads() {
+    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let mut world = divided(&[&["s", "t"], &["s"], &["t"]], &[("s", 9), ("t", 9)], settings);
+    world.pass_rounds(4 * LEASE_ROUNDS);
+    // Of one stream or the other, worker 0 has what leaves nothing of it for the maximum.
+    let counts: Vec<_> = world.counts().into_values().collect();
+    assert!(counts.iter().all(|count| *count <= 5) && counts[0] == 5, "{counts:?}");
+}
+
 fn end(world: &mut World, n: usize) {
     let at = n % world.leases.len();
     world.leases.values_mut().nth(at).unwrap().phase = Phase::Finished;
@@ -269,7 +397,7 @@ proptest! {
 fn a_row_of_a_fenced_worker_without_leases_changes_nothing() {
     let mut world = world(3, &[None; 9], Settings::default());
     world.settle(10);
-    let old = WorkerSeen { id: "old".into(), counter: 3, standing: Standing::Fenced };
+    let old = WorkerSeen { id: "old".into(), counter: 3, standing: Standing::Fenced, reads: None };
     world.workers.insert(old.id.clone(), old);
     let (rounds, _) = world.settle(10);
     assert_eq!(rounds, 0);

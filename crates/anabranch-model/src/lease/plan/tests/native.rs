@@ -64,9 +64,12 @@ impl Who {
             Leaves(id) => (id, look, Standing::Leaving),
             IsFenced(id) => (id, 3, Standing::Fenced),
         };
-        WorkerSeen { id: id.into(), counter, standing }
+        WorkerSeen { id: id.into(), counter, standing, reads: None }
     }
 }
+
+/// For how long a free lease waits when a worker is new.
+const SETTLE: u64 = 100;
 
 /// What `me`, who runs `running`, plans after it has seen this table for `watched_ms`.
 fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> Vec<LeaseMove> {
@@ -79,7 +82,8 @@ fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> 
     }
     let running: BTreeSet<LeaseKey> = running.iter().map(|key| (*key).into()).collect();
     let me = Me { id: &"me".into(), running: &running };
-    plan(&view, me, 1000 + watched_ms, 11, &Settings::default())
+    let settings = Settings { settle_ms: SETTLE, ..Settings::default() };
+    plan(&view, me, 1000 + watched_ms, 11, &settings)
 }
 
 /// Says a plan in short words, in order.
@@ -102,7 +106,7 @@ fn words(moves: &[LeaseMove]) -> Vec<String> {
 }
 
 fn check(workers: &[Who], rows: &[Row], running: &[&str], expected: &[&str]) {
-    check_after(100, workers, rows, running, expected);
+    check_after(SETTLE, workers, rows, running, expected);
 }
 
 #[track_caller]
@@ -126,6 +130,39 @@ fn a_free_lease_is_taken_and_a_held_one_is_asked_for() {
     check(&both, &three, &[], &["name 1"]);
     check(&both, &three[..2], &[], &["name 1"]);
     check(&both, &three[..1], &[], &[]);
+}
+
+#[test]
+fn a_free_lease_waits_until_no_worker_is_new() {
+    let both = [Beats("bob"), Beats("me")];
+    let rows = [Row("1", BOBS, &[]), Row("2", FREE, &[]), Row("3", MINE, &[]), Row("4", FREE, &[])];
+    check_after(SETTLE - 1, &both, &rows, &["3"], &[]);
+    assert_eq!(planned(&both, &rows, &["3"], SETTLE).len(), 1);
+    // What is mine already, or another's, does not wait.
+    check_after(1, &both, &[Row("1", MINE, &[])], &[], &["take again 1"]);
+    check_after(1, &both, &[Row("1", BOBS, &[]), Row("2", BOBS, &[])], &[], &["name 1"]);
+}
+
+#[test]
+fn newcomers_without_end_do_not_keep_a_lease_free() {
+    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    let mut took = None;
+    for look in 0..100 {
+        let mut workers = vec![Beats("me").seen(look)];
+        let id = format!("newcomer-{look:03}").as_str().into();
+        workers.push(WorkerSeen { id, counter: 0, standing: Standing::Active, reads: None });
+        let leases = (0..9).map(|i| LeaseSeen {
+            key: LeaseKey::new("s", i.to_string()),
+            ..Row("", FREE, &[]).seen()
+        });
+        let now_ms = look * SETTLE / 2;
+        view.observe(Snapshot { workers, leases: leases.collect() }, now_ms);
+        let settings = Settings { settle_ms: SETTLE, ..Settings::default() };
+        let me = Me { id: &"me".into(), running: &BTreeSet::new() };
+        let takes = plan(&view, me, now_ms, look, &settings).len();
+        took = took.or((takes > 0).then_some(now_ms));
+    }
+    assert_eq!(took, Some(SETTLE * 10));
 }
 
 #[test]

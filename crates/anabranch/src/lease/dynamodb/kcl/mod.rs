@@ -23,6 +23,8 @@ use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, Outcome, Refusal, Sto
 use anabranch_model::position::StartPosition;
 use keys::{StreamOfTable, Streams};
 use row::NotALease;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a write is sent to a row that others keep changing.
 const TRIES: u32 = 10;
@@ -36,8 +38,32 @@ pub(super) struct KclRows {
     pub(super) streams: Streams,
     /// Where the application starts: rows say `AT_TIMESTAMP` and leave the time to the workers.
     pub(super) start: StartPosition,
+    /// The same, by stream, as the workers of this process were told.
+    pub(super) starts: Starts,
     /// Told of rows that can't be read.
     pub(super) events: Events,
+}
+
+/// Where the application starts on each stream. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Starts(Arc<Mutex<BTreeMap<StreamName, StartPosition>>>);
+
+impl Starts {
+    /// Only a time helps: a row says everything else itself.
+    pub(super) fn note(&self, stream: &StreamName, start: StartPosition) {
+        if let StartPosition::AtTimestamp(_) = start {
+            self.lock().insert(stream.clone(), start);
+        }
+    }
+
+    fn of(&self, stream: &StreamName) -> Option<StartPosition> {
+        self.lock().get(stream).copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamName, StartPosition>> {
+        // Each change is one insertion, so a panic leaves no half of one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl KclRows {
@@ -115,7 +141,9 @@ impl KclRows {
         if !row::is_lease(item) || (stream.id.is_none() && Fields(item).has(row::STREAM_NAME)) {
             return Err(NotALease::Other);
         }
-        row::lease(&stream.read_key(item)?, item, self.start)
+        let key = stream.read_key(item)?;
+        let start = self.starts.of(&key.stream).unwrap_or(self.start);
+        row::lease(&key, item, start)
     }
 
     /// One lease that was asked for by name: here a row that can't be read is an error.

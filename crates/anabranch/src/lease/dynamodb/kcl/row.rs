@@ -82,6 +82,7 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
         parents: fields.shard_set(PARENTS)?,
         children: fields.shard_set(CHILDREN)?,
         range: range(fields)?,
+        bytes_per_second: None,
         owner_switches: fields.number(OWNER_SWITCHES)?.unwrap_or(0),
         nonce: Nonce::default(),
     })
@@ -91,7 +92,7 @@ fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotA
     Position::from_row(text, sub, start).map_err(|why| match why {
         NotAPosition::Unreadable(_) => NotALease::Malformed(Malformed(why.to_string())),
         NotAPosition::NoTimestamp(_) => {
-            NotALease::Position(format!("{why}, and tell it to `DynamoDbStore::with_start`"))
+            NotALease::Position(format!("{why}, or tell the time to `DynamoDbStore::with_start`"))
         }
     })
 }

@@ -58,8 +58,10 @@ pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Optio
             owned_by(asked, to, *term)
         }
         LeaseChange::Checkpoint { replaces, to, .. } if !replaces.may_become(to) => return None,
-        LeaseChange::Checkpoint { owner, term, replaces, to, pending } => {
-            done_up_to(held(owner, term), replaces, to, pending.as_ref())
+        LeaseChange::Checkpoint { owner, term, replaces, to, pending, bytes_per_second } => {
+            let done = done_up_to(held(owner, term), replaces, to, pending.as_ref());
+            let rate = bytes_per_second.map(number);
+            rate.into_iter().fold(done, |e, rate| e.set(row::BYTES_PER_SECOND, rate))
         }
         LeaseChange::End { owner, term, replaces } => {
             done_up_to(held(owner, term), replaces, &Position::ShardEnd.into(), None)
@@ -130,6 +132,9 @@ pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Opti
             return Some(Request::delete(keys::worker(id), expression));
         }
         WorkerChange::Beat { counter } => moved(counter),
+        WorkerChange::Reads { counter, streams } => {
+            moved(counter).set(row::READS, row::reads(streams))
+        }
         WorkerChange::Retire { counter } => {
             moved(counter).set(row::STATE, row::state(WorkerState::Leaving))
         }

@@ -3,6 +3,7 @@
 use super::keys::{self, SORT};
 use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_list, text};
 use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Checkpoint, HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, Worker,
     WorkerState,
@@ -25,12 +26,16 @@ pub(crate) const CHILDREN: &str = "children";
 /// A hash key has 39 digits, and a DynamoDB number 38: these are strings.
 pub(crate) const RANGE_START: &str = "range_start";
 pub(crate) const RANGE_END: &str = "range_end";
+/// What the owner reads.
+pub(crate) const BYTES_PER_SECOND: &str = "bytes_per_second";
 pub(crate) const NONCE: &str = "nonce";
 
 pub(crate) const COUNTER: &str = "counter";
 pub(crate) const STATE: &str = "state";
 pub(crate) const HOST: &str = "host";
 pub(crate) const STARTED_MS: &str = "started_ms";
+/// The streams that the worker reads.
+pub(crate) const READS: &str = "reads";
 
 pub(crate) const T0_MS: &str = "t0_ms";
 pub(crate) const CREATED_MS: &str = "created_ms";
@@ -83,6 +88,7 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item) -> Result<Lease, Malformed> {
         parents: shards(PARENTS)?,
         children: shards(CHILDREN)?,
         range: range(fields)?,
+        bytes_per_second: fields.number(BYTES_PER_SECOND)?,
         owner_switches: 0,
         nonce: Nonce(fields.need_number(NONCE)?),
     })
@@ -132,6 +138,7 @@ pub(crate) fn new_worker_item(worker: &Worker) -> Item {
     item.insert(STATE.into(), state(worker.state));
     item.insert(HOST.into(), text(&worker.host));
     item.insert(STARTED_MS.into(), number(worker.started_ms));
+    item.extend(worker.reads.as_ref().map(|streams| (READS.into(), reads(streams))));
     item.insert(NONCE.into(), number(worker.nonce.0));
     item
 }
@@ -145,8 +152,17 @@ pub(crate) fn worker(id: &str, item: &Item) -> Result<Worker, Malformed> {
         state: read_state(fields.need_text(STATE)?)?,
         host: fields.text(HOST)?.unwrap_or_default().to_owned(),
         started_ms: fields.number(STARTED_MS)?.unwrap_or(0),
+        reads: match fields.has(READS) {
+            true => Some(fields.list(READS)?.into_iter().map(Into::into).collect()),
+            false => None,
+        },
         nonce: Nonce(fields.need_number(NONCE)?),
     })
+}
+
+/// The streams that a worker reads as they are stored.
+pub(crate) fn reads(streams: &[StreamName]) -> AttributeValue {
+    AttributeValue::L(streams.iter().map(|stream| text(stream.as_str())).collect())
 }
 
 /// A worker's state as it is stored.

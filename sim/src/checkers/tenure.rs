@@ -1,0 +1,49 @@
+//! Tenure, in KCL's layout: who delivers a shard has written to its row within the lease time.
+//!
+//! There a lease can be stolen from an owner that renews it, and the owner learns of it by its next
+//! write: until then two deliver. What holds is that nobody delivers for longer than a lease time
+//! on the strength of one write, and that checkpoints are fenced.
+
+use super::violation::Violation;
+use crate::history::{Line, What, brief};
+use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, WorkerId, Write};
+use std::collections::BTreeMap;
+
+/// The promise.
+pub const PROMISE: &str = "who delivers a shard wrote to its row within the lease time";
+
+/// Whether every delivery came within a lease time after a write of its owner's that was applied.
+pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
+    let mut wrote: BTreeMap<(&LeaseKey, &WorkerId), u64> = BTreeMap::new();
+    for (at, line) in lines.iter().enumerate() {
+        match &line.what {
+            What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
+                if let Some(owner) = owner(change) {
+                    wrote.insert((key, owner), line.at_ms);
+                }
+            }
+            What::Delivered { hold, .. } => {
+                let last_ms = wrote.get(&(&hold.key, &hold.owner)).copied();
+                if last_ms.is_none_or(|last_ms| line.at_ms >= last_ms + lease_time_ms) {
+                    let last = last_ms.map_or("never".to_owned(), |ms| format!("at {ms} ms"));
+                    let words = format!("{} delivered, and wrote {last}", brief(hold));
+                    let lease = Some(hold.key.clone());
+                    return Some(Violation { promise: PROMISE, words, line: at, lease });
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whose heart the change moves.
+fn owner(change: &LeaseChange) -> Option<&WorkerId> {
+    match change {
+        LeaseChange::Take { taker: owner, .. }
+        | LeaseChange::Renew { owner, .. }
+        | LeaseChange::Checkpoint { owner, .. }
+        | LeaseChange::End { owner, .. } => Some(owner),
+        _ => None,
+    }
+}
