@@ -81,6 +81,12 @@ impl Workload {
         self.shards().get(shard).and_then(|records| records.last)
     }
 
+    /// Whether a shard has records that were never delivered, or may still get some.
+    pub fn has_more(&self, shard: &ShardId) -> bool {
+        let records = self.shards().get(shard).copied().unwrap_or_default();
+        records.last.is_none_or(|last| records.delivered < last)
+    }
+
     /// Notes that a record was delivered.
     pub fn delivered(&self, shard: &ShardId, number: u64) {
         let mut shards = self.shards();

@@ -26,9 +26,7 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Hears where the application starts on a stream, before it is asked for that stream's leases.
     /// KCL's rows say `AT_TIMESTAMP` and leave the time to the workers; other stores need nothing.
-    fn note_start(&self, stream: &StreamName, start: StartPosition) {
-        let _unneeded = (stream, start);
-    }
+    fn note_start(&self, _stream: &StreamName, _start: StartPosition) {}
 
     /// Makes the table or the schema, unless it is there. Safe when several workers do it at once.
     fn prepare(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

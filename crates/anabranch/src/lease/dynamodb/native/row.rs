@@ -152,9 +152,10 @@ pub(crate) fn worker(id: &str, item: &Item) -> Result<Worker, Malformed> {
         state: read_state(fields.need_text(STATE)?)?,
         host: fields.text(HOST)?.unwrap_or_default().to_owned(),
         started_ms: fields.number(STARTED_MS)?.unwrap_or(0),
-        reads: match fields.has(READS) {
-            true => Some(fields.list(READS)?.into_iter().map(Into::into).collect()),
-            false => None,
+        reads: if fields.has(READS) {
+            Some(fields.list(READS)?.into_iter().map(Into::into).collect())
+        } else {
+            None
         },
         nonce: Nonce(fields.need_number(NONCE)?),
     })
