@@ -89,7 +89,7 @@ impl<S: LeaseStore> Meter<S> {
         let list = self.cost(|_| async { store.list(&stream).await.map(drop) }).await?;
 
         let id = WorkerId::of_join("meter", chance.bits());
-        self.write(Write::worker(&id, self.join(), chance.nonce())).await?;
+        self.write(Write::worker(&id, join(), chance.nonce())).await?;
         let beat = |counter| {
             self.write(Write::worker(&id, WorkerChange::Beat { counter }, chance.nonce()))
         };
@@ -115,7 +115,7 @@ impl<S: LeaseStore> Meter<S> {
         let mut owners = Vec::new();
         for i in 0..WORKERS {
             let id = WorkerId::of_join(&format!("worker-{i}"), self.chance.bits());
-            self.write(Write::worker(&id, self.join(), self.chance.nonce())).await?;
+            self.write(Write::worker(&id, join(), self.chance.nonce())).await?;
             owners.push(id);
         }
         let ranges = HashRange::divide_all(u32::try_from(LEASES).expect("a small count"));
@@ -132,14 +132,6 @@ impl<S: LeaseStore> Meter<S> {
             rows.spawn(async move { own(&*store, new, owner, nonces).await });
         }
         rows.join_all().await.into_iter().collect()
-    }
-
-    fn join(&self) -> WorkerChange {
-        WorkerChange::Join {
-            host: "host-12.example.internal".into(),
-            started_ms: 1_700_000_000_000,
-            reads: Some(vec![STREAM.into()]),
-        }
     }
 
     async fn write(&self, write: Write) -> Result<(), StoreError> {
@@ -169,6 +161,15 @@ impl<S: LeaseStore> Meter<S> {
     fn units(&self) -> f64 {
         let usage = self.usage.map(|of| of(&self.store)).unwrap_or_default();
         usage.read_units + usage.write_units
+    }
+}
+
+/// A worker's first word, as long as they usually are.
+fn join() -> WorkerChange {
+    WorkerChange::Join {
+        host: "host-12.example.internal".into(),
+        started_ms: 1_700_000_000_000,
+        reads: Some(vec![STREAM.into()]),
     }
 }
 
