@@ -58,6 +58,9 @@ fn trouble(event: &Event) -> Option<String> {
             "stream {stream} was deleted and created again; it is read no longer: start with a new \
              application name"
         ),
+        Event::Lease(LeaseEvent::StreamGone { stream }) => {
+            format!("stream {stream} was deleted; it is read no longer")
+        }
         Event::Lease(LeaseEvent::StoreTrouble { what, error }) => format!("{what}: {error}"),
         Event::Lease(LeaseEvent::StreamTrouble { error, .. }) => error.clone(),
         Event::Lease(LeaseEvent::UnreadableRow { row, why }) => {

@@ -111,6 +111,10 @@ impl LeaseStore for Store {
         each!(self, store => store.look_ms())
     }
 
+    fn note_start(&self, stream: &StreamName, start: StartPosition) {
+        each!(self, store => store.note_start(stream, start));
+    }
+
     async fn prepare(&self) -> Result<(), StoreError> {
         each!(self, store => store.prepare().await)
     }

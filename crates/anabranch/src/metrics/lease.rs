@@ -33,6 +33,9 @@ pub(super) fn record(event: &LeaseEvent) {
         LeaseEvent::StreamRecreated { stream, .. } => {
             counter!("anabranch_streams_recreated", "stream" => stream.to_string()).increment(1);
         }
+        LeaseEvent::StreamGone { stream } => {
+            counter!("anabranch_streams_gone", "stream" => stream.to_string()).increment(1);
+        }
         LeaseEvent::StoreTrouble { what, .. } => {
             counter!("anabranch_store_failures", "call" => *what).increment(1);
         }
