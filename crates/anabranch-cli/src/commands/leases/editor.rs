@@ -65,6 +65,7 @@ impl<'a> Editor<'a> {
             replaces: to.clone(),
             to,
             pending: wanted.pending.clone(),
+            bytes_per_second: None,
         };
         let after = self.change(&now.key, change).await?;
         match after {
@@ -85,6 +86,7 @@ impl<'a> Editor<'a> {
                 replaces: held.checkpoint.clone(),
                 to: wanted.checkpoint.clone(),
                 pending: wanted.pending.clone(),
+                bytes_per_second: None,
             }
         };
         let held = self.change(&held.key, change).await?.unwrap_or(held);
