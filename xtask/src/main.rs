@@ -30,6 +30,7 @@ cargo xtask <command>
   bench consumer       CPU per record, plain and aggregated, JSON and CBOR, beside a bare SDK loop
   bench consumer --times   real processes: how soon the next record is handled after a stop, a kill, a split
   bench consumer --idle    memory and CPU of a worker with 100 shards and nothing to do
+  bench relay          rows a second of the outbox relay, beside one row of each key a round
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
 With CI=true a skipped part is a failure.";
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ["interop", clients @ ..] => interop::run(clients).close(),
         ["bench", "local"] => bench::local::run(),
         ["bench", "multilang"] => bench::multilang::run(),
+        ["bench", "relay"] => bench::relay::run(),
         ["bench", "leases", parts @ ..] => bench::leases::run(parts),
         ["bench", "producer"] => bench::speed::producer(),
         ["bench", "consumer"] => bench::speed::consumer(),

@@ -19,9 +19,12 @@ const SESSION: [(&str, &str); 7] = [
     ("tcp_keepalives_count", "3"),
     ("enable_seqscan", "off"),
     ("jit", "off"),
-    ("lock_timeout", "10s"),
+    ("lock_timeout", "2s"),
     ("statement_timeout", "30s"),
 ];
+
+/// The server's code for a lock that was not had in time.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Where a PostgreSQL database is. Its messages never hold the password.
 #[derive(Clone, Debug)]
@@ -136,11 +139,30 @@ impl Link {
 
     /// Runs a statement and gives how many rows it changed.
     pub(crate) async fn execute(&mut self, ask: Ask<'_>) -> Result<u64, RelayError> {
+        let doing = ask.doing;
+        let changed = self.execute_unless_locked(ask).await?;
+        changed.ok_or_else(|| self.database.said(doing, "somebody else holds the row".to_owned()))
+    }
+
+    /// Runs a statement and gives how many rows it changed; `None` if somebody else holds one of
+    /// them, and nothing was changed.
+    pub(crate) async fn execute_unless_locked(
+        &mut self,
+        ask: Ask<'_>,
+    ) -> Result<Option<u64>, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.execute(&mut self.connection));
         match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(done)) => Ok(done.rows_affected()),
-            Ok(Err(error)) => Err(self.database.failed(ask.doing, &error)),
+            Ok(Ok(done)) => Ok(Some(done.rows_affected())),
+            Ok(Err(error)) => {
+                let said = error.as_database_error();
+                if said
+                    .is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
+                {
+                    return Ok(None);
+                }
+                Err(self.database.failed(ask.doing, &error))
+            }
             Err(_) => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
         }
     }

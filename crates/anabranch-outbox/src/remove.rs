@@ -22,14 +22,15 @@ pub(crate) fn statement(table: &Table) -> String {
     }
 }
 
-/// Removes rows, and says how many were there.
+/// Removes rows, and says how many were there; `None` if somebody else holds one of them.
 pub(crate) async fn remove(
     link: &mut Link,
     sql: &str,
     rows: &[RowName],
-) -> Result<u64, RelayError> {
+) -> Result<Option<u64>, RelayError> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let transactions: Vec<Option<String>> =
         rows.iter().map(|row| row.transaction.map(|number| number.to_string())).collect();
-    link.execute(Ask { sql, arguments: arguments![ids, transactions], doing: "remove rows" }).await
+    let arguments = arguments![ids, transactions];
+    link.execute_unless_locked(Ask { sql, arguments, doing: "remove rows" }).await
 }

@@ -54,6 +54,8 @@ pub(crate) struct Term<'a> {
     read_at_ms: u64,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
+    /// Whether somebody else held rows that were to be removed.
+    locked: bool,
     /// When to look without being told.
     look_at_ms: u64,
     /// When it looked last.
@@ -81,6 +83,7 @@ impl<'a> Term<'a> {
             hungry: true,
             read_at_ms: 0,
             remove_at_ms: 0,
+            locked: false,
             look_at_ms: 0,
             looked_ms: 0,
             expecting: false,
@@ -139,10 +142,8 @@ impl<'a> Term<'a> {
 
     fn removal_is_due(&self, now_ms: u64) -> bool {
         let placed = self.flight.placed.len();
-        placed > 0
-            && (placed >= self.relay.remove_rows
-                || now_ms >= self.remove_at_ms
-                || !self.flight.has_sent())
+        let full = placed >= self.relay.remove_rows || !self.flight.has_sent();
+        placed > 0 && (now_ms >= self.remove_at_ms || (full && !self.locked))
     }
 
     /// When the next thing is due that nobody tells of.
@@ -250,7 +251,13 @@ impl<'a> Term<'a> {
     /// Removes the rows that are in the stream.
     async fn remove(&mut self) -> Result<(), RelayError> {
         let placed = mem::take(&mut self.flight.placed);
-        let rows = remove::remove(&mut self.link, &self.remove, &placed).await?;
+        let Some(rows) = remove::remove(&mut self.link, &self.remove, &placed).await? else {
+            // They are in the stream, so nothing is lost by trying again later.
+            self.flight.placed = placed;
+            (self.locked, self.remove_at_ms) = (true, self.now_ms() + self.relay.poll_ms);
+            return Ok(());
+        };
+        self.locked = false;
         self.flight.release(placed);
         let table = self.relay.table.label();
         lag::count_sent(&table, &self.relay.stream, rows);

@@ -5,6 +5,7 @@ pub(crate) mod leases;
 pub(crate) mod speed;
 pub(crate) mod workers;
 pub(crate) mod multilang;
+pub(crate) mod relay;
 
 use crate::parts::Missing;
 use std::path::PathBuf;

@@ -94,6 +94,31 @@ async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_somebody_holds_are_removed_later_and_not_sent_again() {
+    let Some(world) = World::new().await else { return };
+    let [mut session, mut other] = [world.session().await, world.session().await];
+    let drawn = other.number("SELECT nextval('outbox_id_seq')").await;
+    for number in 0..20 {
+        session.insert("a", &number.to_string()).await;
+    }
+    session.run("BEGIN").await;
+    session.run("SELECT FROM outbox FOR UPDATE").await;
+    let relay = world.start(world.relay());
+    world.until_delivered(20).await;
+    // A late row sets the cursor back before all of them.
+    let late =
+        format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'late')");
+    other.run(&late).await;
+    // Longer than the relay waits for a lock.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    session.run("COMMIT").await;
+    world.until_empty().await;
+    assert!(!relay.has_heard(|event| matches!(event, RelayEvent::Interrupted { .. })));
+    assert_eq!(world.delivered().await.len(), 21);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;

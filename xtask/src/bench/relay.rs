@@ -1,0 +1,20 @@
+//! `cargo xtask bench relay`: rows a second of the outbox relay, beside the plain loop.
+
+use super::lend;
+use crate::parts;
+use crate::shell::{cargo, profile, show};
+use std::process::ExitCode;
+
+/// Runs it.
+pub(crate) fn run() -> ExitCode {
+    let rows = ["bench", "--workspace", "--locked", "--profile", profile(), "--bench", "rows"];
+    let mut rows = cargo(&rows);
+    lend(&mut rows, "ANABRANCH_POSTGRES_BIN", parts::postgres());
+    match show(&mut rows) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
