@@ -234,20 +234,30 @@ fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, Malformed> {
     Ok(shards)
 }
 
+/// Whether a member of this name begins here, and its value is a text.
+fn is_member(body: &[u8], at: usize, name: &[u8]) -> bool {
+    let Some(rest) = body[at..].strip_prefix(name).and_then(|rest| rest.strip_prefix(b"\":"))
+    else {
+        return false;
+    };
+    rest.iter().find(|byte| **byte != b' ') == Some(&b'"')
+}
+
 /// The shard of each entry of a JSON request: one for each text of data in it.
 fn hashes_of_json(body: &[u8]) -> Vec<u32> {
     let mut shards = Vec::new();
     let mut at = 0;
     while let Some(quote) = body[at..].iter().position(|byte| *byte == b'"') {
         at += quote + 1;
-        if body[at..].starts_with(b"Data\":\"") {
+        if is_member(body, at, b"Data") {
             shards.push(0);
-            at += 7;
-        } else if body[at..].starts_with(b"ExplicitHashKey\":\"") {
-            at += 18;
-            let digits = body[at..].iter().take_while(|byte| byte.is_ascii_digit());
+            at += 8;
+        } else if is_member(body, at, b"ExplicitHashKey") {
+            at += 17;
+            let digits = body[at..].iter().skip_while(|byte| !byte.is_ascii_digit());
+            let digits = digits.take_while(|byte| byte.is_ascii_digit());
             let text: String = digits.map(|byte| char::from(*byte)).collect();
-            // The SDK writes the data of an entry before its hash.
+            // Clients write the data of an entry before its hash.
             if let Some(last) = shards.last_mut() {
                 *last = shard_of(text.parse().unwrap_or(0));
             }
