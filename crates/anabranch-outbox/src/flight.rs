@@ -74,13 +74,13 @@ impl Flight {
         }
     }
 
-    /// Lets the rows of a key go that are not yet with the producer.
-    pub(crate) fn drop_waiting_of(&mut self, key: &str) {
-        let (held, waiting) = (&mut self.held, &mut self.waiting);
-        waiting.retain(|row| {
-            let stays = row.note.key != key;
+    /// Lets the rows of a key from this one on go that are not yet with the producer.
+    pub(crate) fn drop_waiting_from(&mut self, key: &str, row: i64) {
+        let (held, all) = (&mut self.held, &mut self.waiting);
+        all.retain(|waiting| {
+            let stays = waiting.note.key != key || waiting.note.name.id < row;
             if !stays {
-                held.remove(&row.note.name);
+                held.remove(&waiting.note.name);
             }
             stays
         });

@@ -1,7 +1,9 @@
 //! Parked keys: a row that the stream will never take stops its key until a person has decided.
 //!
-//! The rows stay in the table. What is parked stands in a table of its own, and a key goes on when its
-//! line there is gone: the relay then reads again from that row on.
+//! The row and those of its key behind it stay in the table. What is parked stands in a table of its
+//! own, and a key goes on when its line there is gone: the relay then reads the table again from its
+//! first row, because rows of the key may have been passed over on both sides of the one that stopped
+//! it.
 
 use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
@@ -10,7 +12,7 @@ use crate::table::{AfterSend, Table, quoted};
 use sqlx::Row;
 use std::collections::HashMap;
 
-/// The keys that are parked, each with the row that stopped it.
+/// The keys that are parked, each with the first row that stopped it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Parked(pub(crate) HashMap<String, i64>);
 
@@ -19,14 +21,21 @@ impl Parked {
         !self.0.is_empty() && self.0.contains_key(key)
     }
 
+    /// Whether this row waits. What lies before the row that stopped its key may go.
+    pub(crate) fn stops(&self, key: &str, row: i64) -> bool {
+        !self.0.is_empty() && self.0.get(key).is_some_and(|first| *first <= row)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The keys that are parked here and no longer `there`, each with its row.
-    pub(crate) fn freed(&self, there: &Self) -> Vec<(String, i64)> {
-        let gone = self.0.iter().filter(|(key, _)| !there.0.contains_key(*key));
-        gone.map(|(key, row)| (key.clone(), *row)).collect()
+    /// The keys that the row which stopped them here stops no longer `there`, each with the next row
+    /// that does.
+    pub(crate) fn freed(&self, there: &Self) -> Vec<(String, Option<i64>)> {
+        let next = |key: &str| there.0.get(key).copied();
+        let freed = self.0.iter().filter(|(key, row)| next(key) != Some(**row));
+        freed.map(|(key, _)| (key.clone(), next(key))).collect()
     }
 }
 

@@ -102,9 +102,9 @@ impl Reader {
         horizon != self.horizon
     }
 
-    /// Reads again from this id on.
-    pub(crate) fn go_back_to(&mut self, id: i64) {
-        self.cursor = self.cursor.min(id.saturating_sub(1));
+    /// Reads again from the first row on.
+    pub(crate) fn begin_again(&mut self) {
+        self.cursor = i64::MIN;
     }
 
     /// Takes the next rows.

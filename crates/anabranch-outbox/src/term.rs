@@ -160,7 +160,7 @@ impl<'a> Term<'a> {
         wake_ms
     }
 
-    /// Reads the next rows. Those of parked keys stay where they are.
+    /// Reads the next rows. Those that a parked key stops stay where they are.
     async fn read(&mut self, now_ms: u64) -> Result<(), RelayError> {
         let found = self.reader.next(&mut self.link, self.relay.portion).await?;
         self.hungry = !found.dry;
@@ -177,9 +177,9 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
-    /// Takes one row, unless it is held already or its key is parked.
+    /// Takes one row, unless it is held already or its key is stopped before it.
     async fn take(&mut self, row: &Row) -> Result<(), RelayError> {
-        if self.parked.holds(&row.key) || !self.flight.hold(row.name) {
+        if self.parked.stops(&row.key, row.name.id) || !self.flight.hold(row.name) {
             return Ok(());
         }
         let note = Note::of(row);
@@ -234,8 +234,8 @@ impl<'a> Term<'a> {
     /// Parks a key at a row that can't be sent.
     async fn park(&mut self, note: Note, why: String) -> Result<(), RelayError> {
         self.flight.release([note.name]);
-        self.flight.drop_waiting_of(&note.key);
         let row = note.name.id;
+        self.flight.drop_waiting_from(&note.key, row);
         let first = self.parked.0.entry(note.key.clone()).or_insert(row);
         *first = row.min(*first);
         park::park(&mut self.link, &self.relay.table, (row, &note.key, &why)).await?;
@@ -305,10 +305,12 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Lets keys go on that are no longer parked, from the row that stopped each.
+    /// Lets keys go on that are no longer parked. Rows of theirs may have been passed over anywhere:
+    /// before the row that stopped the key when the producer had stopped it, behind it always. So
+    /// reading begins again, and takes what is not held.
     async fn free(&mut self) -> Result<(), RelayError> {
         let there = park::load(&mut self.link, &self.relay.table).await?;
-        for (key, row) in self.parked.freed(&there) {
+        for (key, next) in self.parked.freed(&there) {
             // What was on its way when the key stopped has to come back first.
             if self.flight.has_sent_of(&key) {
                 continue;
@@ -318,8 +320,11 @@ impl<'a> Term<'a> {
                     self.producer.resume_key(stopped).await;
                 }
             }
-            self.parked.0.remove(&key);
-            self.reader.go_back_to(row);
+            match next {
+                Some(row) => self.parked.0.insert(key.clone(), row),
+                None => self.parked.0.remove(&key),
+            };
+            self.reader.begin_again();
             self.hungry = true;
             self.relay.tell(RelayEvent::Freed { table: self.relay.table.label(), key });
         }

@@ -130,3 +130,88 @@ async fn too_many_parked_keys_stop_the_reading_until_one_is_freed() {
     world.until_delivered(1).await;
     relay.stop().await.unwrap();
 }
+
+/// Key `a` is parked at row 3. `before` of its rows 1 and 2 go nevertheless, all once it is skipped.
+async fn check_rows_before(world: &World, before: &[&str]) {
+    let mut session = world.session().await;
+    session.insert("a", "behind").await;
+    session.insert("b", "other").await;
+    world.until_delivered(before.len() + 1).await;
+    assert_eq!(world.delivered_of("a").await, before);
+    let skipped = anabranch_outbox::skip(&world.database(), &world.table, 3).await.unwrap();
+    assert_eq!(skipped.unwrap().key, "a");
+    session.insert("a", "last").await;
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["1", "2", "behind", "last"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_before_the_one_that_parks_their_key_are_sent() {
+    // With a line of `outbox_parked`: a relay left it, and ended with the first two on their way.
+    for parked in [false, true] {
+        let Some(world) = World::new().await else { return };
+        let mut session = world.session().await;
+        session.insert("a", "1").await;
+        session.insert("a", "2").await;
+        Bad::HashKey.insert(&mut session).await;
+        if parked {
+            park(&mut session, 3).await;
+        }
+        let relay = world.start(world.relay());
+        if !parked {
+            relay.until("a parked key", is_parked).await;
+        }
+        check_rows_before(&world, &["1", "2"]).await;
+        relay.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_come_late_before_the_one_that_parked_their_key_are_not_skipped() {
+    // A bad hash key never reaches the producer. What the stream refuses stops the producer's key.
+    for (bad, before) in [(Bad::HashKey, &["1", "2"][..]), (Bad::TooLarge, &[])] {
+        let Some(world) = World::new().await else { return };
+        let [mut early, mut late] = [world.session().await, world.session().await];
+        early.run("BEGIN; SELECT pg_current_xact_id()").await;
+        late.run("BEGIN").await;
+        late.insert("a", "1").await;
+        late.insert("a", "2").await;
+        bad.insert(&mut early).await;
+        early.run("COMMIT").await;
+        let relay = world.relay().with_producer(|producer| producer.with_record_max_bytes(4 << 20));
+        let relay = world.start(relay);
+        relay.until("a parked key", is_parked).await;
+        late.run("COMMIT").await;
+        check_rows_before(&world, before).await;
+        relay.stop().await.unwrap();
+    }
+}
+
+/// Parks key `a` at a row, as a relay does.
+async fn park(session: &mut Session, row: i64) {
+    let sql = "INSERT INTO outbox_parked (row_id, partition_key, reason) VALUES";
+    session.run(&format!("{sql} ({row}, 'a', 'bad')")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session.insert("a", "1").await;
+    Bad::HashKey.insert(&mut session).await;
+    session.insert("a", "3").await;
+    Bad::HashKey.insert(&mut session).await;
+    session.insert("a", "5").await;
+    // Both stand parked, as when the first of them came late.
+    park(&mut session, 2).await;
+    park(&mut session, 4).await;
+    let relay = world.start(world.relay());
+    let (database, table) = (world.database(), &world.table);
+    for (row, sent) in [(2, 1), (4, 2)] {
+        world.until_delivered(sent).await;
+        anabranch_outbox::skip(&database, table, row).await.unwrap().unwrap();
+    }
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["1", "3", "5"]);
+    relay.stop().await.unwrap();
+}
