@@ -185,14 +185,16 @@ pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
         None => "NULL::bigint".to_owned(),
     };
     // The sum keeps the planner from looking for late rows by id, among all that were ever read.
-    // A row from above every transaction was restored from another server: its own time is over.
+    // A row from above every transaction was restored from another server: its own time is over. It
+    // is never late, or each look would go back to it.
     format!(
         "\
 WITH moment AS MATERIALIZED (
   SELECT pg_snapshot_xmin(s) AS horizon, pg_snapshot_xmax(s) AS future FROM pg_current_snapshot() s
 ), late AS MATERIALIZED (
   SELECT min(l.id) AS id FROM (
-    SELECT {id} AS id FROM {sql} WHERE {pending}{transaction} >= $2::xid8 AND {id} + 0 <= $1 OFFSET 0
+    SELECT {id} AS id FROM {sql} WHERE {pending}{transaction} >= $2::xid8
+      AND {transaction} < (SELECT future FROM moment) AND {id} + 0 <= $1 OFFSET 0
   ) l
 ), start AS MATERIALIZED (
   SELECT COALESCE((SELECT id - 1 FROM late), $1) AS after

@@ -109,8 +109,10 @@ impl<'a> Term<'a> {
                 self.look(now_ms).await?;
             }
             if self.hungry && self.has_room() && now_ms >= self.read_at_ms {
-                self.read(now_ms).await?;
-                continue;
+                // A look that brought nothing new must let outcomes in: nothing changes without them.
+                if self.read(now_ms).await? {
+                    continue;
+                }
             }
             let wake_ms = self.wake_ms(now_ms);
             tokio::select! {
@@ -160,8 +162,9 @@ impl<'a> Term<'a> {
         wake_ms
     }
 
-    /// Reads the next rows. Those that a parked key stops stay where they are.
-    async fn read(&mut self, now_ms: u64) -> Result<(), RelayError> {
+    /// Reads the next rows, and says whether some are held now that were not. Those that a parked key
+    /// stops stay where they are.
+    async fn read(&mut self, now_ms: u64) -> Result<bool, RelayError> {
         let found = self.reader.next(&mut self.link, self.relay.portion).await?;
         self.hungry = !found.dry;
         if found.dry {
@@ -171,10 +174,11 @@ impl<'a> Term<'a> {
             self.expecting = true;
             self.look_at_ms = self.look_at_ms.min(now_ms + HELD_MS);
         }
+        let before = self.flight.len();
         for row in found.rows {
             self.take(&row).await?;
         }
-        Ok(())
+        Ok(self.flight.len() > before)
     }
 
     /// Takes one row, unless it is held already or its key is stopped before it.

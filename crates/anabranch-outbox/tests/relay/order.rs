@@ -195,3 +195,19 @@ async fn a_row_from_a_server_with_higher_transaction_ids_is_sent() {
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
     relay.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_rows_from_a_server_with_higher_transaction_ids_than_one_look_takes_are_sent() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session
+        .run(
+            "INSERT INTO outbox (transaction_id, partition_key, data) \
+             SELECT '999999999999', 'a', n::text::bytea FROM generate_series(1, 9) n",
+        )
+        .await;
+    let relay = world.start(world.relay().with_portion(2, 1 << 20));
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    relay.stop().await.unwrap();
+}
