@@ -7,8 +7,9 @@ use crate::shape;
 use crate::table::Table;
 use sqlx::Row;
 
-/// Reads as a relay would whose cursor stands at this id, or at the start, up to `rows` rows, and
-/// gives the plan with the rows of each step. Nothing is sent and nothing is changed.
+/// Reads as a relay would whose cursor stands at this id, with the horizon where it was, or at the
+/// start, up to `rows` rows, and gives the plan with the rows of each step. Nothing is sent and
+/// nothing is changed.
 pub async fn explain(
     database: &Database,
     table: &Table,
@@ -28,6 +29,8 @@ pub async fn explain(
         statement(table, &shape)
     );
     link.script(&prepare, doing).await?;
+    // One snapshot for all that follows, so that the horizon stands.
+    link.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing).await?;
     let horizon: String = if cursor.is_none() {
         u64::MAX.to_string()
     } else {

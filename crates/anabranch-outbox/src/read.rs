@@ -11,7 +11,9 @@
 //!   taken before it, or holds it up.
 //! - A row that was not there when the cursor passed its id was not visible in that snapshot, so its
 //!   transaction lies at or above that snapshot's horizon. The next look asks for exactly those, by
-//!   the index of transactions, and sets the cursor back before the first of them.
+//!   the index of transactions, and sets the cursor back before the first of them. While the horizon
+//!   stands there are none to ask for: what appeared since is not settled, and what is settled was
+//!   there before, so nothing of it can have seen what appeared.
 //!
 //! One statement does all of it, in one snapshot. It reads the rows that it takes, and those that
 //! settled since the last look: what waits behind them costs nothing.
@@ -194,7 +196,8 @@ WITH moment AS MATERIALIZED (
 ), late AS MATERIALIZED (
   SELECT min(l.id) AS id FROM (
     SELECT {id} AS id FROM {sql} WHERE {pending}{transaction} >= $2::xid8
-      AND {transaction} < (SELECT future FROM moment) AND {id} + 0 <= $1 OFFSET 0
+      AND {transaction} < (SELECT future FROM moment)
+      AND (SELECT horizon FROM moment) <> $2::xid8 AND {id} + 0 <= $1 OFFSET 0
   ) l
 ), start AS MATERIALIZED (
   SELECT COALESCE((SELECT id - 1 FROM late), $1) AS after
