@@ -90,8 +90,8 @@ impl Relay {
         self
     }
 
-    /// How many rows, and bytes of them, are read at a time. Default 2,000 and 4 MiB; at least one
-    /// row.
+    /// How many rows, and bytes of their data and headers, are read at a time. Default 2,000 and
+    /// 4 MiB; at least one row.
     #[must_use]
     pub fn with_portion(mut self, rows: u32, bytes: u32) -> Self {
         self.portion = Portion { rows: i64::from(rows.max(1)), bytes: i64::from(bytes.max(1)) };

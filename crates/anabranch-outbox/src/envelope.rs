@@ -99,7 +99,9 @@ mod tests {
             key: "k".to_owned(),
             hash: None,
             data: Bytes::copy_from_slice(data),
+            data_bytes: 0,
             headers: headers.map(str::to_owned),
+            headers_bytes: 0,
             created_us: Some(255),
             event_id: None,
         }

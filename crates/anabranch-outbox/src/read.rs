@@ -22,12 +22,16 @@ use crate::database::{Ask, Link, arguments};
 use crate::error::RelayError;
 use crate::shape::Shape;
 use crate::table::{Table, quoted};
+use anabranch_model::limits::RECORD_MAX_KIB_HIGHEST;
 use bytes::Bytes;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 /// Above every transaction: nothing is late for a cursor that has not moved.
 const NO_HORIZON: u64 = u64::MAX;
+/// The most that any stream takes of a record. More of a row is not even fetched.
+#[expect(clippy::cast_possible_wrap, reason = "a quota of five digits")]
+pub(crate) const FETCH_MAX_BYTES: i64 = RECORD_MAX_KIB_HIGHEST as i64 * 1024;
 
 /// Which row: its id, and the transaction that wrote it. An id alone may come again, when a table is
 /// emptied or a server restored.
@@ -48,10 +52,14 @@ pub(crate) struct Row {
     pub(crate) key: String,
     /// Its explicit hash key, as it stands in the table.
     pub(crate) hash: Option<String>,
-    /// The event.
+    /// The event; nothing where it is longer than [`FETCH_MAX_BYTES`].
     pub(crate) data: Bytes,
-    /// What travels beside it, as JSON.
+    /// How long the event is in the table.
+    pub(crate) data_bytes: i64,
+    /// What travels beside it, as JSON; nothing where it is longer than [`FETCH_MAX_BYTES`].
     pub(crate) headers: Option<String>,
+    /// How long that is in the table.
+    pub(crate) headers_bytes: i64,
     /// When it was written, in microseconds since 1970, by the database's clock.
     pub(crate) created_us: Option<i64>,
     /// The name of the event, if the table has one.
@@ -126,8 +134,9 @@ impl Reader {
             let Some(id) = row.get::<Option<i64>, _>(2) else { continue };
             let name = RowName { id, transaction: number(row, 3) };
             if row.get(4) {
-                bytes += row.get::<i64, _>(5);
-                found.rows.push(read(row, name));
+                let row = read(row, name);
+                bytes += row.data_bytes + row.headers_bytes;
+                found.rows.push(row);
             } else {
                 found.held = Some(name);
             }
@@ -146,8 +155,10 @@ fn read(row: &PgRow, name: RowName) -> Row {
         name,
         key: row.get(6),
         hash: row.get(7),
-        data: row.get::<Vec<u8>, _>(8).into(),
+        data: row.get::<Option<Vec<u8>>, _>(8).unwrap_or_default().into(),
+        data_bytes: row.get(5),
         headers: row.get(9),
+        headers_bytes: row.get(12),
         created_us: row.get(10),
         event_id: row.get(11),
     }
@@ -179,6 +190,10 @@ pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
     let key = format!("COALESCE(t.{}::text, '')", quoted(&columns.partition_key));
     let hash = optional(&columns.explicit_hash_key, "::text", "NULL::text");
     let headers = optional(&columns.headers, "::text", "NULL::text");
+    let headers_length = match shape.column(&columns.headers) {
+        Some(column) => format!("octet_length(t.{}::text)", quoted(&column.name)),
+        None => "0".to_owned(),
+    };
     let event = optional(&columns.event_id, "::text", "NULL::text");
     let created = match shape.column(&columns.created_at) {
         Some(_) => {
@@ -204,15 +219,18 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT horizon::text FROM moment), (SELECT after FROM start), w.*
 FROM (VALUES (1)) one(row) LEFT JOIN (
-  SELECT id, transaction, unsettled = 0, bytes, key, hash,
-    CASE WHEN unsettled = 0 THEN data END, headers, created, event
+  SELECT id, transaction, unsettled = 0, data_bytes, key, hash,
+    CASE WHEN unsettled = 0 AND data_bytes <= {FETCH_MAX_BYTES} THEN data END,
+    CASE WHEN unsettled = 0 AND headers_bytes <= {FETCH_MAX_BYTES} THEN headers END,
+    created, event, headers_bytes
   FROM (
     SELECT c.*, count(*) FILTER (WHERE NOT settled) OVER seq AS unsettled,
-      (sum(bytes) OVER seq - bytes)::bigint AS before
+      (sum(data_bytes + headers_bytes) OVER seq - data_bytes - headers_bytes)::bigint AS before
     FROM (
       SELECT t.{id}::bigint AS id, t.{transaction}::text AS transaction, {key} AS key,
         {hash} AS hash, {data} AS data, {headers} AS headers, {created} AS created,
-        {event} AS event, COALESCE({length}, 0)::bigint AS bytes,
+        {event} AS event, COALESCE({length}, 0)::bigint AS data_bytes,
+        COALESCE({headers_length}, 0)::bigint AS headers_bytes,
         COALESCE(t.{transaction} < (SELECT horizon FROM moment)
           OR t.{transaction} >= (SELECT future FROM moment), true) AS settled
       FROM {sql} t WHERE {pending}t.{id} > (SELECT after FROM start) ORDER BY t.{id} LIMIT $3

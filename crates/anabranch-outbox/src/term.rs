@@ -11,7 +11,7 @@ use crate::flight::{Flight, Note, Waiting};
 use crate::lag;
 use crate::listen::Ear;
 use crate::park::{self, Parked};
-use crate::read::{Reader, Row};
+use crate::read::{FETCH_MAX_BYTES, Reader, Row};
 use crate::remove;
 use crate::shape::Shape;
 use crate::verdict::{Verdict, judge};
@@ -357,6 +357,15 @@ impl<'a> Term<'a> {
 
 /// What a row is to the producer, or why it can never be sent.
 fn record(row: &Row, format: Format) -> Result<NewRecord, String> {
+    let bytes = match format {
+        Format::Envelope => row.data_bytes.saturating_add(row.headers_bytes),
+        Format::Data => row.data_bytes,
+    };
+    if bytes > FETCH_MAX_BYTES {
+        return Err(format!(
+            "it has {bytes} bytes, and no stream takes more than {FETCH_MAX_BYTES}"
+        ));
+    }
     let data = match format {
         Format::Envelope => envelope::write(row).into(),
         Format::Data => row.data.clone(),

@@ -2,10 +2,13 @@
 
 use crate::world::{Session, World};
 use anabranch::event::RelayEvent;
+use anabranch_outbox::Format;
 
 /// A row that no stream takes.
 enum Bad {
     TooLarge,
+    DataHuge,
+    HeadersHuge,
     KeyTooLong,
     KeyEmpty,
     HashKey,
@@ -14,16 +17,19 @@ enum Bad {
 impl Bad {
     async fn insert(&self, session: &mut Session) -> String {
         let long = "x".repeat(5_000);
-        let (key, hash, data) = match self {
-            Self::TooLarge => ("a", "NULL", "repeat('x', 2000000)"),
-            Self::KeyTooLong => (long.as_str(), "NULL", "'x'"),
-            Self::KeyEmpty => ("", "NULL", "'x'"),
-            Self::HashKey => ("a", "'12x'", "'x'"),
+        let huge = "repeat('x', 11000000)";
+        let (key, hash, data, headers) = match self {
+            Self::TooLarge => ("a", "NULL", "repeat('x', 2000000)", "NULL"),
+            Self::DataHuge => ("a", "NULL", huge, "NULL"),
+            Self::HeadersHuge => ("a", "NULL", "'x'", huge),
+            Self::KeyTooLong => (long.as_str(), "NULL", "'x'", "NULL"),
+            Self::KeyEmpty => ("", "NULL", "'x'", "NULL"),
+            Self::HashKey => ("a", "'12x'", "'x'", "NULL"),
         };
         session
             .run(&format!(
-                "INSERT INTO outbox (partition_key, explicit_hash_key, data) \
-                 VALUES ('{key}', {hash}, convert_to({data}, 'UTF8'))"
+                "INSERT INTO outbox (partition_key, explicit_hash_key, data, headers) \
+                 VALUES ('{key}', {hash}, convert_to({data}, 'UTF8'), to_jsonb({headers}::text))"
             ))
             .await;
         key.to_owned()
@@ -38,6 +44,8 @@ fn is_parked(event: &RelayEvent) -> bool {
 async fn a_row_that_can_never_be_sent_parks_its_key_and_the_others_go_on() {
     for (bad, word) in [
         (Bad::TooLarge, "bytes"),
+        (Bad::DataHuge, "no stream takes"),
+        (Bad::HeadersHuge, "no stream takes"),
         (Bad::KeyTooLong, "characters"),
         (Bad::KeyEmpty, "empty"),
         (Bad::HashKey, "12x"),
@@ -213,5 +221,16 @@ async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
     }
     world.until_empty().await;
     assert_eq!(world.delivered_of("a").await, ["1", "3", "5"]);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_are_not_sent_park_nothing() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    Bad::HeadersHuge.insert(&mut session).await;
+    let relay = world.start(world.relay().with_format(Format::Data));
+    world.until_empty().await;
+    assert_eq!(world.stage.read_all().await.len(), 1);
     relay.stop().await.unwrap();
 }
