@@ -114,15 +114,20 @@ pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayE
 }
 
 async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayError> {
+    // Keys have no index, so the table is read once for all of them.
     let sql = format!(
-        "SELECT p.row_id, p.partition_key, p.reason, \
-           extract(epoch FROM clock_timestamp() - p.parked_at)::float8, \
-           (SELECT count(*) FROM {} WHERE {}{}::text = p.partition_key) \
-         FROM {} p ORDER BY p.row_id LIMIT 1000",
-        table.sql(),
-        table.pending_and(),
+        "WITH shown AS MATERIALIZED (SELECT * FROM {} ORDER BY row_id LIMIT 1000), \
+         waiting AS MATERIALIZED (\
+           SELECT key, count(*) AS rows FROM (SELECT COALESCE({}::text, '') AS key FROM {} \
+             WHERE {}true) t \
+           WHERE key IN (SELECT partition_key FROM shown) GROUP BY key) \
+         SELECT p.row_id, p.partition_key, p.reason, \
+           extract(epoch FROM clock_timestamp() - p.parked_at)::float8, COALESCE(w.rows, 0) \
+         FROM shown p LEFT JOIN waiting w ON w.key = p.partition_key ORDER BY p.row_id",
+        table.parked_sql(),
         quoted(&table.columns.partition_key),
-        table.parked_sql()
+        table.sql(),
+        table.pending_and()
     );
     let ask = Ask { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
     let key = |row: &sqlx::postgres::PgRow| ParkedKey {

@@ -234,3 +234,22 @@ async fn headers_that_are_not_sent_park_nothing() {
     assert_eq!(world.stage.read_all().await.len(), 1);
     relay.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_wait_are_counted_for_each_parked_key() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    // A row without a key is one with an empty key.
+    session.run("ALTER TABLE outbox ALTER partition_key DROP NOT NULL").await;
+    session.run("INSERT INTO outbox (partition_key, data) VALUES (NULL, '1')").await;
+    Bad::KeyEmpty.insert(&mut session).await;
+    Bad::HashKey.insert(&mut session).await;
+    let relay = world.start(world.relay());
+    while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let status = anabranch_outbox::status(&world.database(), &world.table).await.unwrap();
+    let parked = status.parked.iter().map(|key| (key.row, key.key.as_str(), key.waiting_rows));
+    assert_eq!(parked.collect::<Vec<_>>(), [(1, "", 2), (3, "a", 1)]);
+    relay.stop().await.unwrap();
+}

@@ -62,3 +62,20 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
 fn could_not_start(error: RelayError) -> Failure {
     Failure::usage(error)
 }
+
+/// A number of things, in words that fit it.
+fn counted(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_told_as_one() {
+        for (count, told) in [(0, "0 rows wait"), (1, "1 row waits"), (2, "2 rows wait")] {
+            assert_eq!(counted(count, "row waits", "rows wait"), told);
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Relaying until somebody asks to stop.
 
-use super::could_not_start;
 use super::outbox::Outbox;
+use super::{could_not_start, counted};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::notice;
@@ -77,7 +77,8 @@ pub(super) async fn run(
         ended = relay.run(&aws.kinesis, stop) => ended,
     };
     ended.map_err(could_not_start)?;
-    note!("{} rows of {label} went to {stream}", sent.load(Ordering::Relaxed));
+    let rows = counted(sent.load(Ordering::Relaxed), "row", "rows");
+    note!("{rows} of {label} went to {stream}");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `relay status`: how an outbox stands, for a person or as JSON.
 
-use super::could_not_start;
 use super::outbox::Outbox;
+use super::{could_not_start, counted};
 use crate::failure::Failure;
 use crate::output::say;
 use anabranch_outbox::{Holder, ParkedKey, Status};
@@ -33,8 +33,9 @@ pub(super) async fn run(options: Options, outbox: &Outbox) -> Result<(), Failure
         (0, 0) => Ok(()),
         (0, _) => Err(Failure::result(format!("{label} can't be relayed as it is"))),
         (parked, _) => Err(Failure::result(format!(
-            "{parked} keys of {label} are parked: 'anabranch relay skip ID' gives a row up, \
-             'anabranch relay retry KEY' sends it again"
+            "{} in {label}: 'anabranch relay skip ID' gives a row up, 'anabranch relay retry KEY' \
+             sends it again",
+            counted(parked as u64, "key is parked", "keys are parked")
         ))),
     }
 }
@@ -46,12 +47,11 @@ fn lines(label: &str, status: &Status) -> Vec<String> {
         Some(pid) => format!("a relay is at work (server process {pid})"),
         None => "no relay is at work".to_owned(),
     };
-    let mut all = vec![format!("{label}: {} rows wait{oldest}; {relay}", status.waiting_rows)];
+    let waiting = |rows| counted(rows, "row waits", "rows wait");
+    let mut all = vec![format!("{label}: {}{oldest}; {relay}", waiting(status.waiting_rows))];
     if status.held_rows > 0 {
-        all.push(format!(
-            "{} rows wait for transactions that are still running:",
-            status.held_rows
-        ));
+        let held = waiting(status.held_rows);
+        all.push(format!("{held} for transactions that are still running:"));
     }
     all.extend(status.holders.iter().map(holder));
     all.extend(status.parked.iter().map(parked));
@@ -67,9 +67,8 @@ fn holder(holder: &Holder) -> String {
 
 fn parked(parked: &ParkedKey) -> String {
     let ParkedKey { row, key, reason, seconds, waiting_rows } = parked;
-    format!(
-        "parked at row {row} for {seconds:.0} s: key {key:?}, {waiting_rows} rows wait: {reason}"
-    )
+    let waiting = counted(*waiting_rows, "row waits", "rows wait");
+    format!("parked at row {row} for {seconds:.0} s: key {key:?}, {waiting}: {reason}")
 }
 
 fn as_json(label: &str, status: &Status) -> Value {
