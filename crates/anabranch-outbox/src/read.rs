@@ -6,9 +6,9 @@
 //!
 //! - The *horizon* of a snapshot is the lowest transaction that was still running. A row is
 //!   *settled* when its transaction lies below: everything that could come before it has come.
-//! - Rows are taken by id up to the first that is not settled. If one transaction saw another's
-//!   row, any snapshot that shows its row shows the other's too, with a lower id. So the other one is
-//!   taken before it, or holds it up.
+//! - Rows are taken by id up to the first that is not settled. If one transaction saw another's row
+//!   before it wrote its own, any snapshot that shows its row shows the other's too, with a lower id.
+//!   So the other one is taken before it, or holds it up.
 //! - A row that was not there when the cursor passed its id was not visible in that snapshot, so its
 //!   transaction lies at or above that snapshot's horizon. The next look asks for exactly those, by
 //!   the index of transactions, and sets the cursor back before the first of them. While the horizon
