@@ -4,7 +4,7 @@
 use anabranch::event::{Event, LeaseEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
-use anabranch_sim::checkers::{lineage, order};
+use anabranch_sim::checkers::{checkpoint, lineage, order};
 use anabranch_sim::faults::Fault;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::history::What;
@@ -181,7 +181,7 @@ fn workers_that_start_together_on_an_empty_table_all_get_going() {
 
 #[test]
 fn failures_of_the_service_during_a_restart_lose_nothing() {
-    play(Story::FailuresDuringARestart, |report| report.faults.of(Fault::Error) > 20);
+    play(Story::FailuresDuringARestart, |report| report.faults.of(Fault::Error) > 8);
 }
 
 #[test]
@@ -199,7 +199,8 @@ fn noticed(flaw: ConsumerFlaw, run: impl Fn(u64) -> Report + Sync) {
         panic!("{flaw} went unnoticed in 60 seeds");
     };
     println!("{flaw}: noticed by seed {seed}, after {} seeds", summary.seeds);
-    let by = [order::PROMISE, lineage::PROMISE].iter().any(|promise| story.contains(promise));
+    let by = [order::PROMISE, lineage::PROMISE, checkpoint::PROMISE];
+    let by = by.iter().any(|promise| story.contains(promise));
     assert!(by, "{flaw} was noticed otherwise: {story}");
 }
 

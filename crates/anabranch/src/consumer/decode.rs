@@ -64,7 +64,7 @@ impl Feed {
     pub(super) async fn give(&self, reply: Reply) -> Result<(), LanesStopped> {
         let Reply { records, room, behind_ms, at_end } = reply;
         if records.is_empty() {
-            return self.tell_empty(behind_ms).await;
+            return self.tell_empty(behind_ms, at_end).await;
         }
         self.vitals.enter(Step::Decode);
         self.progress.read(records.iter().map(|record| record.data.len()).sum());
@@ -91,10 +91,10 @@ impl Feed {
         self.send(&mut slice, at_end).await
     }
 
-    async fn tell_empty(&self, behind_ms: u64) -> Result<(), LanesStopped> {
+    async fn tell_empty(&self, behind_ms: u64, at_end: bool) -> Result<(), LanesStopped> {
         let Some(lane) = self.lanes.first().filter(|_| self.tells_empty) else { return Ok(()) };
         let (shard, records) = (Arc::clone(&self.shard), Vec::new());
-        let chunk = Chunk { shard, records, behind_ms, at_end: false, room: None, own: None };
+        let chunk = Chunk { shard, records, behind_ms, at_end, room: None, own: None };
         self.vitals.enter(Step::Lanes);
         lane.send(chunk).await.map_err(|_| LanesStopped)
     }

@@ -10,6 +10,7 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::{Backoff, Fault};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,6 +30,8 @@ pub(super) struct Shared {
 struct Inside {
     /// The shards that are read or wait for others.
     descent: Descent,
+    /// The shards that were closed when the tail began: each has children to be read.
+    closed: BTreeSet<ShardId>,
     /// Whether the first shards are known.
     begun: bool,
     /// What ended the tail.
@@ -36,11 +39,13 @@ struct Inside {
 }
 
 impl Shared {
-    /// Whether there are shards and all of them are such.
+    /// Whether the shards are known and all of them are such, with none that was closed at the
+    /// start. Some services tell only by a further read that a closed shard has no more records.
     pub(super) fn all_of(&self, stream: &StreamName, such: impl Fn(&LeaseKey) -> bool) -> bool {
         let inside = self.lock();
         let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
-        inside.begun && inside.descent.shards().all(|shard| such(&key(shard)))
+        let such = |shard: &ShardId| !inside.closed.contains(shard) && such(&key(shard));
+        inside.begun && inside.descent.shards().all(such)
     }
 
     /// Whether the shard is read or waits.
@@ -110,7 +115,12 @@ impl<A: StreamApi> Driver<A> {
         let list = self.list(filter).await?;
         // The moment that an iterator at LATEST stands for, should it be needed again.
         let now_ms = list.service_ms.unwrap_or_else(|| self.told.clock.wall_ms());
-        for (shard, range) in self.begin(list.shards) {
+        // From now on there are only open shards.
+        let closed = match since {
+            StartPosition::Latest => BTreeSet::new(),
+            _ => self.closed().await?,
+        };
+        for (shard, range) in self.begin(list.shards, closed) {
             let this = Arc::clone(&self);
             reads.spawn(async move {
                 let (from, iterator) = match since {
@@ -144,8 +154,14 @@ impl<A: StreamApi> Driver<A> {
         Ok(())
     }
 
-    fn begin(&self, shards: Vec<Shard>) -> Vec<(ShardId, HashRange)> {
+    async fn closed(&self) -> Result<BTreeSet<ShardId>, StreamError> {
+        let shards = self.list(ShardFilter::All).await?.shards;
+        Ok(shards.into_iter().filter(|it| it.ending.is_some()).map(|it| it.id).collect())
+    }
+
+    fn begin(&self, shards: Vec<Shard>, closed: BTreeSet<ShardId>) -> Vec<(ShardId, HashRange)> {
         let mut inside = self.shared.lock();
+        inside.closed = closed;
         for shard in shards {
             inside.descent.add(shard.id, shard.range);
         }

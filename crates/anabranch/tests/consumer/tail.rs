@@ -57,6 +57,21 @@ async fn a_shard_that_is_split_or_merged_while_online_is_drained_before_its_chil
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_caught_up_has_read_the_children_of_closed_shards_too() {
+    for generations in 1..4 {
+        let world = World::ticking(2);
+        for _ in 0..generations {
+            world.put_round(20);
+            world.split(0);
+        }
+        world.put_round(20);
+        let mut tail = tail(&world, StartPosition::TrimHorizon);
+        assert_eq!(catch_up(&world, &mut tail).await, world.oracle.puts());
+        world.oracle.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
     let world = World::ticking(2);
     let mut tail = tail(&world, StartPosition::Latest);
