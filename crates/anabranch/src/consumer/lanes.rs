@@ -111,21 +111,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     async fn deliver(&self, call: Call<'_>) -> Delivered {
         let mut failures = 0_u32;
         loop {
-            if self.stop.is_cancelled() {
+            if !self.may_deliver().await {
                 return Delivered::Stopped;
             }
-            if !self.grip.may_deliver() {
-                let may = tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => false,
-                    may = self.grip.until_may_deliver() => may,
-                };
-                if may {
-                    continue;
-                }
-                return Delivered::Stopped;
-            }
-            // That check and the handler's call are one poll: no await comes between them.
+            // The last look of that and the handler's call are one poll: nothing waits in between.
             self.sign.called();
             self.vitals.handing(call.records);
             let attempted = attempt(async { self.work.handle(call).await }).await;
@@ -169,6 +158,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
         };
         let (worker, at) = (&self.worker, record.position());
         loop {
+            // The handler's call may have outlived the lease. A record of another owner is not
+            // ours to park, and one that failed because of the stop has no fault of its own.
+            if !self.may_deliver().await {
+                return Delivered::Stopped;
+            }
             let shard = Arc::clone(&self.shard);
             match to.park(&*worker.api, &shard, record, &error).await {
                 Ok(()) => {
@@ -181,8 +175,26 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                     self.pause(PARK_PAUSE_MS).await;
                 }
             }
+        }
+    }
+
+    /// Waits while it is in doubt whether the shard is still this worker's. `false` if the lane is
+    /// to stop.
+    async fn may_deliver(&self) -> bool {
+        loop {
             if self.stop.is_cancelled() {
-                return Delivered::Stopped;
+                return false;
+            }
+            if self.grip.may_deliver() {
+                return true;
+            }
+            let may = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => false,
+                may = self.grip.until_may_deliver() => may,
+            };
+            if !may {
+                return false;
             }
         }
     }

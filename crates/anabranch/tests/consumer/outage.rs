@@ -83,7 +83,7 @@ pub(crate) fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut>
 }
 
 /// Waits until the heart of the only worker has just beaten.
-async fn beat(world: &World) {
+pub(crate) async fn beat(world: &World) {
     let counter = || world.leases.snapshot().workers().map(|worker| worker.counter).max();
     let before = counter();
     while counter() == before {

@@ -1,5 +1,6 @@
 //! Records that are put aside, wherever that is, and taken up again in the order of their keys.
 
+use crate::outage::{self, Cut, beat};
 use crate::world::{Running, World, pause, until};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{
@@ -12,6 +13,7 @@ use anabranch_local::op::create_stream;
 use anabranch_model::lease::Layout;
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Key and number of each record that a redrive was given.
@@ -163,4 +165,70 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
     world.until("it goes on", || world.oracle.seen() == 2).await;
     worker.stop().await;
     assert_eq!(parked(&world), 1);
+}
+
+/// A worker whose handler fails once it may, and parks what failed; and the store it can be cut off
+/// from.
+struct Failing {
+    worker: Running,
+    may_fail: Arc<AtomicBool>,
+    off: Arc<AtomicBool>,
+}
+
+/// Runs one until its handler has the only record.
+async fn failing(world: &World, to: Park) -> Failing {
+    let [may_fail, off, called] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let (may, told) = (Arc::clone(&may_fail), Arc::clone(&called));
+    let handle = move |_: Delivery| {
+        let (may, told) = (Arc::clone(&may), Arc::clone(&told));
+        async move {
+            told.store(true, Ordering::Relaxed);
+            while !may.load(Ordering::Relaxed) {
+                pause(10).await;
+            }
+            Err::<(), HandlerError>("its server is gone".into())
+        }
+    };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let consumer = outage::consumer(world, store).each(handle);
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    world.put("key");
+    world.until("the handler has it", || called.load(Ordering::Relaxed)).await;
+    Failing { worker, may_fail, off }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_fails_after_the_stop_is_not_parked_and_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let world = World::ticking(1);
+    let Failing { worker, may_fail, .. } = failing(&world, to).await;
+    worker.ask_to_stop();
+    pause(1_000).await;
+    may_fail.store(true, Ordering::Relaxed);
+    worker.stopped().await.unwrap();
+    assert_eq!(parked(&world), 0, "the next owner tries it");
+    let next = world.worker("next", 2);
+    world.until_all_seen().await;
+    next.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_parked_while_the_lease_is_in_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let world = World::ticking(1);
+    let Failing { worker, may_fail, off } = failing(&world, to).await;
+    beat(&world).await;
+    off.store(true, Ordering::Relaxed);
+    // The lease time is ten seconds, and delivery ends after eight.
+    pause(8_200).await;
+    may_fail.store(true, Ordering::Relaxed);
+    pause(1_000).await;
+    assert_eq!(parked(&world), 0, "another may be about to take the shard");
+    pause(5_000).await;
+    assert_eq!(parked(&world), 0, "another may have the shard");
+    off.store(false, Ordering::Relaxed);
+    until("it is parked by an owner", async || parked(&world) == 1).await;
+    worker.stop().await;
 }
