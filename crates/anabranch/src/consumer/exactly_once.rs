@@ -6,7 +6,7 @@
 //!                                       └─ WHERE owner, term and checkpoint         ▼
 //!                                          are as before this batch       read the row back:
 //!                                              at the batch's end ─► done, whatever was returned
-//!                                              before it ──────────► the batch comes again
+//!                                              before it ──────────► the rest of it comes again
 //! ```
 
 use super::handler::{HandlerError, attempt};
@@ -174,6 +174,13 @@ fn raised(row: &Checkpoint, to: &Checkpoint) -> Checkpoint {
     Checkpoint::of_lanes(lanes.collect()).unwrap_or_else(|| to.clone())
 }
 
+/// Up to where a row has one lane of so many. One with another number of lanes is level, or says of
+/// all no more than its lowest.
+fn position_of(lane: usize, lanes: usize, row: &Checkpoint) -> Position {
+    let of_lane = row.lanes().get(lane).copied();
+    of_lane.filter(|_| row.lanes().len() == lanes).unwrap_or(row.lowest())
+}
+
 impl<S> Ticket<S> {
     async fn take_turn(&self) -> Result<(), CommitError> {
         let shard = || Arc::clone(&self.desk.shard);
@@ -259,7 +266,13 @@ where
     E: Into<HandlerError>,
 {
     async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
-        let Some(last) = call.records.last().map(UserRecord::position) else { return Ok(()) };
+        let lanes = call.progress.lanes();
+        // A call that was dropped may have been committed all the same. The row says so, once a
+        // refused commit has had it read.
+        let stored = position_of(call.lane, lanes, &self.desk.held.row().await.checkpoint);
+        let first = call.records.partition_point(|record| record.position() <= stored);
+        let records = &call.records[first..];
+        let Some(last) = records.last().map(UserRecord::position) else { return Ok(()) };
         let ticket = Arc::new(Ticket {
             desk: Arc::clone(&self.desk),
             to: call.progress.checkpoint_after(call.lane, last),
@@ -268,11 +281,11 @@ where
         let over = CallOver(&ticket);
         let batch = TransactionBatch {
             shard: Arc::clone(&self.desk.shard),
-            records: call.records.to_vec(),
+            records: records.to_vec(),
             ticket: Arc::clone(&ticket),
         };
         let said = attempt(async { (self.shape.handle)(batch).await.map_err(Into::into) }).await;
-        let done = self.desk.is_done(call.lane, call.progress.lanes(), last).await?;
+        let done = self.desk.is_done(call.lane, lanes, last).await?;
         drop(over);
         match said {
             _ if done => Ok(()),
@@ -305,9 +318,7 @@ impl<S: LeaseStore> Desk<S> {
                     if !self.held.see(&row).await {
                         return Err("the lease is lost".into());
                     }
-                    let of_lane = row.checkpoint.lanes().get(lane).copied();
-                    let at = of_lane.filter(|_| row.checkpoint.lanes().len() == lanes);
-                    return Ok(at.unwrap_or(row.checkpoint.lowest()) >= last);
+                    return Ok(position_of(lane, lanes, &row.checkpoint) >= last);
                 }
                 Err(error) if self.held.is_lost(self.clock.now_ms()) => return Err(error.into()),
                 Err(_) => self.clock.sleep(AGAIN_MS).await,

@@ -6,7 +6,11 @@ use crate::fleet::{Fleet, KEYS};
 use crate::postgres_server::Server;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::PostgresStore;
-use anabranch::stream::AwsKinesis;
+use anabranch::stream::{AwsKinesis, LocalKinesis};
+use anabranch_local::op::put_records::{Entry, Payload};
+use anabranch_local::op::{create_stream, put_record};
+use anabranch_local::{Engine, Options, StreamRef};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,6 +35,8 @@ enum Then {
     ForgetToCommit,
     /// It panics before it commits.
     Panic,
+    /// It commits, and hangs until it is dropped.
+    Hang,
 }
 
 /// What the calls of a handler do, the last for ever.
@@ -77,6 +83,10 @@ async fn handle<B: Book>(
         Then::LoseTheAnswer => {
             entry.commit().await?;
             Err("no answer to COMMIT".into())
+        }
+        Then::Hang => {
+            entry.commit().await?;
+            std::future::pending().await
         }
         Then::Commit | Then::Panic => Ok(entry.commit().await?),
     }
@@ -207,6 +217,55 @@ async fn in_postgres_a_batch_is_done_if_its_transaction_was_stored_and_comes_aga
 async fn in_sqlite_a_batch_is_done_if_its_transaction_was_stored_and_comes_again_if_not() {
     let folder = tempfile::tempdir().unwrap();
     Box::pin(in_every_way(SqliteBook::new(folder.path()).await, 1)).await;
+}
+
+/// Puts records of one key into a stream in process, with these numbers.
+fn put(engine: &Engine, numbers: std::ops::Range<usize>) {
+    for number in numbers {
+        let data = number.to_string();
+        let entry = Entry {
+            partition_key: Cow::Borrowed("key"),
+            explicit_hash_key: None,
+            data: Payload::Raw(data.as_bytes()),
+        };
+        let (stream, sequence_number_for_ordering) = (StreamRef::named("orders"), None);
+        let request = put_record::Request { stream, entry, sequence_number_for_ordering };
+        engine.put_record(&request).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_in_a_larger_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let book = SqliteBook::new(folder.path()).await;
+    let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
+    let request = create_stream::Request {
+        stream_name: Some("orders".to_owned()),
+        shard_count: Some(1),
+        ..Default::default()
+    };
+    engine.create_stream(&request).unwrap();
+    put(&engine, 0..5);
+    let (into, script) = (book.clone(), Script::of(&[Then::Hang]));
+    let consumer = Consumer::new("orders", "exactly-once")
+        .with_kinesis(LocalKinesis::new(Arc::clone(&engine)))
+        .with_leases(book.store())
+        .with_settings(|settings| {
+            settings.watch.handler_ms = 1_000;
+            settings.watch.drop_handlers = true;
+        })
+        .exactly_once(100, move |batch| handle(into.clone(), script.clone(), batch));
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    let mut worker = JoinSet::new();
+    worker.spawn(consumer.run_until(async move { asked.cancelled().await }));
+    book.until(5).await;
+    // The next read gives these together with those that the dropped call has stored.
+    put(&engine, 5..8);
+    book.until(8).await;
+    stop.cancel();
+    worker.join_next().await.unwrap().unwrap().unwrap();
+    book.check(1, 8).await;
 }
 
 /// Where an owner stands still between `batch.commit` and `COMMIT`.
