@@ -115,6 +115,41 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
     assert!(shard.next().await.is_none(), "the stream of a stopped worker has ended");
 }
 
+/// The numbers of the records that a shard's stream gives within five seconds, all acked.
+async fn numbers(shard: &mut ShardStream) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    let soon = std::time::Duration::from_secs(5);
+    while let Ok(Some(record)) = tokio::time::timeout(soon, shard.next()).await {
+        numbers.push(std::str::from_utf8(&record.data).unwrap().parse().unwrap());
+        record.ack();
+    }
+    numbers
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
+    let world = World::new(1);
+    (0..10).for_each(|_| world.put("key"));
+    let mut shards = world.consumer(1).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let first = shard.next().await.unwrap();
+    let at = first.position();
+    // The others have come too.
+    pause(3_000).await;
+    let user = async move {
+        pause(1_000).await;
+        first.ack();
+        assert!(shard.next().await.is_none(), "the stop has ended it");
+    };
+    let (stopped, ()) = tokio::join!(shards.stop(), user);
+    stopped.unwrap();
+    assert_eq!(rows(&world)[0].checkpoint, at, "nobody has seen the others");
+    let mut shards = world.consumer(2).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    assert_eq!(numbers(&mut shard).await, (1..10).collect::<Vec<_>>());
+    shards.stop().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn children_come_after_the_last_ack_of_their_parent() {
     let world = World::new(1);

@@ -7,15 +7,14 @@ use anabranch_model::record::UserRecord;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 
-/// A record on its way to the user.
+/// A record on its way to the user. It has a place above the watermark, which comes back with its
+/// ack and in no other way: one that is dropped on the way is not done.
 #[derive(Debug)]
 pub(super) struct Item {
     /// The record.
     pub(super) record: UserRecord,
-    /// Its place above the watermark.
-    pub(super) permit: OwnedSemaphorePermit,
     /// The memory that it shares with the rest of its reply.
     pub(super) room: Option<Arc<Room>>,
 }
@@ -60,8 +59,9 @@ impl fmt::Debug for ShardRecord {
 #[derive(Debug)]
 pub(super) struct Acks {
     inside: Mutex<Inside>,
-    /// One permit for each place above the watermark. It is given back when the watermark passes.
-    pub(super) places: Arc<Semaphore>,
+    /// One permit for each place above the watermark. It is gone with the record that it was got
+    /// for, and added again when the watermark passes that.
+    pub(super) places: Semaphore,
     /// How many places there are.
     unacked: u32,
     /// Tells that all are acked.
@@ -82,7 +82,7 @@ impl Acks {
         let window = AckWindow::resume(done, places);
         Self {
             inside: Mutex::new(Inside { window, closed: false }),
-            places: Arc::new(Semaphore::new(places)),
+            places: Semaphore::new(places),
             unacked,
             drained: Notify::new(),
         }
@@ -94,8 +94,11 @@ impl Acks {
         if inside.closed {
             return None;
         }
-        let ticket = inside.window.issue(item.record.position()).ok()?;
-        item.permit.forget();
+        let Ok(ticket) = inside.window.issue(item.record.position()) else {
+            // The place of the one that was taken before counts for both.
+            self.places.add_permits(1);
+            return None;
+        };
         let (record, acks) = (item.record, Arc::clone(self));
         Some(ShardRecord { record, ticket, acks, _room: item.room })
     }
@@ -120,12 +123,12 @@ impl Acks {
         self.inside().window.watermark().copied()
     }
 
-    /// Whether nothing is under way to the user or taken and not acked.
+    /// Whether everything that was sent to the user is acked.
     pub(super) fn is_idle(&self) -> bool {
         self.places.available_permits() == self.unacked as usize
     }
 
-    /// Waits until nothing is under way to the user or taken and not acked.
+    /// Waits until everything that was sent to the user is acked.
     pub(super) async fn until_idle(&self) {
         // The places are never closed.
         let _ = self.places.acquire_many(self.unacked).await;

@@ -105,14 +105,16 @@ impl Work for Streaming {
             let permit = tokio::select! {
                 biased;
                 () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
-                permit = Arc::clone(&self.acks.places).acquire_owned() => permit?,
+                permit = self.acks.places.acquire() => permit?,
             };
-            let item = Item { record: record.clone(), permit, room: call.room.cloned() };
+            let item = Item { record: record.clone(), room: call.room.cloned() };
             tokio::select! {
                 biased;
                 () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
                 sent = items.send(item) => sent.map_err(|_| "the shard's stream was dropped")?,
             }
+            // It comes back with the ack. Nothing waits between the sending and this.
+            permit.forget();
         }
         Ok(())
     }
