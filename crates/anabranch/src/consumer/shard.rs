@@ -387,6 +387,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 biased;
                 stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
                 ended = attempt(async { work.ended().await }) => ended,
+                () = work.gives_up() => return match self.note(session).await {
+                    Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+                    Tenancy::Lost => LOST,
+                },
             };
             let Err(error) = ended else { break };
             self.call_failed("shard_ended", &error);

@@ -151,6 +151,61 @@ async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_again() {
+    // How many of the three records that were taken are acked, and whether the rest are taken too.
+    for (acked, all_taken) in [(3, false), (2, false), (2, true), (0, false)] {
+        let world = World::new(1);
+        (0..10).for_each(|_| world.put("key"));
+        world.split(0);
+        let mut shards = world.consumer(1).shard_streams(100);
+        let mut shard = shards.next().await.unwrap();
+        let parent = Arc::clone(shard.shard());
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            taken.push(shard.next().await.unwrap());
+        }
+        taken.drain(..acked).for_each(ShardRecord::ack);
+        if all_taken {
+            assert_eq!(numbers(&mut shard).await.len(), 7);
+        }
+        // All has come, and the shard's end as well.
+        pause(5_000).await;
+        drop((shard, taken));
+        let mut again = shards.next().await.unwrap();
+        assert_eq!(again.shard(), &parent, "{acked} are acked");
+        assert!(!rows(&world)[0].is_ended());
+        assert_eq!(numbers(&mut again).await, (acked..10).collect::<Vec<_>>());
+        let child = shards.next().await.unwrap();
+        assert_ne!(child.shard(), &parent);
+        drop(shards);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_acks_of_a_closed_shard_may_come_after_its_stream_is_dropped() {
+    let world = World::new(1);
+    world.put_round(5);
+    world.split(0);
+    let mut shards = world.consumer(1).shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let parent = Arc::clone(shard.shard());
+    let mut taken = Vec::new();
+    while let Some(record) = shard.next().await {
+        taken.push(record);
+    }
+    drop(shard);
+    tokio::select! {
+        biased;
+        offered = shards.next() => panic!("{offered:?}"),
+        () = pause(30_000) => {}
+    }
+    taken.into_iter().for_each(ShardRecord::ack);
+    let child = shards.next().await.unwrap();
+    assert_ne!(child.shard(), &parent);
+    assert!(rows(&world)[0].is_ended());
+}
+
+#[tokio::test(start_paused = true)]
 async fn children_come_after_the_last_ack_of_their_parent() {
     let world = World::new(1);
     world.put_round(5);

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::DropGuard;
 
 /// A record on its way to the user. It has a place above the watermark, which comes back with its
 /// ack and in no other way: one that is dropped on the way is not done.
@@ -29,6 +30,8 @@ pub struct ShardRecord {
     ticket: Ticket,
     /// The window.
     acks: Arc<Acks>,
+    /// Tells, dropped with the stream and all its records, that no ack can come any more.
+    _hope: Arc<DropGuard>,
     /// The memory that it shares with the rest of its reply.
     _room: Option<Arc<Room>>,
 }
@@ -89,7 +92,7 @@ impl Acks {
     }
 
     /// The user takes a record. `None` if it was taken before, or if no more may be.
-    pub(super) fn take(self: &Arc<Self>, item: Item) -> Option<ShardRecord> {
+    pub(super) fn take(self: &Arc<Self>, item: Item, hope: &Arc<DropGuard>) -> Option<ShardRecord> {
         let mut inside = self.inside();
         if inside.closed {
             return None;
@@ -100,7 +103,7 @@ impl Acks {
             return None;
         };
         let (record, acks) = (item.record, Arc::clone(self));
-        Some(ShardRecord { record, ticket, acks, _room: item.room })
+        Some(ShardRecord { record, ticket, acks, _hope: Arc::clone(hope), _room: item.room })
     }
 
     fn ack(&self, ticket: Ticket) {

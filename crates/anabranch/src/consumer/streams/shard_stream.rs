@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 type May = Pin<Box<dyn Future<Output = bool> + Send>>;
 
@@ -51,6 +51,12 @@ pub struct ShardStream {
     pub(super) closed: CancellationToken,
     /// A record that waits until it is certain that it may be delivered.
     pub(super) doubtful: Option<(Item, May)>,
+    /// Tells that the stream was dropped.
+    pub(super) dropped: CancellationToken,
+    /// Tells that some record can't be acked any more.
+    pub(super) hopeless: CancellationToken,
+    /// Tells so when it is dropped with the stream and all records that were taken.
+    pub(super) hope: Arc<DropGuard>,
 }
 
 impl ShardStream {
@@ -89,10 +95,20 @@ impl ShardStream {
                 self.doubtful = Some((item, tenant.until_may_deliver()));
                 continue;
             }
-            if let Some(record) = self.acks.take(item) {
+            if let Some(record) = self.acks.take(item, &self.hope) {
                 return Poll::Ready(Some(record));
             }
         }
+    }
+}
+
+impl Drop for ShardStream {
+    fn drop(&mut self) {
+        // What was sent and not taken goes with the stream.
+        if self.doubtful.is_some() || !self.items.is_empty() {
+            self.hopeless.cancel();
+        }
+        self.dropped.cancel();
     }
 }
 

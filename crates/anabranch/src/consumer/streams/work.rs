@@ -30,6 +30,10 @@ pub(in crate::consumer) struct Streaming {
     acks: Arc<Acks>,
     /// Tells that no more is to be taken.
     closed: CancellationToken,
+    /// Tells that the stream was dropped.
+    dropped: CancellationToken,
+    /// Tells that some record can't be acked any more.
+    hopeless: CancellationToken,
     /// What the row held when the lease was taken.
     taken: Checkpoint,
 }
@@ -56,6 +60,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
         let acks = Arc::new(Acks::new(grip.lease().checkpoint.lowest(), self.unacked));
         let tenant: Arc<dyn Tenant> = Arc::clone(grip) as _;
         let closed = CancellationToken::new();
+        let (dropped, hopeless) = (CancellationToken::new(), CancellationToken::new());
         let stream = ShardStream {
             shard: Arc::new(grip.key().clone()),
             items,
@@ -63,6 +68,9 @@ impl<S: LeaseStore> Shape<S> for Streams {
             tenant: Arc::downgrade(&tenant),
             closed: closed.clone(),
             doubtful: None,
+            dropped: dropped.clone(),
+            hope: Arc::new(hopeless.clone().drop_guard()),
+            hopeless: hopeless.clone(),
         };
         Streaming {
             stream: Mutex::new(Some(stream)),
@@ -70,6 +78,8 @@ impl<S: LeaseStore> Shape<S> for Streams {
             items: Mutex::new(Some(sender)),
             acks,
             closed,
+            dropped,
+            hopeless,
             taken: grip.lease().checkpoint.clone(),
         }
     }
@@ -152,9 +162,12 @@ impl Work for Streaming {
     }
 
     async fn gives_up(&self) {
-        match self.sender() {
-            Some(items) => items.closed().await,
-            None => std::future::pending().await,
+        let at_end = self.sender().is_none() && !self.closed.is_cancelled();
+        if at_end {
+            // The stream of a closed shard may go before the last acks come.
+            self.hopeless.cancelled().await;
+        } else {
+            self.dropped.cancelled().await;
         }
     }
 }
