@@ -74,6 +74,7 @@ impl<A: StreamApi> Alone<A> {
         let source = Source {
             api: Arc::clone(&self.api),
             feed,
+            latest: Arc::default(),
             clock: self.clock.clone(),
             chance: self.chance.clone(),
         };

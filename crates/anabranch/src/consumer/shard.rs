@@ -13,7 +13,7 @@ use super::checkpoint::{Checkpoints, Tenancy};
 use super::decode::Feed;
 use super::fetch::fanout::FanOut;
 use super::fetch::poll::Poll;
-use super::fetch::{FetchEnd, Source};
+use super::fetch::{FetchEnd, Latest, Source};
 use super::handler::{HandlerError, attempt};
 use super::lanes::Lane;
 use super::processor::StartOver;
@@ -64,6 +64,7 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
         vitals,
         began_at: from.clone(),
         stands_at: from,
+        latest: Arc::default(),
         failures: 0,
     };
     let (how, why) = reader.read().await;
@@ -89,6 +90,8 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     vitals: Arc<Vitals>,
     /// Up to where each lane is done, whether the row can hold it or not.
     stands_at: Checkpoint,
+    /// What LATEST stands for, as long as the shard stands there.
+    latest: Arc<Latest>,
     /// Where the user's code last began.
     began_at: Checkpoint,
     /// How often it could not go on since its checkpoint moved.
@@ -265,6 +268,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let source = Source {
             api: Arc::clone(&worker.api),
             feed,
+            latest: Arc::clone(&self.latest),
             clock: worker.clock.clone(),
             chance: worker.chance.clone(),
         };

@@ -7,9 +7,9 @@ use anabranch::consumer::{
     ShardStart, StartOver,
 };
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
-use anabranch::lease::LeaseStore as _;
-use anabranch_model::lease::{Lease, LeaseKey};
-use anabranch_model::position::Position;
+use anabranch::lease::{LeaseStore as _, MemoryStore};
+use anabranch_model::lease::{Layout, Lease, LeaseKey};
+use anabranch_model::position::{Position, StartPosition};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -269,6 +269,29 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
     let is_take = |event: &&Event| matches!(event, Event::Lease(LeaseEvent::Taken { .. }));
     let takes = world.events.lock().unwrap().iter().filter(is_take).count();
     assert_eq!(takes, 3, "the lease stayed where it was");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_since_a_start_at_latest_comes_again_to_a_processor_that_starts_over() {
+    let mut world = World::ticking(1);
+    // The only layout whose rows keep LATEST.
+    world.leases = MemoryStore::new(Layout::Kcl);
+    world.put_data("old", b"0");
+    pause(5_000).await;
+    let script = Script::of(&world);
+    let consumer = world.consumer(1).starting_at(StartPosition::Latest);
+    let worker = Running::start(consumer.processors(processors(&script, "one")));
+    world.until("it starts", || script.count("initialize") == 1).await;
+    pause(5_000).await;
+    // The batch and two starts after it.
+    script.broken.store(3, Ordering::SeqCst);
+    world.put_round(10);
+    world.until_all_seen().await;
+    let starts: Vec<_> = script.starts.lock().unwrap().iter().map(|start| start.at).collect();
+    assert_eq!(starts, [Position::Latest; 4], "nothing was checkpointed before");
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,11 @@ use crate::outage::{Cut, consumer};
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{ConsumerSettings, Delivery, Phase, Remedy};
 use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch::lease::MemoryStore;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use anabranch_model::lease::Layout;
+use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -56,6 +59,24 @@ async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
         assert_eq!(world.oracle.duplicates(), 0);
         assert!(!world.released(), "a restart has helped");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
+    let mut world = World::ticking(1);
+    // The only layout whose rows keep LATEST.
+    world.leases = MemoryStore::new(Layout::Kcl);
+    let consumer = world.consumer(1).starting_at(StartPosition::Latest).with_settings(short);
+    let worker = Running::start(consumer.each(world.note("one")));
+    pause(5_000).await;
+    world.strike(Operation::GetRecords, Effect::Delay { ms: HOUR_MS }, 0, 1);
+    pause(2_000).await;
+    world.put_round(20);
+    world.until_all_seen().await;
+    assert_eq!(world.stuck(Phase::Fetch, Remedy::Restart), 1);
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }
 
 #[tokio::test(start_paused = true)]

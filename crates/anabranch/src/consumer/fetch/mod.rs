@@ -9,7 +9,7 @@ use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, ShardFilter, StreamApi, StreamError};
 use anabranch_model::retry::{Backoff, Fault};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Pauses after a call that failed.
 const FAILED: Backoff = Backoff::new(200, 10_000);
@@ -38,12 +38,19 @@ pub(crate) enum FetchEnd {
     Stopped,
 }
 
+/// The moment that LATEST stands for while a shard is held: found out by the first who reads from
+/// there, and kept for all that read after it. A moment of their own would skip what came between.
+#[derive(Debug, Default)]
+pub(super) struct Latest(OnceLock<u64>);
+
 /// What fetching one shard needs, whichever way.
 pub(super) struct Source<A> {
     /// The service.
     pub(super) api: Arc<A>,
     /// Where the records go.
     pub(super) feed: Feed,
+    /// What LATEST stands for, once somebody has read from there.
+    pub(super) latest: Arc<Latest>,
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.
@@ -70,15 +77,18 @@ impl<A: StreamApi> Source<A> {
         }
     }
 
-    /// The same place without LATEST: a second time it would skip what came in between, so it
-    /// becomes a moment.
+    /// The same place without LATEST, which becomes a moment.
     async fn fixed(&self, from: ReadFrom) -> Result<ReadFrom, StreamError> {
         if from != ReadFrom::Latest {
             return Ok(from);
         }
+        if let Some(ms) = self.latest.0.get() {
+            return Ok(ReadFrom::AtTimestamp(*ms));
+        }
         let list = self.api.list_shards(&self.feed.shard.stream, ShardFilter::AtLatest);
         let list = self.in_time("ListShards", list).await?;
-        Ok(ReadFrom::AtTimestamp(list.service_ms.unwrap_or_else(|| self.clock.wall_ms())))
+        let ms = list.service_ms.unwrap_or_else(|| self.clock.wall_ms());
+        Ok(ReadFrom::AtTimestamp(*self.latest.0.get_or_init(|| ms)))
     }
 
     /// Tells that a call failed, and gives the pause before the next.
