@@ -3,7 +3,7 @@
 //! ```text
 //!           asked to stop: Lost ──────────► drop all tasks ────────────────► Failed
 //!               │  └────── Drain ─► stop ─► lanes end their call ─► note ──► Drained
-//! tasks ────────┤                     └ deadline: drop them ─┘ └ can't be dropped: refuse, read again
+//! tasks ────────┤                     └ deadline: drop them ─┘ └ can't be dropped: refuse, wait
 //!               ├ fetch: ShardEnd, lanes done ─► Grip::end ────────────────► Ended
 //!               └ fetch: Missing, lanes done ──► Grip::gone ─► read again or Ended
 //! ```
@@ -22,7 +22,7 @@ use super::resume::Resume;
 use super::shape::{Shape, Work};
 use super::vitals::{Order, Vitals};
 use crate::event::{ShardEvent, ShardStop};
-use crate::lease::{Ended, Gone, Grip, How, LeaseStore, Stop};
+use crate::lease::{DrainReason, Ended, Gone, Grip, How, LeaseStore, Stop};
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
@@ -438,7 +438,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     async fn stop(&mut self, session: &mut Session, stop: Stop) -> SessionEnd {
-        let Stop::Drain { deadline_ms, .. } = stop else {
+        let Stop::Drain { deadline_ms, why } = stop else {
             session.drop_all().await;
             return LOST;
         };
@@ -463,7 +463,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         tokio::select! {
             biased;
             () = session.ended() => {}
-            () = clock.sleep(ABORT_MS) => return self.cant_stop(session).await,
+            () = clock.sleep(ABORT_MS) => return self.cant_stop(session, &why).await,
         }
         match self.note(session).await {
             Tenancy::Kept => SessionEnd::Over(How::Drained, ShardStop::Drained),
@@ -479,8 +479,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
-    /// nobody may ask for it meanwhile.
-    async fn cant_stop(&mut self, session: &mut Session) -> SessionEnd {
+    /// nobody may ask for it meanwhile. Whoever asked before has been told no, so the reading goes
+    /// on; any other reason to stop still holds.
+    async fn cant_stop(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
         self.vitals.set_unstoppable(true);
         self.grip.cant_stop().await;
         session.ended().await;
@@ -489,7 +490,12 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             return LOST;
         }
         self.grip.can_stop().await;
-        SessionEnd::Again
+        match why {
+            DrainReason::HandOver { .. } => SessionEnd::Again,
+            DrainReason::Stopping | DrainReason::StreamRemoved | DrainReason::StreamRecreated => {
+                SessionEnd::Over(How::Drained, ShardStop::Drained)
+            }
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
 
-use crate::world::{Running, World, pause};
+use crate::world::{Running, STREAM, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, RunError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
@@ -71,7 +71,46 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
         assert!(matches!(stopped, Err(RunError::Stuck { .. })), "{stopped:?}");
         let table = world.leases.snapshot();
         let owners: Vec<_> =
-            table.leases(&crate::world::STREAM.into()).map(|lease| lease.owner.clone()).collect();
+            table.leases(&STREAM.into()).map(|lease| lease.owner.clone()).collect();
         assert!(owners.iter().all(Option::is_some), "the lease is kept: {owners:?}");
+    });
+}
+
+#[test]
+fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it_returns() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let free = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        let world = World::new(1);
+        world.put_round(1);
+        let (calls, go) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&free));
+        let called = Arc::clone(&calls);
+        let consumer = world.consumer(1).each(move |_: Delivery| {
+            called.fetch_add(1, Ordering::SeqCst);
+            while !go.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            std::future::ready(Ok::<(), HandlerError>(()))
+        });
+        let mut consumer = consumer.with_settings(|settings| settings.grace_ms = 200);
+        let (health, control) = (consumer.health(), consumer.control());
+        let worker = Running::start(consumer);
+        world.until("the handler runs", || calls.load(Ordering::SeqCst) == 1).await;
+        tokio::select! {
+            biased;
+            left = control.remove(STREAM) => assert_eq!(left.unwrap().len(), 1),
+            () = world.until("it can't be stopped", || !health.is_live()) => {}
+        }
+        world.put_round(5);
+        free.store(true, Ordering::SeqCst);
+        let kept = || {
+            let table = world.leases.snapshot();
+            table.leases(&STREAM.into()).any(|lease| lease.owner.is_some())
+        };
+        let calls = || calls.load(Ordering::SeqCst);
+        world.until("it is given back or read", || !kept() || calls() > 1).await;
+        assert_eq!(calls(), 1, "a stream that was removed is read no more");
+        worker.stop().await;
     });
 }
