@@ -3,7 +3,8 @@
 use super::Child;
 use crate::protocol::Action;
 use crate::session::ChildFault;
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
+use tokio::process::Command;
 
 /// How long the exit of a child is waited for that has closed its output.
 const REAP_MS: u64 = 1_000;
@@ -33,8 +34,11 @@ impl Child {
         self.kill().await;
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and all that it started, and waits until it is gone.
     pub async fn kill(mut self) {
+        if cfg!(unix) {
+            kill_group(self.pid).await;
+        }
         // It can fail only where the process has ended already.
         let _ = self.process.kill().await;
     }
@@ -49,4 +53,20 @@ impl Child {
         };
         ChildFault::Ended { asked, status: status.map(|status: ExitStatus| status.to_string()) }
     }
+}
+
+/// Kills a process group: a wrapper that does not `exec` has the real worker in its group. It may
+/// be gone itself by now.
+async fn kill_group(leader: u32) {
+    // Of an unknown process it would be the daemon's own group.
+    if leader == 0 {
+        return;
+    }
+    // The shell has `kill` built in; as a program of its own it is missing in small images.
+    let kill = format!("kill -KILL -{leader}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &kill]).kill_on_drop(true);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // It can fail only where nobody is left.
+    let _ = shell.status().await;
 }

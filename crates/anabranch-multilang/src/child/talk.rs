@@ -3,6 +3,11 @@
 use super::Child;
 use crate::protocol::{Action, CheckpointReply, FromChild, Request};
 use crate::session::{ChildFault, Step, Wanted};
+use anabranch::clock::Clock;
+
+/// How long the last words of a child that has ended are waited for. Its output may stay open: those
+/// whom it started hold it too.
+const LAST_WORDS_MS: u64 = 1_000;
 
 /// Who writes the checkpoints of a child down. The error is the name of Java's exception.
 pub trait WriteDown {
@@ -52,19 +57,23 @@ impl Child {
         &mut self,
         checkpoints: &mut (impl WriteDown + Send),
     ) -> Result<(), ChildFault> {
+        let clock = self.clock.clone();
+        let patience_ms = self.settings.silence_ms;
+        // Until when the last words of one that has ended are waited for.
+        let mut over_ms = None;
         while let Some(asked) = self.session.open() {
-            let message = match self.settings.silence_ms {
-                None => self.messages.recv().await,
-                Some(silence_ms) => {
-                    let clock = self.clock.clone();
-                    tokio::select! {
-                        biased;
-                        message = self.messages.recv() => message,
-                        () = clock.sleep(silence_ms) => {
-                            let seconds = silence_ms.div_ceil(1_000);
-                            return Err(ChildFault::Silent { asked, seconds });
-                        }
-                    }
+            let silent_ms = patience_ms.map(|ms| clock.now_ms().saturating_add(ms));
+            let message = tokio::select! {
+                biased;
+                message = self.messages.recv() => message,
+                _ = self.process.wait(), if over_ms.is_none() => {
+                    over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
+                    continue;
+                }
+                () = until(&clock, over_ms) => None,
+                () = until(&clock, silent_ms) => {
+                    let seconds = patience_ms.unwrap_or_default().div_ceil(1_000);
+                    return Err(ChildFault::Silent { asked, seconds });
                 }
             };
             match message {
@@ -126,5 +135,13 @@ impl Child {
             }
         };
         if sent { Ok(()) } else { Err(self.ended(asked).await) }
+    }
+}
+
+/// Waits until that moment, or for ever.
+async fn until(clock: &Clock, moment_ms: Option<u64>) {
+    match moment_ms {
+        Some(ms) => clock.sleep_until(ms).await,
+        None => std::future::pending().await,
     }
 }

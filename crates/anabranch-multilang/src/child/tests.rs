@@ -231,6 +231,40 @@ async fn a_child_that_does_not_end_is_killed_and_reaped() {
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is gone");
 }
 
+#[tokio::test]
+async fn a_wrapper_ends_with_all_that_it_started() {
+    // The one waits for its worker, the other is gone before it: its worker keeps the pipes.
+    for (then, silence_ms, expected) in [
+        ("wait", 1_000, "it did not answer initialize within 1 s (timeoutInSeconds)"),
+        ("exit 7", 10_000, "it ended while asked for initialize (exit status: 7)"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let note = folder.path().join("pid");
+        let script = format!("sleep 600 & echo $! > {}; {then}", note.display());
+        let settings = settings(&script, Some(silence_ms));
+        let mut child =
+            Child::start(&settings, SHARD, &Clock::machine()).expect("sh can be started");
+        let fault = child.ask(initialize(), &mut Nowhere).await.expect_err(&script);
+        assert_eq!(fault.to_string(), expected, "{script}");
+        let worker = std::fs::read_to_string(&note).expect("it was noted");
+        child.kill().await;
+        until_dead(worker.trim()).await;
+    }
+}
+
+/// Waits until a process is gone, or a corpse that nobody has reaped.
+async fn until_dead(pid: &str) {
+    let clock = Clock::machine();
+    for _ in 0..200 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        if status.map_or(true, |status| status.contains(") Z ")) {
+            return;
+        }
+        clock.sleep(50).await;
+    }
+    panic!("process {pid} is still there");
+}
+
 #[test]
 fn a_program_that_is_not_there_is_named_with_the_way_out() {
     let settings = Arc::new(ChildSettings {
