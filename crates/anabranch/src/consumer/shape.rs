@@ -45,9 +45,9 @@ pub trait Shape<S: LeaseStore>: Send + Sync + Sized + 'static {
         self: &Arc<Self>,
         before: &Self::Work,
         taken: &Checkpoint,
-    ) -> Option<(Self::Work, Checkpoint)> {
+    ) -> impl Future<Output = Option<(Self::Work, Checkpoint)>> + Send {
         let _ = (before, taken);
-        None
+        std::future::ready(None)
     }
 }
 

@@ -168,7 +168,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// it is not to be read any more.
     async fn start_over(&mut self) -> Option<(How, ShardStop)> {
         let worker = Arc::clone(&self.worker);
-        let again = worker.handler.again(&self.work, &self.grip.lease().checkpoint);
+        let again = tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
+            again = worker.handler.again(&self.work, &self.grip.lease().checkpoint) => again,
+        };
         let Some((work, from)) = again else { return Some((How::Failed, ShardStop::Failed)) };
         let moved = self.began_at != from;
         self.failures = if moved { 1 } else { self.failures.saturating_add(1) };

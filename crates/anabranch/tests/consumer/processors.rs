@@ -272,6 +272,39 @@ async fn a_processor_that_can_not_go_on_is_replaced_at_its_last_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_processor_that_was_replaced_checkpoints_nothing_for_the_one_in_its_place() {
+    let world = World::new(1);
+    let script = Script::of(&world);
+    script.lazy.store(true, Ordering::SeqCst);
+    world.put_round(10);
+    let worker = worker(&world, &script, "one", 1);
+    world.until_all_seen().await;
+    let old = script.checkpointer();
+    let prepared = old.prepare(None, "half done".into()).await.unwrap();
+    script.broken.store(1, Ordering::SeqCst);
+    world.put_round(10);
+    world.until_all_seen().await;
+    assert_eq!(script.count("initialize"), 2);
+    let late = [
+        old.checkpoint().await,
+        old.checkpoint_at(old.last()).await,
+        prepared.checkpoint().await,
+        old.prepare(None, "late".into()).await.map(drop),
+    ];
+    for late in late {
+        assert!(matches!(late, Err(CheckpointError::Shutdown { .. })), "{late:?}");
+    }
+    assert_eq!(rows(&world)[0].checkpoint, Position::TrimHorizon);
+    // The one in its place does, and has to be given everything for it.
+    assert_eq!(world.oracle.duplicates(), 10);
+    let new = script.checkpointer();
+    new.checkpoint().await.unwrap();
+    assert_eq!(rows(&world)[0].checkpoint, new.last());
+    worker.stop().await;
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_came_since_a_start_at_latest_comes_again_to_a_processor_that_starts_over() {
     let mut world = World::ticking(1);
     // The only layout whose rows keep LATEST.

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Says up to where a shard is done. Clones are of one shard and one time of ownership; they may
-/// be kept, and used outside of the callbacks.
+/// Says up to where a shard is done. Clones are of one processor; they may be kept, and used
+/// outside of the callbacks.
 #[derive(Clone)]
 pub struct Checkpointer {
     desk: Arc<Desk>,
@@ -29,6 +30,8 @@ struct Desk {
     turn: tokio::sync::Mutex<()>,
     /// What may be checkpointed.
     marks: Mutex<Permitted>,
+    /// Whether another processor has taken the place of this one. Changes in `turn` only.
+    closed: AtomicBool,
 }
 
 /// The row of a lease that is held, whatever store it is in.
@@ -59,8 +62,9 @@ pub enum CheckpointError {
         /// What may be.
         source: Box<OutOfRange>,
     },
-    /// The lease is lost, or was given back: another worker may process these records.
-    #[error("{shard}: the lease is no longer this worker's, so nothing can be checkpointed")]
+    /// The lease is lost, or was given back: another worker may process these records. Or another
+    /// processor has taken the place of this one, which could not go on.
+    #[error("{shard}: the shard is no longer this processor's, so nothing can be checkpointed")]
     Shutdown {
         /// Which shard.
         shard: Arc<LeaseKey>,
@@ -116,7 +120,8 @@ impl Checkpointer {
         let marks = Mutex::new(Permitted::from(grip.lease().checkpoint.lowest()));
         let row: Arc<dyn OwnedRow> = Arc::clone(grip) as _;
         let (row, turn) = (Arc::downgrade(&row), tokio::sync::Mutex::default());
-        Self { desk: Arc::new(Desk { shard, row, turn, marks }) }
+        let closed = AtomicBool::new(false);
+        Self { desk: Arc::new(Desk { shard, row, turn, marks, closed }) }
     }
 
     /// Everything that was given so far is done.
@@ -128,7 +133,7 @@ impl Checkpointer {
     /// Everything up to and including the record at `position` is done. It may not lie before the
     /// last checkpoint, nor behind the last record that was given.
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
-        let _turn = self.desk.turn.lock().await;
+        let _turn = self.turn().await?;
         match self.judge(position)? {
             Step::Same => {}
             Step::To(to) => self.write(to, None).await?,
@@ -144,7 +149,7 @@ impl Checkpointer {
         position: Option<Position>,
         state: Bytes,
     ) -> Result<Prepared, CheckpointError> {
-        let _turn = self.desk.turn.lock().await;
+        let _turn = self.turn().await?;
         let position = position.unwrap_or_else(|| self.marks().largest());
         if let Step::To(to) = self.judge(position)? {
             let pending = PendingCheckpoint { position: to, state: Some(state) };
@@ -157,6 +162,15 @@ impl Checkpointer {
     /// The last checkpoint that was made.
     pub fn last(&self) -> Position {
         self.marks().last()
+    }
+
+    /// Waits for the writes that were asked for before.
+    async fn turn(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, CheckpointError> {
+        let turn = self.desk.turn.lock().await;
+        if self.desk.closed.load(Ordering::Relaxed) {
+            return Err(CheckpointError::Shutdown { shard: Arc::clone(&self.desk.shard) });
+        }
+        Ok(turn)
     }
 
     fn judge(&self, position: Position) -> Result<Step, CheckpointError> {
@@ -206,13 +220,20 @@ impl Checkpointer {
         self.marks().has_ended()
     }
 
-    /// What was given is forgotten: another processor is given it again, from the last checkpoint,
-    /// which is returned.
-    pub(super) fn start_over(&self) -> Position {
-        let mut marks = self.marks();
-        let last = marks.last();
-        *marks = Permitted::from(last);
-        last
+    /// Takes no more checkpoints. Returns one for another processor, which is given everything
+    /// again from the last checkpoint on: what the first one did must not count as done by it.
+    pub(super) async fn start_over(&self) -> Self {
+        // A write that is under way still counts.
+        let _turn = self.desk.turn.lock().await;
+        self.desk.closed.store(true, Ordering::Relaxed);
+        let desk = Desk {
+            shard: Arc::clone(&self.desk.shard),
+            row: Weak::clone(&self.desk.row),
+            turn: tokio::sync::Mutex::default(),
+            marks: Mutex::new(Permitted::from(self.last())),
+            closed: AtomicBool::new(false),
+        };
+        Self { desk: Arc::new(desk) }
     }
 
     fn marks(&self) -> MutexGuard<'_, Permitted> {

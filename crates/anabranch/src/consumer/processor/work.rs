@@ -65,27 +65,28 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
         }
     }
 
-    fn again(
+    async fn again(
         self: &Arc<Self>,
         before: &Working<F::Processor>,
         taken: &Checkpoint,
     ) -> Option<(Working<F::Processor>, Checkpoint)> {
-        let (work, at) = before.again(self.factory.create(&before.shard));
+        let checkpointer = before.checkpointer.start_over().await;
+        let (work, at) = before.again(self.factory.create(&before.shard), checkpointer);
         Some((work, in_lanes_of(taken, at)))
     }
 }
 
 impl<P> Working<P> {
     /// Another processor in this one's place, from the last checkpoint on.
-    fn again(&self, processor: P) -> (Self, Position) {
-        let at = self.checkpointer.start_over();
+    fn again(&self, processor: P, checkpointer: Checkpointer) -> (Self, Position) {
+        let at = checkpointer.last();
         // A checkpoint that was prepared stays in the row only as long as none was made.
         let pending = self.start.pending.clone().filter(|_| at == self.start.at);
         let work = Self {
             shard: Arc::clone(&self.shard),
             start: ShardStart { shard: Arc::clone(&self.shard), at, pending },
             processor: Mutex::new(processor),
-            checkpointer: self.checkpointer.clone(),
+            checkpointer,
             begun: AtomicBool::new(false),
         };
         (work, at)
