@@ -69,11 +69,14 @@ impl Permitted {
 
     /// What a checkpoint at `asked` takes. At the end of the shard `SHARD_END` stands for all that
     /// was given; the end itself is the library's to write, behind the rows of the children.
+    ///
+    /// Other than Java, which compares numbers alone, this takes no other place without a record:
+    /// `LATEST` would have the next owner skip what nobody has done.
     pub fn judge(&self, asked: Position) -> Result<Step, OutOfRange> {
         let to = self.meant(asked);
         if to == self.last {
             Ok(Step::Same)
-        } else if self.last < to && to <= self.largest {
+        } else if matches!(to, Position::At { .. }) && self.last < to && to <= self.largest {
             Ok(Step::To(to))
         } else {
             Err(self.out_of_range(asked))
@@ -117,6 +120,8 @@ mod tests {
         let mut fresh = Permitted::from(TrimHorizon);
         let nothing_given = fresh;
         fresh.given(at(9, 2));
+        let mut at_latest = Permitted::from(Latest);
+        at_latest.given(at(9, 2));
         let mut moved = fresh;
         moved.made(at(5, 1));
         let mut ending = moved;
@@ -127,7 +132,10 @@ mod tests {
             (fresh, at(1, 0), Some(Step::To(at(1, 0)))),
             (fresh, at(9, 2), Some(Step::To(at(9, 2)))),
             (fresh, at(9, 3), None),
-            (fresh, Latest, Some(Step::To(Latest))),
+            (fresh, Latest, None),
+            (at_latest, Latest, Some(Step::Same)),
+            (at_latest, TrimHorizon, None),
+            (at_latest, at(9, 2), Some(Step::To(at(9, 2)))),
             (fresh, ShardEnd, None),
             (moved, at(5, 0), None),
             (moved, at(5, 1), Some(Step::Same)),
