@@ -141,6 +141,31 @@ async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_peace() {
+    let world = World::ticking(1);
+    world.put_round(10);
+    world.split(0);
+    let note = Arc::new(world.note("one"));
+    let consumer = world.consumer(1).with_fan_out().with_settings(|settings| {
+        short(settings);
+        settings.watch.decode_ms = 5_000;
+    });
+    let worker = Running::start(consumer.each(move |record: Delivery| {
+        let note = Arc::clone(&note);
+        async move {
+            pause(8_000).await;
+            note(record).await
+        }
+    }));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    for phase in [Phase::Fetch, Phase::Decode, Phase::Iterator] {
+        assert_eq!(world.stuck(phase, Remedy::Restart), 0, "{phase}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
     let world = World::ticking(1);
     let calls = Arc::new(AtomicUsize::new(0));

@@ -196,6 +196,7 @@ impl<A: StreamApi> FanOut<A> {
             if source.feed.give(reply).await.is_err() {
                 return Ok(SubscriptionEnd::Final(FetchEnd::Stopped));
             }
+            vitals.enter(Step::Idle);
             match event.continuation {
                 Some(continuation) => *from = ReadFrom::After(continuation),
                 None => return Ok(SubscriptionEnd::Final(FetchEnd::ShardEnd(event.children))),
