@@ -13,7 +13,7 @@ use anabranch_model::retry::{Backoff, Fault};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Pauses after a call that failed.
 const FAILED: Backoff = Backoff::new(200, 10_000);
@@ -134,7 +134,7 @@ impl<A: StreamApi> Driver<A> {
             });
         }
         while let Some(ended) = reads.join_next().await {
-            let Ok(Ended { shard, followers }) = ended else { continue };
+            let Ended { shard, followers } = ended.map_err(|error| self.panicked(error))?;
             let followers = followers?;
             let next = {
                 let mut inside = self.shared.lock();
@@ -152,6 +152,18 @@ impl<A: StreamApi> Driver<A> {
             }
         }
         Ok(())
+    }
+
+    /// The read of a shard that ended by a fault of this library. Without it the tail would have a
+    /// hole that nobody sees.
+    fn panicked(&self, error: JoinError) -> StreamError {
+        StreamError {
+            fault: Fault::Unknown,
+            operation: "the read of a shard",
+            target: self.told.stream.to_string(),
+            detail: error.to_string(),
+            source: Some(Box::new(error)),
+        }
     }
 
     async fn closed(&self) -> Result<BTreeSet<ShardId>, StreamError> {

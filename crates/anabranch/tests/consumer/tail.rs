@@ -2,6 +2,7 @@
 
 use crate::world::{STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
+use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch::tail::Tail;
 use anabranch_local::fault::Effect;
@@ -165,4 +166,18 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
     assert_eq!(error.fault, Fault::Missing);
     assert!(error.to_string().contains("nowhere"), "{error}");
     assert!(other.next().await.is_none(), "that was all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_panics_ends_the_tail_with_an_error() {
+    let world = World::ticking(2);
+    world.put_round(20);
+    let panics = Events::to(|event| {
+        assert!(!matches!(event, Event::Shard(ShardEvent::Fetched { .. })), "on purpose");
+    });
+    let mut tail = tail(&world, StartPosition::TrimHorizon).with_events(panics);
+    let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
+    let error = next.expect("it ends").unwrap().unwrap_err().to_string();
+    assert!(error.contains(STREAM) && error.contains("panicked"), "{error}");
+    assert!(tail.next().await.is_none(), "that was all");
 }
