@@ -1,12 +1,12 @@
 //! How a fleet shares the leases, and what happens when a worker falls silent.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, id};
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::Nonce;
 use anabranch_model::lease::plan::Balance;
+use anabranch_model::lease::{LeaseChange, Nonce, Write};
 use anabranch_model::position::StartPosition;
 
 #[tokio::test(start_paused = true)]
@@ -136,6 +136,34 @@ async fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
     fleet.until("a reads t too", LEASE_TIME_MS, || held() == (5, 5)).await;
     assert_eq!(a.coordinator.remove_stream(&name, 5_000).await, []);
     fleet.until("and no longer", LEASE_TIME_MS, || held() == (2, 8)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
+    let fleet = Fleet::native(2);
+    fleet.create_as("t", 2);
+    let both = Fleet::settings("a").with_stream("t", StartPosition::TrimHorizon);
+    let a = fleet.try_worker(both).await.unwrap();
+    let b = fleet.worker("b").await;
+    let held = || (a.holds(), b.holds());
+    fleet.until("s is shared or b's", LEASE_TIME_MS, || held().1 > 0).await;
+    assert_eq!(a.coordinator.remove_stream(&STREAM.into(), 5_000).await, []);
+    fleet.until("s is b's", LEASE_TIME_MS / 2, || held() == (2, 2)).await;
+    // What a had asked for before, and b had begun to pass.
+    let (row, taker) = (fleet.rows().remove(0), a.coordinator.worker());
+    let name = LeaseChange::Name { taker: taker.clone(), term: row.term };
+    let name = Write::lease(&row.key, name, Nonce(1));
+    let pass = row.hold().unwrap().pass(&taker, Nonce(2));
+    for write in [name, pass] {
+        assert!(fleet.store.write(&write).await.unwrap().is_done());
+    }
+    assert_eq!(fleet.rows()[0].owner, Some(taker));
+    let owner = Some(b.coordinator.worker());
+    let is_b = || fleet.rows().iter().all(|row| row.owner == owner);
+    fleet.until("b has it again", 3 * LEASE_TIME_MS, || is_b() && held() == (2, 2)).await;
+    // In the end nobody looks at it any more, and the other stream is read on.
+    fleet.pass(3 * LEASE_TIME_MS).await;
+    assert!(is_b() && held() == (2, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,8 @@ use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{LeaseKey, Protocol};
-use std::collections::BTreeMap;
+use anabranch_model::lease::{Layout, LeaseKey, Protocol};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
@@ -20,6 +20,9 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     pub(super) holdings: Holdings,
     /// The streams that are read.
     streams: Mutex<BTreeMap<StreamName, ReadStream>>,
+    /// The streams that are read no longer while a lease of theirs may still be on its way to this
+    /// worker, and since when their rows say nothing of it.
+    left: Mutex<BTreeMap<StreamName, u64>>,
     /// Where grips go.
     pub(super) grips: mpsc::Sender<Grip<S, A>>,
     /// Wakes the loop that looks.
@@ -55,6 +58,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             tools,
             holdings,
             streams: Mutex::new(named.collect()),
+            left: Mutex::default(),
             grips,
             wake: Arc::new(Notify::new()),
             stopping: AtomicBool::new(false),
@@ -81,6 +85,25 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.lock_streams().keys().cloned().collect()
     }
 
+    /// The names of those whose rows are looked at: read, or left.
+    pub(super) fn looked_at(&self) -> Vec<StreamName> {
+        let mut names: BTreeSet<_> = self.stream_names().into_iter().collect();
+        names.extend(self.lock_left().keys().cloned());
+        names.into_iter().collect()
+    }
+
+    /// Looks no longer at streams that were left and whose rows have said nothing of this worker
+    /// for a lease time: nobody hands it a lease of theirs any more.
+    pub(super) fn forget_left(&self, names_me: impl Fn(&StreamName) -> bool) {
+        let (now_ms, patience_ms) = (self.now_ms(), self.settings().lease_time_ms);
+        self.lock_left().retain(|stream, since_ms| {
+            if names_me(stream) {
+                *since_ms = now_ms;
+            }
+            now_ms.saturating_sub(*since_ms) < patience_ms
+        });
+    }
+
     /// Whether a stream is read.
     pub(super) fn reads(&self, stream: &StreamName) -> bool {
         self.lock_streams().contains_key(stream)
@@ -92,12 +115,17 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     }
 
     pub(super) fn add_stream(&self, stream: ReadStream) {
+        self.lock_left().remove(&stream.settings.name);
         self.lock_streams().insert(stream.settings.name.clone(), stream);
         self.wake.notify_one();
     }
 
     pub(super) fn remove_stream(&self, stream: &StreamName) {
         self.lock_streams().remove(stream);
+        // In KCL's layout nobody asks for a lease, so none comes late.
+        if self.tools.store.layout() == Layout::Native {
+            self.lock_left().insert(stream.clone(), self.now_ms());
+        }
     }
 
     /// Reads a stream no longer, from this moment on: it is not the one that the application knows.
@@ -164,6 +192,11 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             () = self.tools.clock.sleep_until(over_ms) => {}
         }
         self.holdings.keys().into_iter().filter(of).collect()
+    }
+
+    fn lock_left(&self) -> MutexGuard<'_, BTreeMap<StreamName, u64>> {
+        // Each change is whole before the lock goes, so a panic leaves no half of one.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<StreamName, ReadStream>> {

@@ -8,7 +8,7 @@ use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
 use anabranch_model::lease::view::View;
-use anabranch_model::lease::{HandOver, Lease, LeaseKey, Worker, WorkerState};
+use anabranch_model::lease::{HandOver, Lease, LeaseKey, Worker, WorkerId, WorkerState};
 use std::collections::BTreeMap;
 
 /// What this worker has seen of the fleet.
@@ -81,6 +81,15 @@ impl Sight {
         let rows = self.rows.get(&key.stream)?;
         let at = rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
         rows.get(at)
+    }
+
+    /// Whether a lease of a stream was listed that a worker owns or asks for.
+    pub(super) fn is_named(&self, stream: &StreamName, worker: &WorkerId) -> bool {
+        let names = |row: &Lease| {
+            let asks = matches!(&row.hand_over, HandOver::Named { taker } if taker == worker);
+            asks || row.owner.as_ref() == Some(worker)
+        };
+        self.rows.get(stream).is_some_and(|rows| rows.iter().any(names))
     }
 
     /// Whether the leases of a stream were listed.

@@ -61,7 +61,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     async fn round(&mut self) {
         while self.gives.try_join_next().is_some() {}
         self.take_back();
-        let streams = self.crew.stream_names();
+        let streams = self.crew.looked_at();
         match self.sight.look(&self.crew, &streams, &mut self.ready).await {
             Ok(false) => {}
             Ok(true) => self.hurry(),
@@ -72,6 +72,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         }
         self.sweep();
         let member = self.crew.holdings.member();
+        self.crew.forget_left(|stream| self.sight.is_named(stream, &member.id));
         let running = self.crew.holdings.running();
         let me = Me { id: &member.id, running: &running };
         let now_ms = self.crew.now_ms();
@@ -91,18 +92,19 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     }
 
     /// Whether a move may be made, which may change it. A worker that is stopping begins nothing,
-    /// and a lost lease whose reading has not stopped is not begun again.
+    /// nor does one that reads the stream no longer, and a lost lease whose reading has not stopped
+    /// is not begun again.
     fn may_make(&self, step: &mut LeaseMove, running: &BTreeSet<LeaseKey>) -> bool {
-        let stopping = self.crew.is_stopping();
+        let begins = |lease: &LeaseKey| !self.crew.is_stopping() && self.crew.reads(&lease.stream);
         match step {
-            LeaseMove::TakeAgain { lease, term } if stopping => {
+            LeaseMove::TakeAgain { lease, term } if !begins(lease) => {
                 *step = LeaseMove::Release { lease: lease.clone(), term: *term };
                 true
             }
             LeaseMove::Take { lease, .. }
             | LeaseMove::TakeAgain { lease, .. }
-            | LeaseMove::Steal { lease, .. } => !stopping && !running.contains(lease),
-            LeaseMove::Name { .. } => !stopping,
+            | LeaseMove::Steal { lease, .. } => begins(lease) && !running.contains(lease),
+            LeaseMove::Name { lease, .. } => begins(lease),
             LeaseMove::Fence { .. }
             | LeaseMove::Withdraw { .. }
             | LeaseMove::Pass { .. }
