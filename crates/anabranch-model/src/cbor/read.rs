@@ -149,13 +149,13 @@ impl<'a> Cursor<'a> {
     /// a moment of the first three years of that count is taken for seconds.
     #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, it never wraps")]
     pub fn time_ms(&mut self) -> Result<i64, Malformed> {
-        const SECONDS_BELOW: i64 = 100_000_000_000;
+        const SECONDS_BELOW: u64 = 100_000_000_000;
         self.tag()?;
         if self.peek()? >> 5 == major::SIMPLE {
             return Ok((self.number()? * 1000.0).round() as i64);
         }
         let value = self.integer()?;
-        if value.abs() < SECONDS_BELOW { Ok(value * 1000) } else { Ok(value) }
+        if value.unsigned_abs() < SECONDS_BELOW { Ok(value * 1000) } else { Ok(value) }
     }
 
     /// A whole number.
@@ -393,6 +393,9 @@ mod tests {
             (b"\xc1\x1a\x5f\x8e\x2b\xb7", Ok(1_603_152_823_000)),
             (b"\xc1\xfb\x41\xd7\xe3\x8a\xed\xe4\x28\xf6", Ok(1_603_152_823_565)),
             (b"\xc1\x00", Ok(0)),
+            (b"\xc1\x20", Ok(-1_000)),
+            (b"\xc1\x3b\x7f\xff\xff\xff\xff\xff\xff\xff", Ok(i64::MIN)),
+            (b"\xc1\x1b\x7f\xff\xff\xff\xff\xff\xff\xff", Ok(i64::MAX)),
             (b"\xc1\x61a", Err(())),
             (b"\xc1\xf6", Err(())),
         ] {

@@ -212,6 +212,26 @@ async fn data_that_are_text_are_read_again_in_json() {
 }
 
 #[tokio::test]
+async fn a_good_reply_that_says_nothing_is_not_the_end_of_a_shard() {
+    let nothing: [fn(&str, &str) -> Answer; 4] = [
+        |_, _| (200, CBOR, b""),
+        |_, _| (200, CBOR, b"\xa0"),
+        |_, _| (200, JSON, b""),
+        |_, _| (200, JSON, b"{}"),
+    ];
+    let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
+    for answer in nothing {
+        let endpoint = Endpoint::new(answer).await;
+        let error = endpoint.api.records(&stream, &iterator, 1).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+    }
+    let endpoint =
+        Endpoint::new(|_, _| (200, JSON, br#"{"Records":[],"MillisBehindLatest":0}"#)).await;
+    let fetched = endpoint.api.records(&stream, &iterator, 1).await.unwrap();
+    assert!(fetched.next.is_none());
+}
+
+#[tokio::test]
 async fn a_reply_in_json_to_a_cbor_request_is_read_as_what_it_is() {
     let endpoint = Endpoint::new(|_, _| (200, JSON, PLACED)).await;
     endpoint.put().await.unwrap();

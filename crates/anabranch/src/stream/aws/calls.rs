@@ -94,6 +94,15 @@ impl StreamApi for AwsKinesis {
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
         let reply = self.told(Effect::Reads, || request.clone().send()).await;
         let reply = reply.map_err(|error| call.failed(error))?;
+        // Without an iterator it is the end of the shard. The service says so beside other things;
+        // a reply that says nothing at all came from somebody else.
+        let says_nothing = reply.next_shard_iterator.is_none()
+            && reply.millis_behind_latest.is_none()
+            && reply.child_shards.is_none()
+            && reply.records.is_empty();
+        if says_nothing {
+            return Err(call.unreadable("body", ""));
+        }
         Ok(Fetched {
             records: call.records(reply.records)?,
             next: reply.next_shard_iterator.map(|text| ShardIterator(text.into())),

@@ -37,13 +37,14 @@ fn fit<T: TryFrom<i64>>(value: i64) -> Result<T, SerdeError> {
 }
 
 impl ShapeDeserializer for Decoder<'_> {
-    /// An empty body is a structure without members, and a member that is null is absent.
+    /// An empty body is a structure without members, and a member that is null is absent. A body
+    /// that ends inside of a list or a structure is cut.
     fn read_struct(
         &mut self,
         schema: &Schema<'_>,
         state: &mut dyn FnMut(&Schema<'_>, &mut dyn ShapeDeserializer) -> Result<(), SerdeError>,
     ) -> Result<(), SerdeError> {
-        if self.cursor.is_at_end() {
+        if self.cursor.position() == 0 && self.cursor.is_at_end() {
             return Ok(());
         }
         let mut members = self.cursor.map().map_err(invalid)?;
@@ -159,5 +160,54 @@ impl ShapeDeserializer for Decoder<'_> {
 
     fn container_size(&self) -> Option<usize> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spoken::WireFormat;
+    use super::*;
+    use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
+
+    fn read(body: &[u8]) -> Result<GetRecordsOutput, SerdeError> {
+        let spoken = Arc::new(Spoken::new(WireFormat::Cbor));
+        GetRecordsOutput::deserialize(&mut Decoder::new(body, None, spoken))
+    }
+
+    /// One record, one child, and everything that stands beside them.
+    const REPLY: &[u8] = b"\xa4\
+        \x67Records\x81\xa4\
+            \x64Data\x43abc\x6cPartitionKey\x61k\x6eSequenceNumber\x611\
+            \x78\x1bApproximateArrivalTimestamp\xc1\x1b\x00\x00\x01\x75\x43\x5a\xc5\x0d\
+        \x71NextShardIterator\x61i\
+        \x72MillisBehindLatest\x00\
+        \x6bChildShards\x81\xa3\
+            \x67ShardId\x61s\x6cParentShards\x81\x61p\
+            \x6cHashKeyRange\xa2\x6fStartingHashKey\x610\x6dEndingHashKey\x619";
+
+    #[test]
+    fn a_reply_is_read_whole_and_no_part_of_it_passes_for_one() {
+        let whole = read(REPLY).unwrap();
+        assert_eq!(whole.records()[0].data().as_ref(), b"abc");
+        assert_eq!(whole.child_shards()[0].hash_key_range().unwrap().ending_hash_key(), "9");
+        for end in 1..REPLY.len() {
+            assert!(read(&REPLY[..end]).is_err(), "the first {end} bytes");
+        }
+    }
+
+    #[test]
+    fn a_list_or_map_that_claims_more_than_the_body_has_is_refused() {
+        for body in [
+            // A list of 2^56 records, of which none is there.
+            &b"\xa1\x67Records\x9b\x01\x00\x00\x00\x00\x00\x00\x00"[..],
+            b"\xa1\x67Records\x9b\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"\xa1\x67Records\x9f",
+            b"\xa1\x67Records\x82\xa0",
+            b"\xbb\x01\x00\x00\x00\x00\x00\x00\x00",
+            b"\xa1\x6bChildShards\x81\xa1\x6cHashKeyRange",
+            b"\xa1\x64Else\x9b\x01\x00\x00\x00\x00\x00\x00\x00",
+        ] {
+            assert!(read(body).is_err(), "{body:x?}");
+        }
     }
 }
