@@ -91,7 +91,13 @@ impl Fault {
             | "SignatureDoesNotMatch"
             | "UnrecognizedClientException" => Self::AccessDenied,
             "ResourceNotFoundException" => Self::Missing,
-            "InvalidArgumentException"
+            "InvalidAction"
+            | "InvalidArgumentException"
+            | "InvalidParameterCombination"
+            | "InvalidParameterValue"
+            | "InvalidQueryParameter"
+            | "MalformedQueryString"
+            | "MissingAction"
             | "MissingParameter"
             | "SerializationException"
             | "UnknownOperationException"
@@ -117,8 +123,9 @@ impl Fault {
             Some(408) => Self::ReplyLost,
             Some(413) => Self::TooLarge,
             Some(429) => Self::Throttled,
-            Some(400..=499) => Self::Invalid,
             Some(500..=599) => Self::Internal,
+            // A refusal of the service has a name. A 400 without one is the word of somebody on the
+            // way, who knows nothing of the records in it.
             _ => Self::Unknown,
         }
     }
@@ -218,6 +225,7 @@ mod tests {
         check(Fault::AccessDenied, &["AccessDeniedException", "UnrecognizedClientException"]);
         check(Fault::Missing, &["ResourceNotFoundException"]);
         check(Fault::Invalid, &["ValidationException", "InvalidArgumentException"]);
+        check(Fault::Invalid, &["InvalidParameterValue", "SerializationException"]);
         check(Fault::TooLarge, &["RequestEntityTooLarge"]);
         check(
             Fault::KeyUnusable,
@@ -238,12 +246,16 @@ mod tests {
         for (status, fault) in [
             (None, Fault::Unknown),
             (Some(200), Fault::Unknown),
-            (Some(400), Fault::Invalid),
+            (Some(400), Fault::Unknown),
+            (Some(401), Fault::AccessDenied),
             (Some(403), Fault::AccessDenied),
             (Some(404), Fault::Missing),
             (Some(408), Fault::ReplyLost),
             (Some(413), Fault::TooLarge),
+            (Some(414), Fault::Unknown),
             (Some(429), Fault::Throttled),
+            (Some(431), Fault::Unknown),
+            (Some(499), Fault::Unknown),
             (Some(500), Fault::Internal),
             (Some(503), Fault::Internal),
         ] {

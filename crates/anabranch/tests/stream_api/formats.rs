@@ -192,6 +192,25 @@ async fn a_put_that_may_have_taken_effect_is_not_repeated_for_the_sake_of_the_fo
 }
 
 #[tokio::test]
+async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
+    const PAGE: &[u8] = b"<html>Request Header Or Cookie Too Large</html>";
+    const REFUSED: &[u8] = br#"{"__type":"ValidationException","message":"no"}"#;
+    let answers: [(fn(&str, &str) -> Answer, Fault); 6] = [
+        (|_, _| (400, "text/html", PAGE), Fault::Unknown),
+        (|_, _| (431, "text/html", PAGE), Fault::Unknown),
+        (|_, _| (400, JSON, b"{}"), Fault::Unknown),
+        (|_, _| (400, CBOR, b"\xa0"), Fault::Unknown),
+        (|_, _| (413, "text/html", PAGE), Fault::TooLarge),
+        (|_, _| (400, JSON, REFUSED), Fault::Invalid),
+    ];
+    for (answer, fault) in answers {
+        let endpoint = Endpoint::new(answer).await;
+        let error = endpoint.put().await.unwrap_err();
+        assert_eq!(error.fault, fault, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn data_that_are_text_are_read_again_in_json() {
     // kinesis-mock's CBOR: everything is right but the data.
     let endpoint = Endpoint::new(|_, kind| match kind {

@@ -166,7 +166,8 @@ impl<A: StreamApi> Poll<A> {
                 self.source.feed.events.emit(ShardEvent::IteratorRenewed { shard });
                 return Round::After(0);
             }
-            Fault::Invalid => place.iterator = None,
+            // So does one after an error that nobody knows, which may have been about the iterator.
+            Fault::Invalid | Fault::Unknown => place.iterator = None,
             _ => {}
         }
         place.failures = place.failures.saturating_add(1);
