@@ -91,6 +91,36 @@ for line in sys.stdin:
 }
 
 #[test]
+fn a_program_may_print_any_bytes_and_lines_of_any_length() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(5)).ok();
+    let script = r#"
+import sys
+open("starts", "a").write("x")
+for line in sys.stdin:
+    sys.stdout.buffer.write(b"caf\xe9\n" + b"x" * (3 << 20) + b"\nok\n")
+    sys.stdout.buffer.flush()
+    open("log", "a").write("x")
+"#;
+    std::fs::write(stage.folder.path().join("worker.py"), script).unwrap();
+    let mut command = stage.command("consume orders --app a --leases sqlite:leases.db");
+    command.args(["--exec", "python3 worker.py"]);
+    // A pipe that nobody reads would stop the program.
+    let mut child = command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::fs::File::create(stage.folder.path().join("said")).unwrap())
+        .spawn()
+        .unwrap();
+    let file = |name: &str| std::fs::read(stage.folder.path().join(name)).unwrap_or_default();
+    let said = || String::from_utf8_lossy(&file("said")).into_owned();
+    until("all records", || file("log").len() >= 5 && said().contains("more bytes of this line"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((file("starts").len(), file("log").len()), (1, 5), "it was never started again");
+    assert!(said().contains("caf\u{fffd}"));
+}
+
+#[test]
 fn a_program_that_hangs_is_killed_with_all_that_it_started() {
     let stage = Stage::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();

@@ -1,5 +1,6 @@
 //! One child process: records go in as lines, answers come back in the same order.
 
+use super::printed::Printed;
 use crate::line::short;
 use crate::output::note;
 use anabranch::clock::Clock;
@@ -8,7 +9,7 @@ use std::collections::VecDeque;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
@@ -56,7 +57,7 @@ struct Running {
     child: Child,
     /// Closed when nothing more comes.
     stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
+    stdout: Printed<BufReader<ChildStdout>>,
     shard: ShardId,
     /// Who waits for an answer.
     waiting: Waiting,
@@ -125,7 +126,7 @@ impl Running {
         Ok(Self {
             child,
             stdin: Some(stdin),
-            stdout: BufReader::new(stdout).lines(),
+            stdout: Printed::new(BufReader::new(stdout)),
             shard: shard.clone(),
             waiting: Waiting { asked: VecDeque::new(), since_ms: 0, clock: Clock::machine() },
         })
@@ -138,8 +139,8 @@ impl Running {
                 biased;
                 () = self.waiting.late(timeout) => return End::Hung,
                 line = self.stdout.next_line() => match line {
-                    Ok(Some(line)) => self.waiting.answered(&self.shard, &line),
-                    _ => return End::Closed,
+                    Some(line) => self.waiting.answered(&self.shard, &line),
+                    None => return End::Closed,
                 },
                 ask = asks.recv() => {
                     let Some(ask) = ask else { return End::NoMore };
@@ -170,7 +171,7 @@ impl Running {
                         break;
                     }
                     line = self.stdout.next_line() => {
-                        let Ok(Some(line)) = line else {
+                        let Some(line) = line else {
                             end = Some(End::Closed);
                             break;
                         };
@@ -200,7 +201,7 @@ impl Running {
             // Answers to what was passed in before may still come.
             End::NoMore => {
                 let rest = async {
-                    while let Ok(Some(line)) = self.stdout.next_line().await {
+                    while let Some(line) = self.stdout.next_line().await {
                         self.waiting.answered(&self.shard, &line);
                     }
                 };

@@ -9,6 +9,7 @@
 pub(crate) mod outlet;
 mod exec;
 mod child;
+mod printed;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
