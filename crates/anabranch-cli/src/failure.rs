@@ -23,6 +23,11 @@ impl Failure {
         Self { text: text.to_string(), code: 2 }
     }
 
+    /// The same, after a part of the work was done: says too what that left behind.
+    pub(crate) fn after(self, left: impl fmt::Display) -> Self {
+        Self::result(format!("{}; {left}", self.text))
+    }
+
     /// The line that a person reads.
     #[cfg(test)]
     pub(crate) fn text(&self) -> &str {

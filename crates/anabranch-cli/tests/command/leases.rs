@@ -2,6 +2,7 @@
 
 use crate::stage::{Running, Stage, until};
 use serde_json::Value;
+use std::process::Command;
 
 /// Each kind of table that is there without a server of its own.
 const STORES: [&str; 3] = ["sqlite:leases.db", "dynamodb:app", "kcl:app"];
@@ -120,6 +121,80 @@ fn records_are_read_again_from_where_they_are_reset_to() {
         put(&stage, 20, 25);
         consume(&stage, store, 5);
     }
+}
+
+/// Runs Python with the file of leases open as `db`.
+fn with_database(stage: &Stage, code: &str) -> Command {
+    let open = "import sqlite3, sys; db = sqlite3.connect('leases.db', isolation_level=None)";
+    let mut command = Command::new("python3");
+    command.args(["-c", &format!("{open}\n{code}")]).current_dir(stage.folder.path());
+    command
+}
+
+#[test]
+fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
+    let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+    put(&stage, 0, 10);
+    consume(&stage, store, 10);
+    let before = checkpoints(&stage, store);
+    let trigger = "db.execute(\"CREATE TRIGGER stuck BEFORE DELETE ON anabranch_lease BEGIN \
+                   SELECT RAISE(ABORT, 'stuck'); END\")";
+    assert!(with_database(&stage, trigger).status().unwrap().success());
+    let failed = leases(&stage, store, "reset --to trim --snapshot before.json --yes");
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    for expected in [
+        "orders/shardId-000000000000 may stand at SHARD_END",
+        "before workers start",
+        "`anabranch leases app restore before.json --yes`",
+    ] {
+        assert!(failed.err.contains(expected), "{expected}: {failed:?}");
+    }
+    assert_eq!(checkpoints(&stage, store)[0].1, "SHARD_END", "as it was said");
+    assert!(with_database(&stage, "db.execute('DROP TRIGGER stuck')").status().unwrap().success());
+    leases(&stage, store, "restore before.json --yes").ok();
+    assert_eq!(checkpoints(&stage, store), before);
+}
+
+#[test]
+fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
+    let (stage, store) = (Stage::start(&["orders:2"]), "sqlite:leases.db");
+    put(&stage, 0, 20);
+    consume(&stage, store, 20);
+    let before = checkpoints(&stage, store);
+    let hold = |signal: Option<&str>| {
+        // Longer than a single call waits for the file.
+        let lock = "db.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()";
+        let mut locker = with_database(&stage, lock);
+        let mut locker = locker
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut held = String::new();
+        let mut out = std::io::BufReader::new(locker.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut held).unwrap();
+        let file = if signal.is_some() { "stopped.json" } else { "waited.json" };
+        let reset = stage.spawn(&format!(
+            "leases app --leases {store} --stream orders reset --to trim --snapshot {file} --yes"
+        ));
+        until("the first change", || stage.folder.path().join(file).exists());
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        if let Some(signal) = signal {
+            reset.signal(signal);
+        }
+        drop(locker.stdin.take());
+        let ran = reset.wait();
+        locker.wait().unwrap();
+        ran
+    };
+    let stopped = hold(Some("TERM"));
+    assert_eq!(stopped.code, Some(1), "{stopped:?}");
+    assert!(stopped.err.contains("stopped before all leases were changed"), "{stopped:?}");
+    let after = checkpoints(&stage, store);
+    assert_eq!(after[0].1, "TRIM_HORIZON", "the first one was done to its end");
+    assert_eq!(after[1], before[1], "the second one was not begun");
+    hold(None).ok();
+    assert_eq!(checkpoints(&stage, store)[1].1, "TRIM_HORIZON");
 }
 
 #[test]

@@ -4,16 +4,21 @@ use super::snapshot::WantedLease;
 use crate::connection::Store;
 use crate::failure::Failure;
 use anabranch::clock::Chance;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Outcome, Refusal, Resolution,
     Stored, StreamChange, StreamFacts, Worker, WorkerChange, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
+use std::time::Duration;
 
 /// How often a write is sent whose fate stays unknown.
 const TRIES: usize = 5;
+/// How often a call is made that the store could not answer.
+const ATTEMPTS: u32 = 8;
+/// The pause between two of them.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
 /// meanwhile makes it fail instead of being overwritten.
@@ -46,7 +51,8 @@ impl<'a> Editor<'a> {
             (Layout::Native, Some(now)) => {
                 // A row never goes back, so it ends and is made anew.
                 self.remove(now).await?;
-                self.create(&key, wanted).await?;
+                let made = self.create(&key, wanted).await;
+                made.map_err(|failure| failure.after(format!("{key} has no lease now")))?;
             }
             (_, None) => self.create(&key, wanted).await?,
         }
@@ -119,16 +125,29 @@ impl<'a> Editor<'a> {
 
     /// Removes a row.
     pub(super) async fn remove(&self, now: &Lease) -> Result<(), Failure> {
-        let term = match self.store.layout() {
-            Layout::Native if !now.is_ended() => {
-                let held = self.take(now).await?;
-                let replaces = held.checkpoint.clone();
-                let end = LeaseChange::End { owner: self.me.clone(), term: held.term, replaces };
-                self.change(&held.key, end).await?.map_or(held.term, |lease| lease.term)
-            }
-            _ => now.term,
-        };
-        self.change(&now.key, LeaseChange::Delete { term }).await.map(drop)
+        if self.store.layout() == Layout::Kcl || now.is_ended() {
+            return self.delete(now).await;
+        }
+        let held = self.take(now).await?;
+        // From here on, a shard that is live may look done, and nothing repairs that.
+        let removed = self.end_and_delete(held).await;
+        removed.map_err(|failure| {
+            failure.after(format!(
+                "{} may stand at SHARD_END, and then nobody reads on there",
+                now.key
+            ))
+        })
+    }
+
+    async fn end_and_delete(&self, held: Lease) -> Result<(), Failure> {
+        let replaces = held.checkpoint.clone();
+        let end = LeaseChange::End { owner: self.me.clone(), term: held.term, replaces };
+        let ended = self.change(&held.key, end).await?.unwrap_or(held);
+        self.delete(&ended).await
+    }
+
+    async fn delete(&self, row: &Lease) -> Result<(), Failure> {
+        self.change(&row.key, LeaseChange::Delete { term: row.term }).await.map(drop)
     }
 
     async fn take(&self, now: &Lease) -> Result<Lease, Failure> {
@@ -178,18 +197,17 @@ impl<'a> Editor<'a> {
 
     /// Sends a write until its fate is known.
     async fn write(&self, write: &Write, what: &str) -> Result<Stored, Failure> {
-        let trouble = |error| Store::trouble(&error);
         let layout = self.store.layout();
         let mut lost = false;
         for _ in 0..TRIES {
-            let (seen, refusal) = match self.store.write(write).await.map_err(trouble)? {
+            let (seen, refusal) = match patiently(|| self.store.write(write)).await? {
                 Outcome::Done(stored) => return Ok(stored),
                 // The copy before this one may have landed.
                 Outcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
                 Outcome::Refused { why, .. } => return Err(left(what, why)),
                 Outcome::Unknown => {
                     lost = true;
-                    (self.store.read_back(write).await.map_err(trouble)?, None)
+                    (patiently(|| self.store.read_back(write)).await?, None)
                 }
             };
             match (resolve(layout, write, &seen), refusal) {
@@ -201,6 +219,23 @@ impl<'a> Editor<'a> {
         Err(Failure::result(format!(
             "nobody knows whether {what} was written: look, and try again"
         )))
+    }
+}
+
+/// Makes a call until the store answers it, for a while: half of a change must not stay because
+/// the store was busy for a moment.
+async fn patiently<T, F>(call: impl Fn() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut attempt = 1;
+    loop {
+        // The calls of all stores together are large.
+        match Box::pin(call()).await {
+            Err(error) if attempt < ATTEMPTS && error.is_retryable() => attempt += 1,
+            answer => return answer.map_err(|error| Store::trouble(&error)),
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

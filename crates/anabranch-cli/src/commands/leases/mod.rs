@@ -10,6 +10,7 @@ mod list;
 mod snapshot;
 pub(crate) mod quiet;
 mod editor;
+mod halt;
 mod release;
 mod reset;
 mod moment_of_shard;

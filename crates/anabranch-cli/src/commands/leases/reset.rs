@@ -2,6 +2,7 @@
 
 use super::application::{Standing, shard_id};
 use super::editor::{Editor, moved_to};
+use super::halt::Halt;
 use super::moment_of_shard::last_before;
 use super::snapshot::{Snapshot, WantedLease};
 use super::{Options, quiet};
@@ -132,15 +133,18 @@ pub(super) async fn run(
     }
     let standing = Standing::of(store, Some(stream.stream.as_str()), &options.app).await?;
     quiet::demand(&standing, &options.app, options.lease_time).await?;
-    Snapshot::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
+    let kept = Snapshot::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
+    let mut halt = Halt::new(&options.app, &kept)?;
     let editor = Editor::new(&standing.store);
     for worker in quiet::dead(&standing) {
         editor.fence(worker).await?;
     }
     for change in &changes {
         match (&change.now, &change.after) {
-            (now, Some(after)) => editor.place(&stream.stream, after, now.as_ref()).await?,
-            (Some(now), None) => editor.remove(now).await?,
+            (now, Some(after)) => {
+                halt.step(editor.place(&stream.stream, after, now.as_ref())).await?;
+            }
+            (Some(now), None) => halt.step(editor.remove(now)).await?,
             (None, None) => {}
         }
     }

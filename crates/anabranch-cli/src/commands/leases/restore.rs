@@ -2,6 +2,7 @@
 
 use super::application::Standing;
 use super::editor::Editor;
+use super::halt::Halt;
 use super::snapshot::{KeptLayout, Snapshot, WantedLease};
 use super::{Options, quiet};
 use crate::connection::Connection;
@@ -56,6 +57,7 @@ pub(super) async fn run(
         note!("nothing was written: add --yes to do it");
         return Ok(());
     }
+    let mut halt = Halt::new(&options.app, file)?;
     for (stream, plan, facts) in plans {
         let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
         quiet::demand(&standing, &options.app, options.lease_time).await?;
@@ -65,10 +67,10 @@ pub(super) async fn run(
             editor.fence(worker).await?;
         }
         for row in plan.going.iter().rev() {
-            editor.remove(row).await?;
+            halt.step(editor.remove(row)).await?;
         }
         for (wanted, now) in &plan.placed {
-            editor.place(&stream, wanted, now.as_ref()).await?;
+            halt.step(editor.place(&stream, wanted, now.as_ref())).await?;
         }
         let known = standing.streams.first().is_some_and(|stream| stream.facts.is_some());
         if let (false, Some(facts)) = (known, facts) {
