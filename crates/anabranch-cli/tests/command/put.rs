@@ -64,3 +64,20 @@ fn a_record_that_is_too_large_is_refused_by_its_line() {
     assert!(ran.err.contains("line 1: the record has"), "{ran:?}");
     assert!(ran.err.contains("1 placed (1 bytes), 1 refused"), "{ran:?}");
 }
+
+#[test]
+fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
+    let stage = Stage::start(&["orders:1"]);
+    let large = "x".repeat(11 << 20);
+    let line = |key: &str, data: &str| format!("{{\"key\":\"{key}\",\"data\":\"{data}\"}}\n");
+    let input = [line("a", "1"), line("a", &large), line("a", "3"), line("b", "4")].concat();
+    let ran = stage.run("put orders", &input);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("line 3: an earlier record of its key"), "{ran:?}");
+    assert!(ran.err.contains("2 placed (2 bytes), 2 refused"), "{ran:?}");
+    assert!(ran.err.contains("keys that a refused record stopped: \"a\""), "{ran:?}");
+    assert_eq!(stage.stored("orders"), ["1", "4"]);
+    let ran = stage.run("put orders --json", &input);
+    let summary: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(summary["stopped_keys"], serde_json::json!(["a"]), "{ran:?}");
+}

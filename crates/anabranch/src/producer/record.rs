@@ -2,6 +2,7 @@
 
 use anabranch_model::hash::HashKey;
 use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
+use anabranch_model::produce::KeyId;
 use anabranch_model::record::Key;
 use bytes::Bytes;
 
@@ -27,6 +28,11 @@ impl NewRecord {
     pub fn with_explicit_hash_key(mut self, hash: HashKey) -> Self {
         self.explicit = Some(hash);
         self
+    }
+
+    /// What its order belongs to.
+    pub fn key_id(&self) -> KeyId {
+        KeyId { key: self.key.clone(), explicit: self.explicit }
     }
 
     /// The bytes of its data.

@@ -1,12 +1,16 @@
 //! The producer behind `put` and `cp`, and what became of each record.
 
-use super::Tally;
+use super::{Tally, tally};
 use crate::connection::Aws;
 use crate::failure::Failure;
 use crate::notice;
 use anabranch::clock::Clock;
-use anabranch::producer::{Aggregation, NewRecord, Producer, StartError, Ticket};
+use anabranch::producer::{
+    Aggregation, KeyId, NewRecord, Producer, PutError, StartError, Ticket, Why,
+};
 use anabranch_model::ids::StreamName;
+use anabranch_model::record::Key;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,6 +18,8 @@ use tokio::task::JoinSet;
 
 /// Tickets that may wait for their outcome to be counted.
 const WAITING: usize = 16_384;
+/// Keys that may stand stopped here; the producer allows as many itself.
+const STOPPED_MAX: usize = 10_000;
 
 /// How records are sent.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,6 +38,8 @@ pub(crate) struct Sink {
     producer: Producer,
     /// Tickets on their way to the count.
     tickets: mpsc::Sender<Put>,
+    /// Keys with a record that the producer did not take: nothing may pass it.
+    stopped: BTreeSet<KeyId>,
     /// What is counted so far.
     tally: Arc<Tally>,
     /// The task that counts.
@@ -68,12 +76,16 @@ impl Sink {
         let tally = Arc::new(Tally::new(Clock::machine()));
         let mut counting = JoinSet::new();
         counting.spawn(count(waiting, Arc::clone(&tally)));
-        Ok(Self { producer, tickets, tally, counting })
+        Ok(Self { producer, tickets, stopped: BTreeSet::new(), tally, counting })
     }
 
     /// Puts a record. `place` is where it came from.
     pub(crate) async fn put(&mut self, place: String, record: NewRecord) -> Result<(), Failure> {
-        let bytes = record.data_len();
+        let (bytes, key) = (record.data_len(), record.key_id());
+        if self.stopped.contains(&key) {
+            self.tally.refused(&place, &tally::reason(&Why::KeyStopped));
+            return Ok(());
+        }
         match self.producer.put_record(record).await {
             Ok(ticket) => {
                 // The counting task ends only after this sender.
@@ -81,8 +93,24 @@ impl Sink {
             }
             Err(error) => {
                 self.tally.refused(&place, &error.to_string());
+                if error != PutError::Closed {
+                    self.stop(&key)?;
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Lets no later record of the key pass.
+    fn stop(&mut self, key: &KeyId) -> Result<(), Failure> {
+        if self.stopped.len() == STOPPED_MAX {
+            return Err(Failure::result(format!(
+                "more than {STOPPED_MAX} keys stand stopped: the rest was not put"
+            )));
+        }
+        // The key may be a slice of something large, which is not to be kept.
+        let copy = Key::from(key.key.as_str());
+        self.stopped.insert(KeyId { key: copy, explicit: key.explicit });
         Ok(())
     }
 
@@ -104,12 +132,15 @@ impl Sink {
             biased;
             () = patience => {
                 // What was sent and not answered has no certain place.
+                self.stopped.extend(self.producer.stopped_keys().await);
                 self.producer.close(Duration::ZERO).await;
             }
-            () = self.producer.flush() => {}
+            () = self.producer.flush() => {
+                self.stopped.extend(self.producer.stopped_keys().await);
+            }
         }
         while self.counting.join_next().await.is_some() {}
-        self.tally.finish();
+        self.tally.finish(self.stopped);
         self.tally
     }
 }

@@ -4,15 +4,20 @@ use crate::failure::Failure;
 use crate::moment;
 use crate::output::{note, say};
 use anabranch::clock::Clock;
-use anabranch::producer::{Outcome, Why};
+use anabranch::producer::{KeyId, Outcome, Why};
 use anabranch_model::ids::StreamName;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Failures that are told one by one; the rest is only counted.
 const TOLD: u64 = 10;
+
+/// Stopped keys that are named.
+const NAMED: usize = 10;
 
 /// The counts. Shared by whoever puts and whoever waits for outcomes.
 pub(crate) struct Tally {
@@ -21,6 +26,8 @@ pub(crate) struct Tally {
     unknown: AtomicU64,
     /// Bytes of data that were placed.
     bytes: AtomicU64,
+    /// The keys that stand stopped at the end.
+    stopped: OnceLock<BTreeSet<KeyId>>,
     /// When it began.
     began_ms: u64,
     clock: Clock,
@@ -36,6 +43,7 @@ struct Summary<'a> {
     refused: u64,
     unknown: u64,
     bytes: u64,
+    stopped_keys: Vec<&'a str>,
     seconds: f64,
 }
 
@@ -54,6 +62,7 @@ impl Tally {
             refused: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            stopped: OnceLock::new(),
             began_ms: clock.now_ms(),
             clock,
             bar,
@@ -100,9 +109,10 @@ impl Tally {
         }
     }
 
-    /// Takes the moving line away.
-    pub(super) fn finish(&self) {
+    /// Takes the moving line away, and keeps which keys stand stopped.
+    pub(super) fn finish(&self, stopped: BTreeSet<KeyId>) {
         self.bar.finish_and_clear();
+        let _ = self.stopped.set(stopped);
     }
 
     fn count(count: &AtomicU64) -> u64 {
@@ -111,6 +121,7 @@ impl Tally {
 
     /// Prints the summary.
     pub(crate) fn report(&self, stream: &StreamName, json: bool) {
+        let stopped = self.stopped.get().into_iter().flatten();
         let took_ms = self.clock.now_ms() - self.began_ms;
         let summary = Summary {
             stream: stream.as_str(),
@@ -118,6 +129,7 @@ impl Tally {
             refused: Self::count(&self.refused),
             unknown: Self::count(&self.unknown),
             bytes: Self::count(&self.bytes),
+            stopped_keys: stopped.map(|id| id.key.as_str()).collect(),
             seconds: Duration::from_millis(took_ms).as_secs_f64(),
         };
         if json {
@@ -132,6 +144,13 @@ impl Tally {
             summary.unknown,
             moment::span(took_ms)
         );
+        if !summary.stopped_keys.is_empty() {
+            let named: Vec<_> =
+                summary.stopped_keys.iter().take(NAMED).map(|key| format!("{key:?}")).collect();
+            let more = summary.stopped_keys.len() - named.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            note!("keys that a refused record stopped: {}{more}", named.join(", "));
+        }
     }
 
     /// Whether every record has its place.
@@ -146,7 +165,8 @@ impl Tally {
     }
 }
 
-fn reason(why: &Why) -> String {
+/// Why a record was not placed, in words.
+pub(super) fn reason(why: &Why) -> String {
     match why {
         Why::Refused { detail, .. } => format!("the stream refused it: {detail}"),
         Why::Expired => "its time was over before the stream took it".to_owned(),
