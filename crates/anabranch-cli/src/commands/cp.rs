@@ -84,7 +84,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
             Err(Failure::usage("neither place is a stream: a stream is given as stream:NAME"))
         }
         (Place::Stream(from), Place::Stream(to)) if from == to && there == *connection => {
-            Err(Failure::usage(format!("stream {from} would be copied into itself")))
+            Err(into_itself(from))
         }
         (Place::File(file), Place::Stream(to)) => {
             let input = Input::open(std::slice::from_ref(file))?;
@@ -93,9 +93,15 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
             close(sink, to, fed).await
         }
         (Place::Stream(from), Place::Stream(to)) => {
-            let aws = connection.aws().await?;
-            aws.look_at(from).await?;
-            let mut sink = Sink::start(&there.aws().await?, to, &options.sending).await?;
+            let (aws, there) = (connection.aws().await?, there.aws().await?);
+            let source = aws.look_at(from).await?;
+            // One stream has many names and addresses. Two doubles of the service have the same
+            // account, so their streams differ in when they were made only.
+            let target = there.look_if_allowed(to).await?;
+            if target.is_some_and(|it| (it.arn, it.created_ms) == (source.arn, source.created_ms)) {
+                return Err(into_itself(from));
+            }
+            let mut sink = Sink::start(&there, to, &options.sending).await?;
             let mut tail = tail(&aws, from, &options);
             let fed = async {
                 while let Some(record) = next(&mut tail, options.follow).await? {
@@ -142,6 +148,10 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
             copied
         }
     }
+}
+
+fn into_itself(stream: &StreamName) -> Failure {
+    Failure::usage(format!("stream {stream} would be copied into itself"))
 }
 
 fn stopped() -> Failure {

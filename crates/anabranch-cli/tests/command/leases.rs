@@ -274,6 +274,29 @@ fn an_application_moves_to_another_store_and_goes_on_there() {
 }
 
 #[test]
+fn a_copy_has_what_the_leases_say_once_no_worker_is_alive() {
+    let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+    put(&stage, 0, 5);
+    let mut killed = consumer(&stage, store);
+    killed.lines(5);
+    killed.signal("KILL");
+    killed.wait();
+    let options = format!("leases app --leases {store} --stream orders");
+    // While the dead worker's heart is watched, a lease changes.
+    let mut command =
+        stage.command(&format!("{options} --lease-time 8s copy --to dynamodb:app --yes"));
+    let mut copy = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(copy.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert!(line.contains("watching 1 hearts"), "{line}");
+    stage.run(&format!("{options} --lease-time 500ms reset --to trim --yes"), "").ok();
+    std::io::Read::read_to_string(&mut said, &mut line).unwrap();
+    assert!(copy.wait().unwrap().success(), "{line}");
+    assert_eq!(checkpoints(&stage, "dynamodb:app")[0].1, "TRIM_HORIZON");
+}
+
+#[test]
 fn an_application_that_is_not_there_is_refused_and_nothing_is_made() {
     let stage = Stage::start(&["orders:1"]);
     for (store, expected) in

@@ -84,3 +84,29 @@ fn a_copy_through_a_file_keeps_every_key_in_order() {
     assert_eq!(stage.run("cp stream:orders stream:orders", "").code, Some(2));
     assert_eq!(stage.run("cp a b", "").code, Some(2));
 }
+
+#[test]
+fn a_stream_is_not_copied_into_itself_by_whatever_name() {
+    let stage = Stage::start(&["orders:1"]);
+    put(&stage, 0, 5);
+    let summary = stage.call("DescribeStreamSummary", &serde_json::json!({"StreamName": "orders"}));
+    let arn = summary["StreamDescriptionSummary"]["StreamARN"].as_str().unwrap();
+    let named = stage.endpoint.replace("127.0.0.1", "localhost");
+    for to in [
+        "stream:orders".to_owned(),
+        "stream:orders --to-region us-east-1".to_owned(),
+        format!("stream:orders --to-endpoint {named}"),
+        format!("stream:{arn}"),
+    ] {
+        let ran = stage.run(&format!("cp stream:orders {to}"), "");
+        assert_eq!(ran.code, Some(2), "{to}: {ran:?}");
+        assert!(ran.err.contains("into itself"), "{to}: {ran:?}");
+    }
+    assert_eq!(stage.stored("orders").len(), 5);
+    // A stream of the same name elsewhere is another one.
+    let other = Stage::start(&["orders:1"]);
+    let ran =
+        stage.run(&format!("cp stream:orders stream:orders --to-endpoint {}", other.endpoint), "");
+    ran.ok();
+    assert_eq!(other.stored("orders").len(), 5);
+}

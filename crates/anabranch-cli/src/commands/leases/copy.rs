@@ -31,7 +31,12 @@ pub(super) async fn run(
     if *to == LeaseAddress::Memory {
         return Err(Failure::usage("a copy in memory would be gone with this command"));
     }
-    let source = Standing::of(from, options.stream.as_deref(), &options.app).await?;
+    let mut source = Standing::of(from, options.stream.as_deref(), &options.app).await?;
+    if yes {
+        quiet::demand(&source, &options.app, options.lease_time).await?;
+        // A worker may have gone on until just now, so what was read before is old.
+        source = Standing::of(source.store, options.stream.as_deref(), &options.app).await?;
+    }
     if source.streams.iter().all(|stream| stream.rows.is_empty()) {
         return Err(Failure::usage(format!("there are no leases of {} to copy", options.app)));
     }
@@ -56,7 +61,6 @@ pub(super) async fn run(
         note!("nothing was written: add --yes to copy them to {to}");
         return Ok(());
     }
-    quiet::demand(&source, &options.app, options.lease_time).await?;
     target.prepare().await.map_err(|error| Store::trouble(&error))?;
     for (stream, _, _) in &copies {
         let there = target.list(stream).await.map_err(|error| Store::trouble(&error))?;
