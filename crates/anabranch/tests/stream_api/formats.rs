@@ -18,6 +18,9 @@ const JSON: &str = "application/x-amz-json-1.1";
 /// An answer: status, content type, body.
 type Answer = (u16, &'static str, &'static [u8]);
 
+/// Answers by operation and content type.
+type Answers = fn(&str, &str) -> Answer;
+
 /// An endpoint that answers by operation and content type, and keeps what it was asked.
 struct Endpoint {
     asked: Arc<Mutex<Vec<(String, String)>>>,
@@ -195,7 +198,7 @@ async fn a_put_that_may_have_taken_effect_is_not_repeated_for_the_sake_of_the_fo
 async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
     const PAGE: &[u8] = b"<html>Request Header Or Cookie Too Large</html>";
     const REFUSED: &[u8] = br#"{"__type":"ValidationException","message":"no"}"#;
-    let answers: [(fn(&str, &str) -> Answer, Fault); 6] = [
+    let answers: [(Answers, Fault); 6] = [
         (|_, _| (400, "text/html", PAGE), Fault::Unknown),
         (|_, _| (431, "text/html", PAGE), Fault::Unknown),
         (|_, _| (400, JSON, b"{}"), Fault::Unknown),
@@ -232,7 +235,7 @@ async fn data_that_are_text_are_read_again_in_json() {
 
 #[tokio::test]
 async fn a_good_reply_that_says_nothing_is_not_the_end_of_a_shard() {
-    let nothing: [fn(&str, &str) -> Answer; 4] = [
+    let nothing: [Answers; 4] = [
         |_, _| (200, CBOR, b""),
         |_, _| (200, CBOR, b"\xa0"),
         |_, _| (200, JSON, b""),
