@@ -9,7 +9,7 @@ static PROFILE: OnceLock<String> = OnceLock::new();
 
 /// What is shipped, for benchmarks.
 const SHIPPED: &str = "release";
-/// The same code, built in half the time, for tests.
+/// The same code, built in less time, for tests.
 const QUICK: &str = "quick";
 
 /// The repository's root.
