@@ -2,15 +2,13 @@
 
 mod file;
 mod aws;
-mod address;
 mod store;
 mod trouble;
 
-pub(crate) use address::LeaseAddress;
 pub(crate) use aws::Aws;
-pub(crate) use store::Store;
 
 use crate::failure::Failure;
+use anabranch::lease::{AnyStore, StoreAddress};
 use file::ConfigFile;
 use std::path::PathBuf;
 
@@ -35,7 +33,7 @@ pub(crate) struct Options {
     /// Java KCL application) or memory
     #[arg(long, global = true, value_name = "STORE", env = "ANABRANCH_LEASES")]
     #[arg(hide_env_values = true)]
-    leases: Option<LeaseAddress>,
+    leases: Option<StoreAddress>,
     /// File with these settings; without it, anabranch.toml in this folder, if there is one
     #[arg(long, global = true, value_name = "FILE", env = "ANABRANCH_CONFIG")]
     #[arg(hide_env_values = true)]
@@ -52,7 +50,7 @@ pub(crate) struct Connection {
     /// The profile of the AWS configuration files.
     profile: Option<String>,
     /// Where leases are kept.
-    leases: Option<LeaseAddress>,
+    leases: Option<StoreAddress>,
 }
 
 impl Options {
@@ -100,7 +98,7 @@ impl Connection {
     }
 
     /// The lease store of an application, which the configuration has to name.
-    pub(crate) async fn leases(&self, application: &str) -> Result<Store, Failure> {
+    pub(crate) async fn leases(&self, application: &str) -> Result<AnyStore, Failure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.store(address, application).await
     }
@@ -108,15 +106,13 @@ impl Connection {
     /// The table, where leases are kept in that of a KCL application.
     pub(crate) fn kcl_table(&self, application: &str) -> Option<String> {
         match &self.leases {
-            Some(LeaseAddress::Kcl(table)) => {
-                Some(table.clone().unwrap_or_else(|| application.to_owned()))
-            }
+            Some(address @ StoreAddress::Kcl(_)) => address.table(application).map(str::to_owned),
             _ => None,
         }
     }
 
     /// The lease store of an application that is there already: nothing is made.
-    pub(crate) async fn existing_leases(&self, application: &str) -> Result<Store, Failure> {
+    pub(crate) async fn existing_leases(&self, application: &str) -> Result<AnyStore, Failure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
         self.existing_store(address, application).await
     }

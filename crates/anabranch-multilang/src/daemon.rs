@@ -1,15 +1,14 @@
 //! The daemon: a consumer whose processors are children.
 
-use crate::config::{Config, LeaseStoreChoice, MetricsLevel, MetricsSettings, Service};
+use crate::config::{Config, MetricsLevel, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
 use crate::processor::{Children, Nursery};
 use crate::reaper::Reaper;
-use crate::store::Store;
 use crate::tell;
 use anabranch::clock::Clock;
 use anabranch::cloudwatch::{CloudWatch, Level};
 use anabranch::consumer::{Consumer, Processors, RunError};
-use anabranch::lease::StoreError;
+use anabranch::lease::{AnyStore, DynamoDbStore, StoreError};
 use anabranch::stream::aws::AwsKinesis;
 use anabranch_model::retry::Backoff;
 use aws_config::{BehaviorVersion, SdkConfig};
@@ -32,7 +31,7 @@ pub struct Daemon {
     /// Kinesis.
     kinesis: AwsKinesis,
     /// Where leases are kept.
-    store: Store,
+    store: AnyStore,
     /// Where metrics go.
     metrics: Option<CloudWatch>,
 }
@@ -65,13 +64,12 @@ impl Daemon {
             return Err(DaemonError::NoRegion);
         }
         let kinesis = service(&base, &config.kinesis, "AwsCredentialsProvider").await?;
-        let store = match &config.lease_store {
-            LeaseStoreChoice::Kcl { .. } | LeaseStoreChoice::DynamoDb { .. } => {
-                let key = "AwsCredentialsProviderDynamoDB";
-                Store::open(&config, Some(&service(&base, &config.dynamodb, key).await?))?
-            }
-            _ => Store::open(&config, None)?,
-        };
+        let dynamodb = Box::pin(async {
+            let key = "AwsCredentialsProviderDynamoDB";
+            Ok::<_, DaemonError>(service(&base, &config.dynamodb, key).await?)
+        });
+        let store = config.lease_store.open(&config.application, dynamodb).await?;
+        let store = store.map_dynamodb(|store| table_settings(store, &config));
         let metrics = match level(&config.metrics) {
             None => None,
             Some(level) => {
@@ -165,6 +163,17 @@ fn metrics(service: &SdkConfig, config: &Config, level: Level) -> CloudWatch {
         .with_queue(told.queue);
     let by_worker = ["WorkerIdentifier", "ALL"].iter().any(|name| told.dimensions.contains(*name));
     if by_worker { metrics.with_worker_dimension() } else { metrics }
+}
+
+/// How the table is made, if it has to be, and who hears of rows that can't be read.
+fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
+    if config.deletion_protection {
+        store = store.with_deletion_protection();
+    }
+    if config.point_in_time_recovery {
+        store = store.with_point_in_time_recovery();
+    }
+    store.with_events(tell::to_log())
 }
 
 /// The region, the HTTP client and the default chain of credentials.

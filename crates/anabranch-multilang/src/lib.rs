@@ -15,7 +15,6 @@ pub mod child;
 mod reaper;
 mod processor;
 mod tell;
-mod store;
 mod daemon;
 
 pub use daemon::{Daemon, DaemonError};

@@ -1,8 +1,8 @@
 //! `anabranch.toml`: the settings that a project keeps beside its code.
 
-use super::LeaseAddress;
 use crate::failure::Failure;
-use serde::Deserialize;
+use anabranch::lease::StoreAddress;
+use serde::{Deserialize, Deserializer, de};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -20,7 +20,15 @@ pub(super) struct ConfigFile {
     /// The profile of the AWS configuration files.
     pub(super) profile: Option<String>,
     /// Where leases are kept.
-    pub(super) leases: Option<LeaseAddress>,
+    #[serde(default, deserialize_with = "address")]
+    pub(super) leases: Option<StoreAddress>,
+}
+
+/// The address of a lease store.
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StoreAddress>, D::Error> {
+    let text = String::deserialize(from)?;
+    let address = text.parse();
+    address.map(Some).map_err(|why| de::Error::custom(format!("`leases` can't be used: {why}")))
 }
 
 impl ConfigFile {
@@ -62,9 +70,14 @@ mod tests {
             "region = \"eu-west-1\"\nleases = \"memory\"",
             Ok(ConfigFile {
                 region: Some("eu-west-1".to_owned()),
-                leases: Some(LeaseAddress::Memory),
+                leases: Some(StoreAddress::Memory),
                 ..ConfigFile::default()
             }),
+        );
+        check(
+            "leases = \"mysql://me:hunter2@db\"",
+            Err("line 1: `leases` can't be used: leases are kept in sqlite:PATH, postgres:URL, \
+                 dynamodb:TABLE, kcl:TABLE or memory"),
         );
         check(
             "\nregoin = \"x\"",

@@ -9,9 +9,7 @@ mod tests;
 
 pub use keys::{Effect, KEYS, Key};
 pub use reading::{Origin, Row};
-pub use settings::{
-    Config, LeaseStoreChoice, MetricsLevel, MetricsSettings, OnChildFailure, Service,
-};
+pub use settings::{Config, MetricsLevel, MetricsSettings, OnChildFailure, Service};
 
 use crate::properties::{self, BadEscape};
 use reading::Reading;

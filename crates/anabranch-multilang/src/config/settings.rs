@@ -5,6 +5,7 @@ use crate::child::ChildSettings;
 use crate::credentials::{self, Provider};
 use crate::protocol::ShutdownMessages;
 use anabranch::consumer::FetchMode;
+use anabranch::lease::StoreAddress;
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeSet;
 
@@ -38,7 +39,7 @@ pub struct Config {
     /// Where to start, if the application has never read the stream.
     pub start: StartPosition,
     /// Where leases are kept.
-    pub lease_store: LeaseStoreChoice,
+    pub lease_store: StoreAddress,
     /// The worker's name, where one is given.
     pub worker: Option<String>,
     /// For how long a worker may be silent before others take its leases.
@@ -90,33 +91,6 @@ pub struct Service {
     pub endpoint: Option<String>,
     /// Who gives credentials: the first one that has any.
     pub credentials: Vec<Provider>,
-}
-
-/// Where leases are kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LeaseStoreChoice {
-    /// A DynamoDB table as KCL lays it out, in the protocol of KCL 2.x.
-    Kcl {
-        /// Its name.
-        table: String,
-    },
-    /// A DynamoDB table in our own layout.
-    DynamoDb {
-        /// Its name.
-        table: String,
-    },
-    /// PostgreSQL.
-    Postgres {
-        /// Its address.
-        url: String,
-    },
-    /// A SQLite file.
-    Sqlite {
-        /// Its path.
-        path: String,
-    },
-    /// This process alone, until it ends.
-    Memory,
 }
 
 /// What follows from the failure of a child.
@@ -319,69 +293,44 @@ fn max_leases(from: &mut Reading) -> Option<usize> {
     (leases < most).then_some(leases)
 }
 
-fn lease_store(from: &mut Reading, application: &str) -> LeaseStoreChoice {
+/// `dynamodb` is KCL's table, as in Java; whatever else there is has to be asked for.
+fn lease_store(from: &mut Reading, application: &str) -> StoreAddress {
     let table = from.given("tableName");
     let given = from.given("leaseStore");
     let choice = given.as_ref().map_or("dynamodb", |(text, _)| text);
-    let store = match choice.split_once(':') {
-        None if choice.eq_ignore_ascii_case("dynamodb") => {
-            let table = table.as_ref().map_or(application, |(name, _)| name).to_owned();
-            LeaseStoreChoice::Kcl { table }
+    let named = table.as_ref().map(|(name, _)| name.clone());
+    let store = match choice.to_ascii_lowercase().as_str() {
+        "dynamodb" => StoreAddress::Kcl(Some(named.unwrap_or_else(|| application.to_owned()))),
+        "dynamodb-native" => {
+            StoreAddress::DynamoDb(named.unwrap_or_else(|| format!("{application}-leases")))
         }
-        None if choice.eq_ignore_ascii_case("dynamodb-native") => {
-            let own = format!("{application}-leases");
-            let table = table.as_ref().map_or(own, |(name, _)| name.clone());
-            LeaseStoreChoice::DynamoDb { table }
-        }
-        None if choice.eq_ignore_ascii_case("memory") => LeaseStoreChoice::Memory,
-        Some(("postgres" | "postgresql", _)) => {
-            LeaseStoreChoice::Postgres { url: choice.to_owned() }
-        }
-        Some(("sqlite", path)) if !path.trim_start_matches('/').is_empty() => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            LeaseStoreChoice::Sqlite { path: path.to_owned() }
-        }
+        "memory" => StoreAddress::Memory,
         _ => {
-            from.wrong(format!(
-                "line {}: leaseStore is {choice:?}: it must be dynamodb, dynamodb-native, \
-                 postgres://…, sqlite:PATH or memory",
-                given.as_ref().map_or(0, |(_, line)| *line)
-            ));
-            return LeaseStoreChoice::Memory;
+            let Ok(store @ (StoreAddress::Sqlite(_) | StoreAddress::Postgres(_))) = choice.parse()
+            else {
+                from.wrong(format!(
+                    "line {}: leaseStore is {choice:?}: it must be dynamodb, dynamodb-native, \
+                     postgres://…, sqlite:PATH or memory",
+                    given.as_ref().map_or(0, |(_, line)| *line)
+                ));
+                return StoreAddress::Memory;
+            };
+            store
         }
     };
-    let origin = given.map_or(Origin::Default, |(_, line)| Origin::Line(line));
-    from.show("leaseStore", &store, origin);
-    if let LeaseStoreChoice::Kcl { table: name } | LeaseStoreChoice::DynamoDb { table: name } =
-        &store
-    {
+    let shown = match &store {
+        StoreAddress::Kcl(_) => "dynamodb".to_owned(),
+        StoreAddress::DynamoDb(_) => "dynamodb-native".to_owned(),
+        other => other.to_string(),
+    };
+    from.show("leaseStore", shown, given.map_or(Origin::Default, |(_, line)| Origin::Line(line)));
+    if let Some(name) = store.table(application) {
         let origin = table.map_or(Origin::Key("applicationName"), |(_, line)| Origin::Line(line));
         from.show("tableName", name, origin);
     } else if let Some((_, line)) = table {
         from.warn(format!("line {line}: tableName has no effect: leases are not in DynamoDB"));
     }
     store
-}
-
-impl std::fmt::Display for LeaseStoreChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Kcl { .. } => f.write_str("dynamodb"),
-            Self::DynamoDb { .. } => f.write_str("dynamodb-native"),
-            // The address may hold a password.
-            Self::Postgres { url } => {
-                let host = url.rsplit_once('@').map_or("", |(_, host)| host);
-                let host = host.split('?').next().unwrap_or_default();
-                if host.is_empty() {
-                    f.write_str("postgres:…")
-                } else {
-                    write!(f, "postgres://…@{host}")
-                }
-            }
-            Self::Sqlite { path } => write!(f, "sqlite:{path}"),
-            Self::Memory => f.write_str("memory"),
-        }
-    }
 }
 
 /// `DEFAULT` is polling where a setting of polling is given, and fan-out elsewhere, as in Java.

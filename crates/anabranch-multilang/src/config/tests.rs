@@ -2,6 +2,7 @@
 
 use super::*;
 use anabranch::consumer::FetchMode;
+use anabranch::lease::StoreAddress;
 use anabranch_model::position::StartPosition;
 
 const LEAST: &str = "\
@@ -35,7 +36,7 @@ fn without_a_word_the_defaults_are_javas() {
     let config = config("");
     assert_eq!(config.command, ["python", "app.py"]);
     assert_eq!((config.application.as_str(), config.stream.as_str()), ("app", "orders"));
-    assert_eq!(config.lease_store, LeaseStoreChoice::Kcl { table: "app".to_owned() });
+    assert_eq!(config.lease_store, StoreAddress::Kcl(Some("app".to_owned())));
     assert_eq!(config.start, StartPosition::Latest);
     assert_eq!((config.fetch, config.max_records), (FetchMode::FanOut, 10_000));
     assert_eq!((config.lease_time_ms, config.max_leases, config.max_steal), (10_000, None, 1));
@@ -100,7 +101,7 @@ metricsEnabledDimensions = Operation, ShardId
     assert_eq!(config.dynamodb.credentials[0].to_string(), "ProfileCredentialsProvider|leases");
     assert_eq!(config.kinesis.endpoint.as_deref(), Some("http://localhost:4567"));
     assert_eq!(config.dynamodb.endpoint.as_deref(), Some("https://dynamodb.example"));
-    assert_eq!(config.lease_store, LeaseStoreChoice::Kcl { table: "t".to_owned() });
+    assert_eq!(config.lease_store, StoreAddress::Kcl(Some("t".to_owned())));
     assert_eq!((config.worker.as_deref(), config.lease_time_ms), (Some("w1"), 5_000));
     assert_eq!((config.max_leases, config.max_steal), (Some(3), 2));
     assert_eq!(config.start, StartPosition::AtTimestamp(1_636_609_142_000));
@@ -116,12 +117,12 @@ metricsEnabledDimensions = Operation, ShardId
 #[test]
 fn a_lease_store_can_be_chosen() {
     for (value, expected) in [
-        ("dynamodb", LeaseStoreChoice::Kcl { table: "app".to_owned() }),
-        ("dynamodb-native", LeaseStoreChoice::DynamoDb { table: "app-leases".to_owned() }),
-        ("postgres://u:p@h/d", LeaseStoreChoice::Postgres { url: "postgres://u:p@h/d".to_owned() }),
-        ("sqlite:/var/l.db", LeaseStoreChoice::Sqlite { path: "/var/l.db".to_owned() }),
-        ("sqlite:///var/l.db", LeaseStoreChoice::Sqlite { path: "/var/l.db".to_owned() }),
-        ("memory", LeaseStoreChoice::Memory),
+        ("dynamodb", StoreAddress::Kcl(Some("app".to_owned()))),
+        ("dynamodb-native", StoreAddress::DynamoDb("app-leases".to_owned())),
+        ("postgres://u:p@h/d", StoreAddress::Postgres("postgres://u:p@h/d".to_owned())),
+        ("sqlite:/var/l.db", StoreAddress::Sqlite("/var/l.db".into())),
+        ("sqlite:///var/l.db", StoreAddress::Sqlite("/var/l.db".into())),
+        ("memory", StoreAddress::Memory),
     ] {
         assert_eq!(config(&format!("leaseStore = {value}\n")).lease_store, expected, "{value}");
     }
@@ -230,7 +231,7 @@ fn the_report_shows_every_value_with_its_origin_and_no_secret() {
         "failoverTimeMillis ",
         "  10000 ",
         "  default\n",
-        "postgres://…@db/leases",
+        "postgres://u@db/leases",
         "KclStaticCredentialsProvider|AKIA|…",
         "warning: line 7: zzz is not a known property\n",
     ] {

@@ -10,6 +10,11 @@ mod sql;
 pub mod sqlite;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+// To choose a store at run time, all have to be there, as they are by default.
+#[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
+mod any;
+#[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
+mod address;
 mod settle;
 mod pulse;
 pub mod coordinator;
@@ -17,6 +22,10 @@ pub mod grip;
 #[cfg(feature = "testing")]
 pub mod conformance;
 
+#[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
+pub use address::{NotAnAddress, StoreAddress};
+#[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
+pub use any::AnyStore;
 pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings};
 #[cfg(feature = "aws")]
 pub use dynamodb::DynamoDbStore;

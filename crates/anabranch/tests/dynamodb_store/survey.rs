@@ -2,7 +2,7 @@
 
 use crate::server::{Server, client};
 use crate::wire::{Mischief, Wire};
-use anabranch::lease::{DynamoDbStore, LeaseStore};
+use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
 use anabranch_model::lease::survey::{Hindrance, Verdict, judge};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -63,7 +63,7 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
     for single_table in [true, false] {
         let server = Server::embedded().await;
         let client = client(&server.config());
-        let store = DynamoDbStore::kcl(&server.config(), "app");
+        let store = AnyStore::from(DynamoDbStore::kcl(&server.config(), "app"));
         store.prepare().await.expect("a table");
         put_lease(&client, 4).await;
         let before = store.survey().await.expect("a survey");

@@ -2,13 +2,13 @@
 
 use crate::postgres_server::Server;
 use crate::steps::{create, done, key, take};
-use anabranch::lease::{LeaseStore, PostgresStore};
+use anabranch::lease::{AnyStore, LeaseStore, PostgresStore};
 use std::time::Duration;
 
 /// Long enough for any machine. A test that fails waits for it, no other does.
 const FOR_EVER: Duration = Duration::from_mins(1);
 
-async fn hears(store: &PostgresStore, what: &str) {
+async fn hears(store: &impl LeaseStore, what: &str) {
     let heard = tokio::time::timeout(FOR_EVER, store.changed()).await;
     assert!(heard.is_ok(), "nothing was heard of {what}");
 }
@@ -27,8 +27,9 @@ async fn a_change_of_the_plan_is_heard_also_after_the_connection_died() {
     done(&writes, &create(0)).await;
     hears(&listens, "a lease that was made").await;
 
-    // What happens between two calls is not lost, and each clone is told.
-    let clone = listens.clone();
+    // What happens between two calls is not lost, and each clone is told, behind the store of any
+    // kind too.
+    let clone = AnyStore::from(listens.clone());
     done(&writes, &take(0, "a", 0)).await;
     hears(&listens, "a take").await;
     hears(&clone, "a take").await;

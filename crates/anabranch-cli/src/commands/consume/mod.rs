@@ -89,11 +89,11 @@ pub(crate) struct Options {
 /// Consumes until it is told to stop.
 pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
     let start = options.since.start();
-    let leases = connection.leases(&options.app).await?.starting_at(start);
+    let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
     aws.look_at(&stream).await?;
-    leases.prepare().await.map_err(|error| crate::connection::Store::trouble(&error))?;
+    leases.prepare().await?;
 
     let (printer, thread) = Printer::start();
     let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));

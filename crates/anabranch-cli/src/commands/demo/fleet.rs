@@ -2,9 +2,9 @@
 
 use super::stream::Stream;
 use super::{NAME, worker};
-use crate::connection::{Connection, LeaseAddress, Store};
+use crate::connection::Connection;
 use crate::failure::Failure;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{AnyStore, LeaseStore, StoreAddress};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::Lease;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(super) struct Fleet {
     /// Where leases and deliveries are kept.
     folder: PathBuf,
     /// The file of leases, to look at.
-    store: Option<Store>,
+    store: Option<AnyStore>,
     /// Those that run, by name.
     workers: BTreeMap<String, Child>,
     /// The other ends of what they read, open as long as the demo is there: a worker whose pipe
@@ -106,7 +106,7 @@ impl Fleet {
 
     async fn rows(&mut self) -> Result<Vec<Lease>, Failure> {
         if self.store.is_none() {
-            let address = LeaseAddress::Sqlite(self.folder.join("leases.db"));
+            let address = StoreAddress::Sqlite(self.folder.join("leases.db"));
             let store = Connection::default().store(&address, NAME).await?;
             store.prepare().await.map_err(Failure::result)?;
             self.store = Some(store);

@@ -2,11 +2,12 @@
 
 use super::deliveries;
 use crate::commands::consume::outlet::Outlet;
-use crate::connection::{Connection, LeaseAddress};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use anabranch::clock::Clock;
 use anabranch::consumer::Consumer;
 use anabranch::event::{Event, Events, LeaseEvent};
+use anabranch::lease::StoreAddress;
 use anabranch_model::position::StartPosition;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -48,7 +49,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let file = Arc::new(file.map_err(|error| Failure::usage(format!("the log: {error}")))?);
     let connection = Connection::at(&options.at);
     let kinesis = connection.aws().await?.kinesis;
-    let leases = connection.store(&LeaseAddress::Sqlite(options.rows), &options.stream).await?;
+    let leases = connection.store(&StoreAddress::Sqlite(options.rows), &options.stream).await?;
     let name: Arc<str> = options.name.into();
     let clock = Clock::machine();
     let outlet = Outlet::Append {

@@ -3,11 +3,11 @@
 use super::facts::{Facts, KclFacts};
 use crate::commands::leases::quiet;
 use crate::commands::shards::{Lag, lags};
-use crate::connection::{Aws, Store};
+use crate::connection::Aws;
 use crate::failure::Failure;
 use crate::output::note;
 use anabranch::clock::Clock;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease};
@@ -24,11 +24,10 @@ pub(super) async fn facts(
     aws: &Aws,
     stream: &StreamName,
     application: &str,
-    store: &Store,
+    store: &AnyStore,
     kcl_table: Option<&str>,
     watch: Duration,
 ) -> Result<Facts, Failure> {
-    let trouble = |error| Store::trouble(&error);
     let summary = aws.look_at(stream).await?;
     let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
     let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
@@ -39,14 +38,14 @@ pub(super) async fn facts(
              and --leases"
         )));
     }
-    let remembered = store.application().await.map_err(trouble)?.streams.get(stream).copied();
-    let survey = store.survey().await.map_err(trouble)?;
+    let remembered = store.application().await?.streams.get(stream).copied();
+    let survey = store.survey().await?;
     let (beats, watched_ms) =
         watch_hearts(store, stream, &first, watch, survey.leader.is_some()).await?;
-    let later = store.survey().await.map_err(trouble)?;
+    let later = store.survey().await?;
     let rows = rows(store, stream).await?;
     let lags = lags(&aws.kinesis, &lineage, &rows).await;
-    let workers = store.look().await.map_err(trouble)?.workers;
+    let workers = store.look().await?.workers;
     let mut kcl = KclFacts { unreadable: later.unreadable.clone(), ..KclFacts::default() };
     if let Some(table) = kcl_table {
         table.clone_into(&mut kcl.table);
@@ -73,15 +72,15 @@ pub(super) async fn facts(
     })
 }
 
-async fn rows(store: &Store, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {
-    let rows = store.list(stream).await.map_err(|error| Store::trouble(&error))?;
+async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {
+    let rows = store.list(stream).await?;
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }
 
 /// Watches until every heart has beaten, or the time is over. A leader beats far more slowly, so
 /// with one all of the time is needed.
 async fn watch_hearts(
-    store: &Store,
+    store: &AnyStore,
     stream: &StreamName,
     rows: &BTreeMap<ShardId, Lease>,
     watch: Duration,

@@ -1,9 +1,9 @@
 //! Everything that a store keeps for an application.
 
 use super::Options;
-use crate::connection::{Connection, Store};
+use crate::connection::Connection;
 use crate::failure::Failure;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease, StreamFacts, Worker};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(crate) struct StreamRows {
 /// An application as it stands.
 pub(crate) struct Standing {
     /// Where it is kept.
-    pub(crate) store: Store,
+    pub(crate) store: AnyStore,
     /// Its streams.
     pub(crate) streams: Vec<StreamRows>,
     /// Its workers. KCL's layout has no rows for them.
@@ -46,12 +46,11 @@ impl Standing {
 
     /// Reads an application, which may have nothing.
     pub(super) async fn of(
-        store: Store,
+        store: AnyStore,
         stream: Option<&str>,
         application: &str,
     ) -> Result<Self, Failure> {
-        let trouble = |error| Store::trouble(&error);
-        let known = store.application().await.map_err(trouble)?.streams;
+        let known = store.application().await?.streams;
         let mut streams: Vec<(StreamName, Option<StreamFacts>)> = match (store.layout(), stream) {
             // The table does not name its stream, so any name finds the rows.
             (Layout::Kcl, name) => vec![(name.unwrap_or(application).into(), None)],
@@ -66,10 +65,10 @@ impl Standing {
         };
         let mut read = Vec::new();
         for (stream, facts) in streams.drain(..) {
-            let rows = store.list(&stream).await.map_err(trouble)?;
+            let rows = store.list(&stream).await?;
             read.push(StreamRows { stream, facts, rows });
         }
-        let workers = store.look().await.map_err(trouble)?.workers;
+        let workers = store.look().await?.workers;
         Ok(Self { store, streams: read, workers })
     }
 
@@ -85,7 +84,7 @@ impl Standing {
     }
 
     /// The one stream that the options mean.
-    pub(super) fn only_stream(self, options: &Options) -> Result<(Store, StreamRows), Failure> {
+    pub(super) fn only_stream(self, options: &Options) -> Result<(AnyStore, StreamRows), Failure> {
         if self.store.layout() == Layout::Kcl && options.stream.is_none() {
             return Err(Failure::usage(
                 "the table of a KCL application does not name its stream: give it with --stream",

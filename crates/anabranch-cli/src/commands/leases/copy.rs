@@ -5,11 +5,11 @@ use super::editor::{Editor, moved_to};
 use super::moment_of_shard::last_before;
 use super::snapshot::WantedLease;
 use super::{Options, quiet};
-use crate::connection::{Aws, Connection, LeaseAddress, Store};
+use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::output::{note, say};
 use anabranch::clock::Clock;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{LeaseStore, StoreAddress};
 use anabranch::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Lease, StreamFacts};
@@ -20,15 +20,15 @@ use anabranch_model::position::Position;
 pub(super) async fn run(
     options: &Options,
     connection: &Connection,
-    from: Option<&LeaseAddress>,
-    to: &LeaseAddress,
+    from: Option<&StoreAddress>,
+    to: &StoreAddress,
     yes: bool,
 ) -> Result<(), Failure> {
     let from = match from {
         Some(address) => connection.existing_store(address, &options.app).await?,
         None => connection.existing_leases(&options.app).await?,
     };
-    if *to == LeaseAddress::Memory {
+    if *to == StoreAddress::Memory {
         return Err(Failure::usage("a copy in memory would be gone with this command"));
     }
     let mut source = Standing::of(from, options.stream.as_deref(), &options.app).await?;
@@ -61,9 +61,9 @@ pub(super) async fn run(
         note!("nothing was written: add --yes to copy them to {to}");
         return Ok(());
     }
-    target.prepare().await.map_err(|error| Store::trouble(&error))?;
+    target.prepare().await?;
     for (stream, _, _) in &copies {
-        let there = target.list(stream).await.map_err(|error| Store::trouble(&error))?;
+        let there = target.list(stream).await?;
         if !there.is_empty() {
             return Err(Failure::usage(format!(
                 "{to} holds {} leases of {} on {stream} already: nothing was copied",

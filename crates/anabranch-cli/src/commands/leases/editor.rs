@@ -1,10 +1,9 @@
 //! Changes of rows by an operator, through the same conditional writes that workers use.
 
 use super::snapshot::WantedLease;
-use crate::connection::Store;
 use crate::failure::Failure;
 use anabranch::clock::Chance;
-use anabranch::lease::{LeaseStore, StoreError};
+use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Outcome, Refusal, Resolution,
@@ -23,14 +22,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
 /// meanwhile makes it fail instead of being overwritten.
 pub(super) struct Editor<'a> {
-    store: &'a Store,
+    store: &'a AnyStore,
     /// The name under which leases are held for a moment.
     me: WorkerId,
     chance: Chance,
 }
 
 impl<'a> Editor<'a> {
-    pub(super) fn new(store: &'a Store) -> Self {
+    pub(super) fn new(store: &'a AnyStore) -> Self {
         let chance = Chance::of_system();
         Self { store, me: WorkerId::of_join("anabranch-leases", chance.bits()), chance }
     }
@@ -233,7 +232,7 @@ where
         // The calls of all stores together are large.
         match Box::pin(call()).await {
             Err(error) if attempt < ATTEMPTS && error.is_retryable() => attempt += 1,
-            answer => return answer.map_err(|error| Store::trouble(&error)),
+            answer => return answer.map_err(Failure::from),
         }
         tokio::time::sleep(PAUSE).await;
     }

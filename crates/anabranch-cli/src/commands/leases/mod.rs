@@ -17,8 +17,9 @@ mod moment_of_shard;
 mod restore;
 mod copy;
 
-use crate::connection::{Connection, LeaseAddress};
+use crate::connection::Connection;
 use crate::failure::Failure;
+use anabranch::lease::StoreAddress;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -103,10 +104,10 @@ done; it needs --shard.")]
     Copy {
         /// The store to read; without it, that of --leases
         #[arg(long, value_name = "STORE")]
-        from: Option<LeaseAddress>,
+        from: Option<StoreAddress>,
         /// The store to write, which holds no leases of the application
         #[arg(long, value_name = "STORE")]
-        to: LeaseAddress,
+        to: StoreAddress,
         /// Do it
         #[arg(long)]
         yes: bool,

@@ -1,11 +1,10 @@
 //! Whether workers are alive: what their hearts say, watched for a lease time.
 
 use super::application::Standing;
-use crate::connection::Store;
 use crate::failure::Failure;
 use crate::output::note;
 use anabranch::clock::Clock;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Worker};
 use std::collections::BTreeMap;
@@ -19,18 +18,17 @@ pub(crate) type Hearts = BTreeMap<String, u64>;
 
 /// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
 /// an owner.
-pub(crate) async fn hearts(store: &Store, streams: &[StreamName]) -> Result<Hearts, Failure> {
-    let trouble = |error| Store::trouble(&error);
+pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, Failure> {
     let mut hearts = Hearts::new();
     match store.layout() {
         Layout::Native => {
-            let workers = store.look().await.map_err(trouble)?.workers;
+            let workers = store.look().await?.workers;
             let alive = workers.iter().filter(|worker| worker.is_alive());
             hearts.extend(alive.map(|worker| (worker.id.to_string(), worker.counter)));
         }
         Layout::Kcl => {
             for stream in streams {
-                for row in store.list(stream).await.map_err(trouble)? {
+                for row in store.list(stream).await? {
                     if let Some(owner) = &row.owner {
                         hearts.insert(format!("{owner} ({})", row.key.shard), row.term);
                     }
@@ -49,7 +47,7 @@ pub(crate) fn moved<'a>(before: &Hearts, now: &'a Hearts) -> Vec<&'a str> {
 
 /// Watches until a heart beats, or a lease time is over. Names those that beat.
 pub(crate) async fn beating(
-    store: &Store,
+    store: &AnyStore,
     streams: &[StreamName],
     lease_time: Duration,
 ) -> Result<Vec<String>, Failure> {

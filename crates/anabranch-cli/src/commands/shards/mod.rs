@@ -4,11 +4,11 @@ mod standing;
 mod lag;
 mod tree;
 
-use crate::connection::{Aws, Connection, Store};
+use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::output::say;
 use crate::table;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ShardFilter, StreamApi, StreamSummary};
 use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -57,7 +57,7 @@ impl Picture {
     pub(crate) async fn take(
         aws: &Aws,
         stream: &StreamName,
-        store: Option<&Store>,
+        store: Option<&AnyStore>,
     ) -> Result<Self, Failure> {
         let summary = aws.look_at(stream).await?;
         let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
@@ -65,7 +65,7 @@ impl Picture {
         let rows = match store {
             None => None,
             Some(store) => {
-                let rows = store.list(stream).await.map_err(|error| Store::trouble(&error))?;
+                let rows = store.list(stream).await?;
                 Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
             }
         };

@@ -1,0 +1,128 @@
+//! A lease store of whichever kind: one type for programs that learn at run time where leases are.
+
+use super::store::{LeaseStore, Look, StoreError};
+use super::{DynamoDbStore, MemoryStore, PostgresStore, SqliteStore};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
+};
+use anabranch_model::position::StartPosition;
+
+/// A lease store of whichever kind, so that a consumer over it is compiled once. Clones share one.
+///
+/// [`StoreAddress::open`](super::StoreAddress::open) makes one from an address; a store that needs
+/// settings of its own becomes one with `into()`.
+#[derive(Clone, Debug)]
+pub enum AnyStore {
+    /// In this process.
+    Memory(MemoryStore),
+    /// In a file.
+    Sqlite(SqliteStore),
+    /// In a database.
+    Postgres(Box<PostgresStore>),
+    /// In a DynamoDB table, in our layout or KCL's.
+    DynamoDb(Box<DynamoDbStore>),
+}
+
+impl AnyStore {
+    /// Changes the settings of a DynamoDB table, where it is one.
+    #[must_use]
+    pub fn map_dynamodb(self, change: impl FnOnce(DynamoDbStore) -> DynamoDbStore) -> Self {
+        match self {
+            Self::DynamoDb(store) => change(*store).into(),
+            other => other,
+        }
+    }
+}
+
+impl From<MemoryStore> for AnyStore {
+    fn from(store: MemoryStore) -> Self {
+        Self::Memory(store)
+    }
+}
+
+impl From<SqliteStore> for AnyStore {
+    fn from(store: SqliteStore) -> Self {
+        Self::Sqlite(store)
+    }
+}
+
+impl From<PostgresStore> for AnyStore {
+    fn from(store: PostgresStore) -> Self {
+        Self::Postgres(Box::new(store))
+    }
+}
+
+impl From<DynamoDbStore> for AnyStore {
+    fn from(store: DynamoDbStore) -> Self {
+        Self::DynamoDb(Box::new(store))
+    }
+}
+
+/// Does the same with whichever store it is.
+macro_rules! each {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            AnyStore::Memory($store) => $call,
+            AnyStore::Sqlite($store) => $call,
+            AnyStore::Postgres($store) => $call,
+            AnyStore::DynamoDb($store) => $call,
+        }
+    };
+}
+
+/// Everything is passed on, what the trait has defaults for too: a default would stand in for what
+/// the store itself does.
+impl LeaseStore for AnyStore {
+    fn layout(&self) -> Layout {
+        each!(self, store => store.layout())
+    }
+
+    fn look_ms(&self) -> u64 {
+        each!(self, store => store.look_ms())
+    }
+
+    fn note_start(&self, stream: &StreamName, start: StartPosition) {
+        each!(self, store => store.note_start(stream, start));
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        each!(self, store => store.prepare().await)
+    }
+
+    async fn survey(&self) -> Result<Survey, StoreError> {
+        each!(self, store => store.survey().await)
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        each!(self, store => store.application().await)
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        each!(self, store => store.look().await)
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        each!(self, store => store.list(stream).await)
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        each!(self, store => store.get(key).await)
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        each!(self, store => store.worker(id).await)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        each!(self, store => store.write(write).await)
+    }
+
+    async fn changed(&self) {
+        each!(self, store => store.changed().await);
+    }
+
+    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+        each!(self, store => store.read_back(write).await)
+    }
+}
