@@ -1,6 +1,6 @@
 //! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
 
-use crate::world::{STREAM, World, pause};
+use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -180,4 +180,41 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
     let error = next.expect("it ends").unwrap().unwrap_err().to_string();
     assert!(error.contains(STREAM) && error.contains("panicked"), "{error}");
     assert!(tail.next().await.is_none(), "that was all");
+}
+
+/// A stream whose second shard was split, and whose split parent has passed retention since. Also
+/// the moment before the children began.
+fn half_trimmed() -> (World, u64) {
+    let born_ms = 1_700_000_000_000;
+    let clock = anabranch_local::Clock::manual(born_ms);
+    let world = World::by(clock.clone(), 2);
+    clock.advance(3_600_000);
+    world.split(1);
+    clock.advance(48 * 3_600_000);
+    (world, born_ms + 1_000)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_before_the_stream_was_made_gives_everything() {
+    let world = World::ticking(2);
+    world.put_round(20);
+    let mut tail = tail(&world, StartPosition::AtTimestamp(1_600_000_000_000));
+    assert_eq!(catch_up(&world, &mut tail).await, 20);
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_before_retention_leaves_no_key_out() {
+    let (world, since) = half_trimmed();
+    world.put_round(20);
+    let mut tail = tail(&world, StartPosition::AtTimestamp(since));
+    follow(&world, &mut tail).await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+
+    let consumer = world.consumer(1).starting_at(StartPosition::AtTimestamp(since));
+    let before = world.oracle.duplicates();
+    let running = Running::start(consumer.each(world.note("worker")));
+    world.until("it comes again", || world.oracle.duplicates() == before + 20).await;
+    running.stop().await;
 }

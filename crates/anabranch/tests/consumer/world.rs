@@ -93,7 +93,8 @@ impl World {
         world
     }
 
-    fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
+    /// A stream by a clock.
+    pub(crate) fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
         let options = Options { shard_limit: 2_000, ..Options::instant() };
         let engine = Arc::new(Engine::new(options, clock));
         let request = create_stream::Request {

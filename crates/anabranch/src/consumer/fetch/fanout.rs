@@ -107,8 +107,11 @@ pub(in crate::consumer) struct FanOut<A> {
 
 /// How a subscription ended.
 enum SubscriptionEnd {
-    /// By its time: the next one begins at once.
-    Over,
+    /// By its time: the next one begins at once, if this one told anything.
+    Over {
+        /// Whether an event came.
+        told: bool,
+    },
     /// With an error.
     Failed(StreamError),
     /// With the shard, or because nobody takes the records.
@@ -136,8 +139,14 @@ impl<A: StreamApi> FanOut<A> {
             let before = from;
             let error = match self.subscription(&mut from).await {
                 SubscriptionEnd::Final(end) => return end,
-                SubscriptionEnd::Over => {
+                SubscriptionEnd::Over { told: true } => {
                     failures = 0;
+                    continue;
+                }
+                // Not by its time: whoever ends a subscription at once may do so again.
+                SubscriptionEnd::Over { told: false } => {
+                    failures = failures.saturating_add(1);
+                    source.clock.sleep(FAILED.wait_ms(failures, source.chance.bits())).await;
                     continue;
                 }
                 SubscriptionEnd::Failed(error) => error,
@@ -178,12 +187,14 @@ impl<A: StreamApi> FanOut<A> {
         let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
         let share = &source.feed.share;
+        let mut told = false;
         loop {
             vitals.enter(Step::Room);
             let own = share.await_push().await;
             vitals.enter(Step::Fetch);
             let event = source.in_time("SubscribeToShard", next(&mut events)).await?;
-            let Some(event) = event else { return Ok(SubscriptionEnd::Over) };
+            let Some(event) = event else { return Ok(SubscriptionEnd::Over { told }) };
+            told = true;
             vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
             let mut room = None;
