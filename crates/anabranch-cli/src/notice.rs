@@ -103,6 +103,10 @@ fn trouble(event: &Event) -> Option<String> {
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"
         ),
+        Event::Relay(RelayEvent::Restored { table, row }) => format!(
+            "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
+             after a restore; they are sent now"
+        ),
         Event::Relay(RelayEvent::Parked { row, key, why, .. }) => format!(
             "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
              {row}' gives it up, 'anabranch relay retry KEY' sends it again"

@@ -89,6 +89,8 @@ fn statements(table: &Table, found: Option<&Shape>) -> Vec<String> {
     }
     if !found.is_some_and(|shape| shape.parked) {
         all.push(parked(table));
+    } else if !found.is_some_and(|shape| shape.parked_by_transaction) {
+        all.push(format!("ALTER TABLE {} ADD COLUMN transaction_id xid8", table.parked_sql()));
     }
     if table.notify && !found.is_some_and(|shape| shape.notifies) {
         all.extend(notify(table));
@@ -167,7 +169,8 @@ fn parked(table: &Table) -> String {
   row_id bigint PRIMARY KEY,
   partition_key text NOT NULL,
   reason text NOT NULL,
-  parked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  transaction_id xid8
 )",
         table.parked_sql()
     )
