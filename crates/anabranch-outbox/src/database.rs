@@ -101,7 +101,8 @@ impl Database {
             Ok(Err(error)) => return Err(self.failed("take a connection", &error)),
             Err(_) => {
                 let patience = CONNECT_PATIENCE.as_secs();
-                let detail = format!("no answer within {patience} s; check host, port and firewall");
+                let detail =
+                    format!("no answer within {patience} s; check host, port and firewall");
                 return Err(self.said("take a connection", detail));
             }
         };
@@ -142,8 +143,8 @@ fn way_out(error: &sqlx::Error) -> Option<&'static str> {
 
 /// Whether somebody else held what was asked for.
 fn is_locked(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|said| said.code());
-    code.is_some_and(|code| code == LOCK_NOT_AVAILABLE)
+    let said = error.as_database_error();
+    said.is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
 }
 
 /// One session. After an error it is not used again: nobody knows what is still on its way.
@@ -279,7 +280,6 @@ impl Link {
         self.database.said(doing, detail)
     }
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
 use crate::lag;
-use crate::read::{key_statement, statement};
+use crate::read::{Of, key_statement, statement};
 use crate::shape::{self, Shape};
 use crate::sweep;
 use crate::table::{Table, literal};
@@ -51,11 +51,12 @@ pub async fn explain_key(
     rows: u32,
 ) -> Result<Vec<String>, RelayError> {
     let (mut link, shape) = open(database, table).await?;
+    let of = if key.is_empty() { Of::NoKey } else { Of::Key };
     let prepare = format!(
         "SET plan_cache_mode = force_generic_plan; \
          PREPARE passed(bigint, bigint, bigint, bigint, text, text) AS {}; \
          PREPARE sweep(bigint, bigint, text, bigint) AS {}",
-        key_statement(table, &shape, !key.is_empty()),
+        key_statement(table, &shape, of),
         sweep::statement(table)
     );
     link.script(&prepare, DOING).await?;
@@ -63,7 +64,9 @@ pub async fn explain_key(
     let key = literal(key);
     let passed = format!("passed({first}, {cursor}, {rows}, {bytes}, '{horizon}', {key})");
     let mut plan = execute(&mut link, &passed).await?;
-    plan.extend(execute(&mut link, &format!("sweep({first}, {cursor}, '{horizon}', {rows})")).await?);
+    plan.extend(
+        execute(&mut link, &format!("sweep({first}, {cursor}, '{horizon}', {rows})")).await?,
+    );
     link.close().await;
     Ok(plan)
 }

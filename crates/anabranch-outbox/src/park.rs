@@ -39,6 +39,8 @@ pub(crate) struct Going {
     pub(crate) after: i64,
     /// The next of its rows that stops it.
     pub(crate) next: Option<i64>,
+    /// The row that stopped it. It may have another key by now.
+    pub(crate) stopped_at: i64,
 }
 
 impl Parked {
@@ -100,8 +102,10 @@ impl Parked {
 
     /// Lets a key go on, up to the next row that stops it.
     pub(crate) fn go(&mut self, key: String, next: Option<i64>) {
-        self.stops.insert(key.clone(), Stop::Going);
-        self.going.push_back(Going { key, after: i64::MIN, next });
+        let Some(Stop::At(stopped_at)) = self.stops.insert(key.clone(), Stop::Going) else {
+            return;
+        };
+        self.going.push_back(Going { key, after: i64::MIN, next, stopped_at });
     }
 
     /// The key whose rows are to be taken now.

@@ -25,7 +25,7 @@ use crate::table::{Table, quoted};
 use anabranch_model::limits::RECORD_MAX_KIB_HIGHEST;
 use bytes::Bytes;
 use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow};
 
 /// Above every transaction: nothing is late for a cursor that has not moved.
 const NO_HORIZON: u64 = u64::MAX;
@@ -95,6 +95,8 @@ pub(crate) struct Reader {
     key_sql: String,
     /// The statement for the rows without a key.
     keyless_sql: String,
+    /// The statement for one row.
+    row_sql: String,
     /// Every settled row up to this id was read.
     cursor: i64,
     /// The horizon of the last look: whatever is late lies at or above it.
@@ -105,8 +107,9 @@ impl Reader {
     pub(crate) fn new(table: &Table, shape: &Shape) -> Self {
         Self {
             sql: statement(table, shape),
-            key_sql: key_statement(table, shape, true),
-            keyless_sql: key_statement(table, shape, false),
+            key_sql: key_statement(table, shape, Of::Key),
+            keyless_sql: key_statement(table, shape, Of::NoKey),
+            row_sql: key_statement(table, shape, Of::Id),
             cursor: i64::MIN,
             horizon: NO_HORIZON,
         }
@@ -176,14 +179,33 @@ impl Reader {
         let (rows, bytes) = (portion.rows, portion.bytes);
         let arguments = arguments![after, through, rows, bytes, self.horizon(), key];
         let sql = if key.is_empty() { &self.keyless_sql } else { &self.key_sql };
-        let answer = link.rows(Ask { sql, arguments, doing: "read a key's rows" }).await?;
-        let name = |row: &PgRow| RowName { id: row.get(2), transaction: number(row, 3) };
-        let rows: Vec<Row> = answer.iter().map(|row| read(row, name(row))).collect();
+        let rows = rows_of(link, sql, arguments).await?;
         let bytes: i64 = rows.iter().map(|row| row.data_bytes + row.headers_bytes).sum();
         let taken = i64::try_from(rows.len()).unwrap_or(i64::MAX);
         let dry = taken < portion.rows && bytes < portion.bytes;
         Ok(Found { rows, held: None, dry })
     }
+
+    /// Takes one row that was passed over, whatever its key is by now.
+    pub(crate) async fn passed_row(
+        &self,
+        link: &mut Link,
+        row: i64,
+    ) -> Result<Option<Row>, RelayError> {
+        let (after, all) = (row.saturating_sub(1), i64::MAX);
+        let arguments = arguments![after, self.cursor, 1_i64, all, self.horizon(), row.to_string()];
+        Ok(rows_of(link, &self.row_sql, arguments).await?.pop())
+    }
+}
+
+async fn rows_of(
+    link: &mut Link,
+    sql: &str,
+    arguments: PgArguments,
+) -> Result<Vec<Row>, RelayError> {
+    let answer = link.rows(Ask { sql, arguments, doing: "read rows that wait" }).await?;
+    let name = |row: &PgRow| RowName { id: row.get(2), transaction: number(row, 3) };
+    Ok(answer.iter().map(|row| read(row, name(row))).collect())
 }
 
 fn read(row: &PgRow, name: RowName) -> Row {
@@ -303,19 +325,32 @@ pub(crate) fn was_read(table: &Table, horizon: &str) -> String {
     )
 }
 
-/// The statement for rows of one key that were passed over: from and through which id, how many rows
-/// and bytes it may bring, the reader's horizon, and the key. An index of keys makes it as cheap as
+/// Which rows among those that were passed over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Of {
+    /// Those of a key.
+    Key,
+    /// Those without a key.
+    NoKey,
+    /// The one of an id.
+    Id,
+}
+
+/// The statement for rows that were passed over: from and through which id, how many rows and bytes
+/// it may bring, the reader's horizon, and the key or the id as a text. An index of keys makes it as cheap as
 /// the rows that it brings.
-pub(crate) fn key_statement(table: &Table, shape: &Shape, has_key: bool) -> String {
+pub(crate) fn key_statement(table: &Table, shape: &Shape, of: Of) -> String {
     let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
     let (id, name) = (quoted(&table.columns.id), quoted(&table.columns.partition_key));
-    let key = if has_key {
-        let kind = shape.column(&table.columns.partition_key).map(|column| column.kind.as_str());
-        // `character` alone would be a single one.
-        let kind = kind.filter(|kind| *kind != "character").unwrap_or("bpchar");
-        format!("t.{name} = $6::text::{kind}")
-    } else {
-        format!("COALESCE(t.{name}::text, '') = $6::text")
+    let these = match of {
+        Of::Key => {
+            let column = shape.column(&table.columns.partition_key);
+            // `character` alone would be a single one.
+            let kind = column.map(|column| column.kind.as_str()).filter(|it| *it != "character");
+            format!("t.{name} = $6::text::{}", kind.unwrap_or("bpchar"))
+        }
+        Of::NoKey => format!("COALESCE(t.{name}::text, '') = $6::text"),
+        Of::Id => format!("t.{id} = $6::text::bigint"),
     };
     let read = was_read(table, "$5::text");
     format!(
@@ -328,7 +363,7 @@ FROM (
   SELECT c.*, sum(data_bytes + headers_bytes) OVER seq - data_bytes - headers_bytes AS before
   FROM (
     SELECT {columns} FROM {sql} t
-    WHERE {pending}{key} AND t.{id} > $1 AND t.{id} <= $2 AND {read} ORDER BY t.{id} LIMIT $3
+    WHERE {pending}{these} AND t.{id} > $1 AND t.{id} <= $2 AND {read} ORDER BY t.{id} LIMIT $3
   ) c WINDOW seq AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
 ) v WHERE before < $4 ORDER BY id"
     )

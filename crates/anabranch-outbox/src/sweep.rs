@@ -47,9 +47,10 @@ impl Sweep {
             (!is_known(name, row.get(2))).then_some(name.id)
         });
         let is_full = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= STEP_ROWS;
-        match rows.last().filter(|_| is_full && unknown.is_none()) {
-            Some(last) => self.after = last.get(0),
-            None => (self.after, self.at_ms) = (i64::MIN, now_ms.saturating_add(pause_ms)),
+        if let Some(last) = rows.last().filter(|_| is_full && unknown.is_none()) {
+            self.after = last.get(0);
+        } else {
+            (self.after, self.at_ms) = (i64::MIN, now_ms.saturating_add(pause_ms));
         }
         Ok(unknown)
     }

@@ -189,7 +189,9 @@ impl<'a> Term<'a> {
     fn removal_is_due(&self, now_ms: u64) -> bool {
         let placed = self.flight.placed.len();
         let full = placed >= self.relay.remove_rows || !self.flight.has_sent();
-        !self.remover.is_busy() && placed > 0 && (now_ms >= self.remove_at_ms || (full && !self.locked))
+        !self.remover.is_busy()
+            && placed > 0
+            && (now_ms >= self.remove_at_ms || (full && !self.locked))
     }
 
     /// When the next thing is due that nobody tells of.
@@ -243,6 +245,13 @@ impl<'a> Term<'a> {
                 return Ok(());
             }
             going.after = row.name.id;
+        }
+        if found.dry {
+            // Whoever repaired the row may have given it another key.
+            let row = self.reader.passed_row(&mut self.link, going.stopped_at).await?;
+            if let Some(row) = row.filter(|row| !self.parked.stops(&row.key, row.name.id)) {
+                self.take(&row).await?;
+            }
         }
         self.parked.went(going, found.dry);
         Ok(())

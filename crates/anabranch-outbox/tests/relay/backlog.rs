@@ -49,7 +49,8 @@ async fn check_plan(world: &World, cursor: Option<i64>) {
 /// A key that goes on costs its own rows, where its table has an index of keys.
 async fn check_key_plan(world: &World) {
     let (database, table) = (world.database(), &world.table);
-    let plan = anabranch_outbox::explain_key(&database, table, ("k7", ROWS), PORTION).await.unwrap();
+    let plan =
+        anabranch_outbox::explain_key(&database, table, ("k7", ROWS), PORTION).await.unwrap();
     let text = plan.join("\n");
     assert!(text.contains("Index Scan using outbox_key"), "{text}");
     assert!(text.contains("Index Scan using outbox_pkey"), "the sweep:\n{text}");

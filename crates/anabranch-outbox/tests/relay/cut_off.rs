@@ -65,7 +65,8 @@ async fn check(world: &World, rows: u64, late: usize) {
     };
     let sent: Vec<(By, u64)> = records.iter().map(|record| read(&record.data)).collect();
     let mut seen = BTreeSet::new();
-    let first: Vec<u64> = sent.iter().map(|(_, row)| *row).filter(|row| seen.insert(*row)).collect();
+    let first: Vec<u64> =
+        sent.iter().map(|(_, row)| *row).filter(|row| seen.insert(*row)).collect();
     assert_eq!(first, (1..=rows).collect::<Vec<_>>());
     let of = |by: By| sent.iter().filter(move |(sender, _)| *sender == by);
     assert!(of(By::First).count() > 0 && of(By::Second).count() > 0, "nobody took over");
@@ -158,7 +159,7 @@ async fn a_relay_that_lost_its_stream_makes_way_for_one_that_has_it() {
     let through = format!("http://127.0.0.1:{}", valve.port());
     let config = local.sdk_config().into_builder().endpoint_url(through).build();
     let relay = world.relay().with_stall(Duration::from_millis(500));
-    let first = world.start_on(relay, AwsKinesis::new(&config));
+    let first = World::start_on(relay, AwsKinesis::new(&config));
     first.until("the lead", is_leading).await;
     fill(&mut session, 1..=20).await;
     world.until_empty().await;

@@ -28,10 +28,10 @@ async fn a_key_goes_on_when_the_row_that_parked_it_was_removed_by_hand() {
         relay.until("a parked key", is_parked).await;
         if restart {
             relay.stop().await.unwrap();
-        }
-        session.run("DELETE FROM outbox WHERE id = 1").await;
-        if restart {
+            session.run("DELETE FROM outbox WHERE id = 1").await;
             relay = world.start(world.relay());
+        } else {
+            session.run("DELETE FROM outbox WHERE id = 1").await;
         }
         world.until_empty().await;
         assert_eq!(world.delivered_of("a").await, ["behind"]);
@@ -70,8 +70,10 @@ async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
     world.until_empty().await;
     // As a restore of that table brings it.
     session
-        .run("INSERT INTO outbox_parked (row_id, partition_key, reason, transaction_id) \
-              VALUES (2, 'b', 'old', '3')")
+        .run(
+            "INSERT INTO outbox_parked (row_id, partition_key, reason, transaction_id) \
+              VALUES (2, 'b', 'old', '3')",
+        )
         .await;
     insert_bad(&mut session, "a").await;
     relay.until("a parked key", is_parked).await;

@@ -150,7 +150,8 @@ async fn a_table_of_parked_keys_of_an_older_version_is_brought_up_to_date() {
 async fn a_time_that_no_clock_shows_stops_nothing() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;
-    for (number, time) in ["-infinity", "infinity", "294276-12-31", "0001-01-01"].iter().enumerate() {
+    for (number, time) in ["-infinity", "infinity", "294276-12-31", "0001-01-01"].iter().enumerate()
+    {
         session
             .run(&format!(
                 "INSERT INTO outbox (partition_key, data, created_at) \

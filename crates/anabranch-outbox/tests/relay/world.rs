@@ -56,11 +56,11 @@ impl World {
 
     /// Starts a relay.
     pub(crate) fn start(&self, relay: Relay) -> Running {
-        self.start_on(relay, self.stage.api())
+        Self::start_on(relay, self.stage.api())
     }
 
     /// Starts a relay that has its own way to the stream.
-    pub(crate) fn start_on<A: StreamApi + Clone>(&self, relay: Relay, api: A) -> Running {
+    pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> Running {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let listener = Arc::clone(&heard);
         let relay = relay.with_events(Events::to(move |event| {

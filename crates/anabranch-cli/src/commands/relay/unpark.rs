@@ -45,7 +45,10 @@ pub(super) async fn retry_all(outbox: &Outbox) -> Result<(), Failure> {
     let (database, table) = (outbox.database()?, outbox.table()?);
     let retried = anabranch_outbox::retry_all(&database, &table).await.map_err(could_not_start)?;
     let rows = retried.map_or(0, |retried| retried.rows.len() as u64);
-    note!("{} of {}", counted(rows, "parked row is tried again", "parked rows are tried again"),
-        table.label());
+    note!(
+        "{} of {}",
+        counted(rows, "parked row is tried again", "parked rows are tried again"),
+        table.label()
+    );
     Ok(())
 }
