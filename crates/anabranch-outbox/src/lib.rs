@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! lock ─▶ read ──Row──▶ envelope ──▶ Producer ──Outcome──▶ verdict ─┬─▶ remove (delete, or mark)
-//!          ▲  (horizon, by id)   (strict, behind the gate)          ├─▶ park the key
+//!          ▲  (horizon, by id)        (strict)                      ├─▶ park the key
 //!          └───────────── listen, or poll ◀─────────────────────────┘
 //! ```
 //!
@@ -26,7 +26,6 @@ mod table;
 mod shape;
 mod migrate;
 mod lock;
-mod lead;
 mod listen;
 mod read;
 mod envelope;
@@ -34,7 +33,6 @@ mod flight;
 mod verdict;
 mod remove;
 mod park;
-mod sweep;
 mod lag;
 mod config;
 mod relay;
@@ -46,8 +44,8 @@ pub use config::{Format, Relay};
 pub use database::Database;
 pub use envelope::{Envelope, NotAnEnvelope};
 pub use error::{Problem, RelayError};
-pub use explain::{explain, explain_key};
+pub use explain::explain;
 pub use migrate::{Init, init};
-pub use park::{Retried, Skipped, retry, retry_all, skip};
+pub use park::{Retried, Skipped, retry, skip};
 pub use status::{Holder, ParkedKey, Status, status};
 pub use table::{AfterSend, Columns, Table};

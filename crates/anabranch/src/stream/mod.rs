@@ -2,7 +2,6 @@
 
 pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
-pub(crate) mod since;
 mod subscription;
 #[cfg(feature = "aws")]
 mod cbor;

@@ -43,11 +43,7 @@ enum Task {
     /// Let a parked key go on with the row that stopped it
     Retry {
         /// The partition key
-        #[arg(required_unless_present = "all")]
-        key: Option<String>,
-        /// All parked keys
-        #[arg(long, conflicts_with = "key")]
-        all: bool,
+        key: String,
     },
 }
 
@@ -59,8 +55,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         Some(Task::Init(options)) => Box::pin(init::run(options, &outbox)).await,
         Some(Task::Status(options)) => Box::pin(status::run(options, &outbox)).await,
         Some(Task::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
-        Some(Task::Retry { key: Some(key), .. }) => Box::pin(unpark::retry(&key, &outbox)).await,
-        Some(Task::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
+        Some(Task::Retry { key }) => Box::pin(unpark::retry(&key, &outbox)).await,
     }
 }
 
