@@ -69,14 +69,6 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Lease(LeaseEvent::Hole { stream, keys, looks }) if *looks > 1 => {
             format!("no lease covers the keys {keys:?} of {stream}")
         }
-        Event::Shard(ShardEvent::Trimmed { shard, after, to }) => {
-            let to = to.map_or("now".to_owned(), |to| to.to_string());
-            format!(
-                "{}: what came between {after} and {to} is past retention, and lost if it was not \
-                 read: have it read sooner, or raise the stream's retention",
-                short(&shard.shard)
-            )
-        }
         Event::Shard(ShardEvent::AggregateDropped { shard, records, .. }) => format!(
             "{}: an aggregate of {records} records holds one of another shard, so none is given, \
              as KCL does",
@@ -110,6 +102,10 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Relay(RelayEvent::Held { table, row, .. }) => format!(
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"
+        ),
+        Event::Relay(RelayEvent::Restored { table, row }) => format!(
+            "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
+             after a restore; they are sent now"
         ),
         Event::Relay(RelayEvent::Parked { row, key, why, .. }) => format!(
             "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \

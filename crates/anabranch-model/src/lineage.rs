@@ -7,6 +7,7 @@ mod inconsistency;
 
 pub use inconsistency::Inconsistency;
 
+use crate::coverage;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
@@ -171,6 +172,17 @@ impl Lineage {
             .collect();
         shards.sort_unstable_by_key(|shard| shard.birth());
         shards
+    }
+
+    /// The children of a shard that has ended. `None` as long as they leave out some of its keys: a
+    /// list that is torn by a reshard may name one of two.
+    ///
+    /// `range` is what the caller knows of the shard's keys, for a list that lacks it.
+    pub fn followers(&self, ended: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
+        let children: Vec<_> = self.children(ended).iter().filter_map(|id| self.get(id)).collect();
+        let range = self.get(ended).map(|shard| &shard.range).or(range).unwrap_or(&HashRange::ALL);
+        let holes = coverage::holes(children.iter().map(|child| child.range));
+        (!holes.iter().any(|hole| hole.overlaps(range))).then_some(children)
     }
 
     /// Who inherits the keys of the shard `gone`, which took `range`: the oldest listed shards that

@@ -15,7 +15,7 @@ pub enum Fault {
     Busy,
     /// The credentials ran out. Fresh ones may pass.
     CredentialsExpired,
-    /// The iterator is too old. A fresh one passes.
+    /// The iterator, or the token of a list's page, is too old. A fresh one passes.
     IteratorExpired,
     /// The caller may not do this.
     AccessDenied,
@@ -50,7 +50,23 @@ impl Fault {
     pub fn of(name: &str, status: Option<u16>) -> Self {
         let name = name.rsplit('#').next().unwrap_or(name);
         let name = name.split(':').next().unwrap_or(name);
+        if name.is_empty() {
+            return Self::without_name(status);
+        }
         Self::of_name(name).unwrap_or_else(|| Self::of_status(status))
+    }
+
+    /// The fault behind an error whose words are known too.
+    ///
+    /// A signature is refused under one name whether the key is wrong or the clock is. A clock gets
+    /// right again, and the next attempt is signed anew.
+    pub fn of_words(name: &str, status: Option<u16>, message: &str) -> Self {
+        let fault = Self::of(name, status);
+        let by_clock = ["Signature expired", "Signature not yet current"];
+        if fault == Self::AccessDenied && by_clock.iter().any(|words| message.contains(words)) {
+            return Self::CredentialsExpired;
+        }
+        fault
     }
 
     fn of_name(name: &str) -> Option<Self> {
@@ -77,7 +93,7 @@ impl Fault {
             "RequestTimeout" | "RequestTimeoutException" => Self::ReplyLost,
             "ResourceInUseException" => Self::Busy,
             "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => Self::CredentialsExpired,
-            "ExpiredIteratorException" => Self::IteratorExpired,
+            "ExpiredIteratorException" | "ExpiredNextTokenException" => Self::IteratorExpired,
             "AccessDenied"
             | "AccessDeniedException"
             | "IncompleteSignature"
@@ -102,8 +118,7 @@ impl Fault {
             | "SerializationException"
             | "UnknownOperationException"
             | "ValidationError"
-            | "ValidationException"
-            | "ExpiredNextTokenException" => Self::Invalid,
+            | "ValidationException" => Self::Invalid,
             "RequestEntityTooLarge" | "RequestEntityTooLargeException" | "RequestTooLarge" => {
                 Self::TooLarge
             }
@@ -120,12 +135,18 @@ impl Fault {
         match status {
             Some(401 | 403) => Self::AccessDenied,
             Some(404) => Self::Missing,
+            status => Self::without_name(status),
+        }
+    }
+
+    /// A refusal of the service has a name. One without is the word of somebody on the way, who
+    /// knows neither the stream nor the records.
+    fn without_name(status: Option<u16>) -> Self {
+        match status {
             Some(408) => Self::ReplyLost,
             Some(413) => Self::TooLarge,
             Some(429) => Self::Throttled,
             Some(500..=599) => Self::Internal,
-            // A refusal of the service has a name. A 400 without one is the word of somebody on the
-            // way, who knows nothing of the records in it.
             _ => Self::Unknown,
         }
     }
@@ -221,7 +242,7 @@ mod tests {
         check(Fault::ReplyLost, &["RequestTimeout"]);
         check(Fault::Busy, &["ResourceInUseException"]);
         check(Fault::CredentialsExpired, &["ExpiredTokenException"]);
-        check(Fault::IteratorExpired, &["ExpiredIteratorException"]);
+        check(Fault::IteratorExpired, &["ExpiredIteratorException", "ExpiredNextTokenException"]);
         check(Fault::AccessDenied, &["AccessDeniedException", "UnrecognizedClientException"]);
         check(Fault::Missing, &["ResourceNotFoundException"]);
         check(Fault::Invalid, &["ValidationException", "InvalidArgumentException"]);
@@ -243,13 +264,18 @@ mod tests {
 
     #[test]
     fn unknown_names_are_judged_by_their_status() {
+        for (status, named, nameless) in [
+            (Some(401), Fault::AccessDenied, Fault::Unknown),
+            (Some(403), Fault::AccessDenied, Fault::Unknown),
+            (Some(404), Fault::Missing, Fault::Unknown),
+        ] {
+            assert_eq!(Fault::of("SomethingNewException", status), named, "{status:?}");
+            assert_eq!(Fault::of("", status), nameless, "{status:?}");
+        }
         for (status, fault) in [
             (None, Fault::Unknown),
             (Some(200), Fault::Unknown),
             (Some(400), Fault::Unknown),
-            (Some(401), Fault::AccessDenied),
-            (Some(403), Fault::AccessDenied),
-            (Some(404), Fault::Missing),
             (Some(408), Fault::ReplyLost),
             (Some(413), Fault::TooLarge),
             (Some(414), Fault::Unknown),
@@ -262,6 +288,20 @@ mod tests {
             assert_eq!(Fault::of("SomethingNewException", status), fault, "{status:?}");
             assert_eq!(Fault::of("", status), fault, "{status:?}");
         }
+    }
+
+    #[test]
+    fn a_wrong_clock_passes_and_a_wrong_key_does_not() {
+        let check = |name, message, fault| {
+            assert_eq!(Fault::of_words(name, Some(400), message), fault, "{name}: {message}");
+        };
+        let name = "InvalidSignatureException";
+        let early = "Signature not yet current: 20261115T120000Z is still later than …";
+        let late = "Signature expired: 20261115T120000Z is now earlier than …";
+        check(name, early, Fault::CredentialsExpired);
+        check(name, late, Fault::CredentialsExpired);
+        check(name, "The request signature we calculated does not match", Fault::AccessDenied);
+        check("ResourceNotFoundException", late, Fault::Missing);
     }
 
     #[test]

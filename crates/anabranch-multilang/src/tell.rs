@@ -18,7 +18,6 @@ pub(crate) fn to_log() -> Events {
         )
         | Event::Shard(
             ShardEvent::FetchFailed { .. }
-            | ShardEvent::Trimmed { .. }
             | ShardEvent::HandlerFailed { .. }
             | ShardEvent::CallFailed { .. }
             | ShardEvent::Stuck { .. }

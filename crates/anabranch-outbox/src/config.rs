@@ -1,12 +1,16 @@
 //! What can be set on a relay, with default and bound.
 
 use crate::database::Database;
+use crate::lead::TAKEOVER_MIN_MS;
 use crate::read::Portion;
 use crate::table::Table;
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{Builder, Producer};
 use std::time::Duration;
+
+/// The longest takeover time: nobody waits longer for a relay that is gone.
+const TAKEOVER_MAX_MS: u64 = 3_600_000;
 
 /// What a row becomes in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +49,12 @@ pub struct Relay {
     pub(crate) max_parked: usize,
     /// How long a stop waits for rows that are on their way.
     pub(crate) drain: Duration,
+    /// After which silence another relay takes over.
+    pub(crate) takeover_ms: u64,
+    /// How long the stream may take no row before another relay may try.
+    pub(crate) stall_ms: u64,
+    /// How often rows are looked for that came to lie behind the cursor.
+    pub(crate) sweep_ms: u64,
     /// The time.
     pub(crate) clock: Clock,
     /// The random numbers.
@@ -69,6 +79,9 @@ impl Relay {
             remove_wait_ms: 50,
             max_parked: 10_000,
             drain: Duration::from_secs(10),
+            takeover_ms: 10_000,
+            stall_ms: 60_000,
+            sweep_ms: 60_000,
             clock: Clock::machine(),
             chance: Chance::of_system(),
             events: Events::ignored(),
@@ -110,7 +123,31 @@ impl Relay {
     /// least 10 ms.
     #[must_use]
     pub fn with_poll(mut self, poll: Duration) -> Self {
-        self.poll_ms = u64::try_from(poll.as_millis()).unwrap_or(u64::MAX).max(10);
+        self.poll_ms = millis(poll).max(10);
+        self
+    }
+
+    /// After which silence another relay takes over: the server ends a relay's session then, and the
+    /// relay itself stops at four fifths of it. Default 10 s; one second to an hour.
+    #[must_use]
+    pub fn with_takeover(mut self, takeover: Duration) -> Self {
+        self.takeover_ms = millis(takeover).clamp(TAKEOVER_MIN_MS, TAKEOVER_MAX_MS);
+        self
+    }
+
+    /// How long the stream may take no row at all before the relay lets go, so that another one may
+    /// try. Default 60 s; at least 100 ms.
+    #[must_use]
+    pub fn with_stall(mut self, stall: Duration) -> Self {
+        self.stall_ms = millis(stall).max(100);
+        self
+    }
+
+    /// How often rows are looked for that were restored behind the place where reading stands, which
+    /// no insert does. Default one minute.
+    #[must_use]
+    pub fn with_sweep(mut self, sweep: Duration) -> Self {
+        self.sweep_ms = millis(sweep);
         self
     }
 
@@ -143,4 +180,8 @@ impl Relay {
         self.clock = clock;
         self
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

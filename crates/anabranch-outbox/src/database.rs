@@ -1,8 +1,10 @@
 //! The database: where it is, and one connection to it whose every call has an end.
 
 use crate::error::RelayError;
+use crate::lead::Lead;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +13,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take to come about.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a relay's session is like. The server gives up a silent relay within seconds, and with it the
-/// lock. Plans go by index even while statistics are those of an empty table.
+/// What a session is like. A connection that is used rarely is kept open, and one that is gone is
+/// found out. Plans go by index even while statistics are those of an empty table.
 const SESSION: [(&str, &str); 7] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
@@ -25,6 +27,20 @@ const SESSION: [(&str, &str); 7] = [
 
 /// The server's code for a lock that was not had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// Puts arguments together.
+macro_rules! arguments {
+    ($($value:expr),* $(,)?) => {{
+        #[allow(unused_mut, reason = "a statement may have no arguments")]
+        let mut arguments = sqlx::postgres::PgArguments::default();
+        $(
+            sqlx::Arguments::add(&mut arguments, $value)
+                .expect("numbers and texts can always be encoded");
+        )*
+        arguments
+    }};
+}
+pub(crate) use arguments;
 
 /// Where a PostgreSQL database is. Its messages never hold the password.
 #[derive(Clone, Debug)]
@@ -84,20 +100,51 @@ impl Database {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(self.failed("take a connection", &error)),
             Err(_) => {
-                let detail = format!("no answer within {} s", CONNECT_PATIENCE.as_secs());
+                let patience = CONNECT_PATIENCE.as_secs();
+                let detail =
+                    format!("no answer within {patience} s; check host, port and firewall");
                 return Err(self.said("take a connection", detail));
             }
         };
-        Ok(Link { connection, database: self.clone() })
+        Ok(Link { connection, database: self.clone(), lead: None })
     }
 
     fn failed(&self, doing: &'static str, error: &sqlx::Error) -> RelayError {
-        self.said(doing, error.to_string())
+        let detail = match way_out(error) {
+            Some(way_out) => format!("{error}; {way_out}"),
+            None => error.to_string(),
+        };
+        self.said(doing, detail)
     }
 
     fn said(&self, doing: &'static str, detail: String) -> RelayError {
         RelayError::Database { place: self.place.to_string(), doing, detail }
     }
+}
+
+/// What a person can do about an error, where that is known.
+fn way_out(error: &sqlx::Error) -> Option<&'static str> {
+    if matches!(error, sqlx::Error::Io(_)) {
+        return Some("check host and port, and that the server runs");
+    }
+    let code = error.as_database_error()?.code()?;
+    Some(match &*code {
+        "28P01" | "28000" => "check user and password, and what pg_hba.conf allows",
+        "3D000" => "create the database, or check its name in the URL",
+        "42501" => {
+            "use a role that may, or give it the right: 'anabranch relay init --print' shows \
+             what is made"
+        }
+        "42P01" | "42703" => "run 'anabranch relay init' with the same options",
+        "53300" => "end some of its sessions, or raise max_connections",
+        _ => return None,
+    })
+}
+
+/// Whether somebody else held what was asked for.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error();
+    said.is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
 }
 
 /// One session. After an error it is not used again: nobody knows what is still on its way.
@@ -107,6 +154,8 @@ pub(crate) struct Link {
     connection: PgConnection,
     /// Where it leads, for messages.
     database: Database,
+    /// Whose lead each answer proves, if it is the session of a relay.
+    lead: Option<Lead>,
 }
 
 /// A statement and what it is given.
@@ -120,13 +169,59 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Link {
+    /// From now on each answer proves this lead.
+    pub(crate) fn prove(&mut self, lead: Lead) {
+        self.lead = Some(lead);
+    }
+
+    /// Waits for an answer, and notes when it was asked for.
+    async fn answer<T>(
+        lead: Option<&Lead>,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Option<Result<T, sqlx::Error>> {
+        let asked_ms = lead.map(Lead::now_ms);
+        let answer = tokio::time::timeout(PATIENCE, answer).await.ok()?;
+        // That a row is locked is an answer too. Other errors may be the server's last word.
+        if answer.as_ref().map_or_else(is_locked, |_| true) {
+            lead.zip(asked_ms).into_iter().for_each(|(lead, asked_ms)| lead.prove(asked_ms));
+        }
+        Some(answer)
+    }
+
+    /// When it has to be asked something, so that the server does not take it for dead.
+    pub(crate) fn beat_at_ms(&self) -> u64 {
+        self.lead.as_ref().map_or(u64::MAX, Lead::beat_at_ms)
+    }
+
+    /// Asks something, so that the server does not take it for dead.
+    pub(crate) async fn beat(&mut self) -> Result<(), RelayError> {
+        let ask = Ask { sql: "SELECT 1", arguments: arguments![], doing: "answer" };
+        self.row(ask).await.map(drop)
+    }
+
+    /// Waits for something that takes its time, and keeps the session alive meanwhile.
+    pub(crate) async fn beside<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, RelayError> {
+        let mut work = pin!(work);
+        let Some(lead) = self.lead.clone() else { return Ok(work.await) };
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                () = lead.rest() => self.beat().await?,
+            }
+        }
+    }
+
     /// Runs a statement and gives its rows.
     pub(crate) async fn rows(&mut self, ask: Ask<'_>) -> Result<Vec<PgRow>, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.fetch_all(&mut self.connection));
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(answer) => answer.map_err(|error| self.database.failed(ask.doing, &error)),
-            Err(_) => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+        match Self::answer(self.lead.as_ref(), answer).await {
+            Some(answer) => answer.map_err(|error| self.database.failed(ask.doing, &error)),
+            None => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
         }
     }
 
@@ -152,18 +247,15 @@ impl Link {
     ) -> Result<Option<u64>, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.execute(&mut self.connection));
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(done)) => Ok(Some(done.rows_affected())),
-            Ok(Err(error)) => {
-                let said = error.as_database_error();
-                if said
-                    .is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
-                {
+        match Self::answer(self.lead.as_ref(), answer).await {
+            Some(Ok(done)) => Ok(Some(done.rows_affected())),
+            Some(Err(error)) => {
+                if is_locked(&error) {
                     return Ok(None);
                 }
                 Err(self.database.failed(ask.doing, &error))
             }
-            Err(_) => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
+            None => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
         }
     }
 
@@ -188,20 +280,6 @@ impl Link {
         self.database.said(doing, detail)
     }
 }
-
-/// Puts arguments together.
-macro_rules! arguments {
-    ($($value:expr),* $(,)?) => {{
-        #[allow(unused_mut, reason = "a statement may have no arguments")]
-        let mut arguments = sqlx::postgres::PgArguments::default();
-        $(
-            sqlx::Arguments::add(&mut arguments, $value)
-                .expect("numbers and texts can always be encoded");
-        )*
-        arguments
-    }};
-}
-pub(crate) use arguments;
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,14 @@ pub enum RelayError {
         /// What it said.
         detail: String,
     },
+    /// The stream took no row for too long, so another relay may try.
+    #[error("stream {stream} took no row for {seconds} s: another relay may try")]
+    Stalled {
+        /// The stream.
+        stream: String,
+        /// For how long.
+        seconds: u64,
+    },
 }
 
 fn list(problems: &[Problem]) -> String {

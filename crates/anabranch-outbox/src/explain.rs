@@ -1,49 +1,91 @@
 //! What one look at the table costs, as the database plans it.
 
-use crate::database::{Ask, Database, arguments};
+use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
-use crate::read::statement;
-use crate::shape;
-use crate::table::Table;
+use crate::lag;
+use crate::read::{Of, key_statement, statement};
+use crate::shape::{self, Shape};
+use crate::sweep;
+use crate::table::{Table, literal};
 use sqlx::Row;
 
+const DOING: &str = "explain a look";
+
 /// Reads as a relay would whose cursor stands at this id, with the horizon where it was, or at the
-/// start, up to `rows` rows, and gives the plan with the rows of each step. Nothing is sent and
-/// nothing is changed.
+/// start, up to `rows` rows, and gives the plan with the rows of each step: of the look, and of the
+/// glance that tells the lag. Nothing is sent and nothing is changed.
 pub async fn explain(
     database: &Database,
     table: &Table,
     cursor: Option<i64>,
     rows: u32,
 ) -> Result<Vec<String>, RelayError> {
-    let mut link = database.connect().await?;
-    let Some(shape) = shape::look(&mut link, table).await? else {
-        let detail = format!("there is no table {}", table.label());
-        return Err(link.refused("explain a look", detail));
-    };
-    let doing = "explain a look";
+    let (mut link, shape) = open(database, table).await?;
     // A relay's statement is prepared, so after some looks its plan is one for any cursor.
     let mode = if cursor.is_some() { "force_generic_plan" } else { "auto" };
     let prepare = format!(
-        "SET plan_cache_mode = {mode}; PREPARE look(bigint, text, bigint, bigint) AS {}",
-        statement(table, &shape)
+        "SET plan_cache_mode = {mode}; PREPARE look(bigint, text, bigint, bigint) AS {}; \
+         PREPARE glance(bigint) AS {}",
+        statement(table, &shape),
+        lag::statement(table, &shape)
     );
-    link.script(&prepare, doing).await?;
+    link.script(&prepare, DOING).await?;
     // One snapshot for all that follows, so that the horizon stands.
-    link.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", doing).await?;
-    let horizon: String = if cursor.is_none() {
-        u64::MAX.to_string()
-    } else {
-        let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
-        link.row(Ask { sql, arguments: arguments![], doing }).await?.get(0)
-    };
-    let explain = format!(
-        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) \
-         EXECUTE look({}, '{horizon}', {rows}, {})",
-        cursor.unwrap_or(i64::MIN),
-        i64::MAX
-    );
-    let plan = link.rows(Ask { sql: &explain, arguments: arguments![], doing }).await?;
+    link.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", DOING).await?;
+    let horizon = if cursor.is_none() { u64::MAX.to_string() } else { horizon(&mut link).await? };
+    let cursor = cursor.unwrap_or(i64::MIN);
+    let mut plan =
+        execute(&mut link, &format!("look({cursor}, '{horizon}', {rows}, {})", i64::MAX)).await?;
+    plan.extend(execute(&mut link, &format!("glance({cursor})")).await?);
     link.close().await;
+    Ok(plan)
+}
+
+/// Reads as a relay would that lets a key go on whose rows up to `cursor` were passed over, up to
+/// `rows` rows, and gives the plan with the rows of each step: of the rows of the key, and of one step
+/// of the sweep. Nothing is sent and nothing is changed.
+pub async fn explain_key(
+    database: &Database,
+    table: &Table,
+    (key, cursor): (&str, i64),
+    rows: u32,
+) -> Result<Vec<String>, RelayError> {
+    let (mut link, shape) = open(database, table).await?;
+    let of = if key.is_empty() { Of::NoKey } else { Of::Key };
+    let prepare = format!(
+        "SET plan_cache_mode = force_generic_plan; \
+         PREPARE passed(bigint, bigint, bigint, bigint, text, text) AS {}; \
+         PREPARE sweep(bigint, bigint, text, bigint) AS {}",
+        key_statement(table, &shape, of),
+        sweep::statement(table)
+    );
+    link.script(&prepare, DOING).await?;
+    let (horizon, first, bytes) = (horizon(&mut link).await?, i64::MIN, i64::MAX);
+    let key = literal(key);
+    let passed = format!("passed({first}, {cursor}, {rows}, {bytes}, '{horizon}', {key})");
+    let mut plan = execute(&mut link, &passed).await?;
+    plan.extend(
+        execute(&mut link, &format!("sweep({first}, {cursor}, '{horizon}', {rows})")).await?,
+    );
+    link.close().await;
+    Ok(plan)
+}
+
+async fn open(database: &Database, table: &Table) -> Result<(Link, Shape), RelayError> {
+    let mut link = database.connect().await?;
+    if let Some(shape) = shape::look(&mut link, table).await? {
+        return Ok((link, shape));
+    }
+    Err(link.refused(DOING, format!("there is no table {}", table.label())))
+}
+
+async fn horizon(link: &mut Link) -> Result<String, RelayError> {
+    let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text";
+    Ok(link.row(Ask { sql, arguments: arguments![], doing: DOING }).await?.get(0))
+}
+
+async fn execute(link: &mut Link, call: &str) -> Result<Vec<String>, RelayError> {
+    let sql = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE {call}");
+    let plan = link.rows(Ask { sql: &sql, arguments: arguments![], doing: DOING }).await?;
     Ok(plan.iter().map(|line| line.get(0)).collect())
 }

@@ -62,6 +62,11 @@ impl Flight {
         self.sent.iter().any(|(note, _)| note.key == key)
     }
 
+    /// Whether a row is held.
+    pub(crate) fn holds(&self, name: RowName) -> bool {
+        self.held.contains(&name)
+    }
+
     /// Holds a row. `false` if it is held already.
     pub(crate) fn hold(&mut self, name: RowName) -> bool {
         self.held.insert(name)

@@ -2,7 +2,7 @@
 
 use crate::database::{Ask, Link, arguments};
 use crate::error::RelayError;
-use crate::read::number;
+use crate::read::{created, number};
 use crate::shape::Shape;
 use crate::table::{Table, quoted};
 use sqlx::Row;
@@ -37,17 +37,14 @@ pub(crate) struct Lag {
 pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
     let (sql, pending, id) = (table.sql(), table.pending_and(), quoted(&table.columns.id));
     let transaction = quoted(&table.columns.transaction_id);
-    let created = match shape.column(&table.columns.created_at) {
-        Some(column) => format!("(extract(epoch FROM {}) * 1000000)::bigint", quoted(&column.name)),
-        None => "NULL::bigint".to_owned(),
-    };
+    let created = created(table, shape);
     format!(
         "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, \
            (SELECT max({id})::bigint FROM {sql} WHERE {pending}{id} > $1), first.id, \
            first.transaction, first.created, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint \
          FROM (VALUES (1)) one(row) LEFT JOIN (\
            SELECT {id}::bigint AS id, {transaction}::text AS transaction, {created} AS created \
-           FROM {sql} \
+           FROM {sql} t \
            WHERE {pending}{id} > $1 ORDER BY {id} LIMIT 1) first ON true"
     )
 }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! lock ─▶ read ──Row──▶ envelope ──▶ Producer ──Outcome──▶ verdict ─┬─▶ remove (delete, or mark)
-//!          ▲  (horizon, by id)        (strict)                      ├─▶ park the key
+//!          ▲  (horizon, by id)   (strict, behind the gate)          ├─▶ park the key
 //!          └───────────── listen, or poll ◀─────────────────────────┘
 //! ```
 //!
@@ -26,6 +26,7 @@ mod table;
 mod shape;
 mod migrate;
 mod lock;
+mod lead;
 mod listen;
 mod read;
 mod envelope;
@@ -33,6 +34,7 @@ mod flight;
 mod verdict;
 mod remove;
 mod park;
+mod sweep;
 mod lag;
 mod config;
 mod relay;
@@ -44,8 +46,8 @@ pub use config::{Format, Relay};
 pub use database::Database;
 pub use envelope::{Envelope, NotAnEnvelope};
 pub use error::{Problem, RelayError};
-pub use explain::explain;
+pub use explain::{explain, explain_key};
 pub use migrate::{Init, init};
-pub use park::{Retried, Skipped, retry, skip};
+pub use park::{Retried, Skipped, retry, retry_all, skip};
 pub use status::{Holder, ParkedKey, Status, status};
 pub use table::{AfterSend, Columns, Table};

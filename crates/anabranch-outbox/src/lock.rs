@@ -1,7 +1,7 @@
 //! Who relays: the one session that holds the table's advisory lock.
 //!
-//! The lock ends with its session, so a relay that dies makes way at once, and one whose machine
-//! vanishes as soon as the server's keep-alives say so.
+//! The lock ends with its session, so a relay that dies makes way at once, and one that vanishes or
+//! stands still when its takeover time is over (`lead.rs`).
 
 use crate::database::{Ask, Link, arguments};
 use crate::error::RelayError;

@@ -89,6 +89,8 @@ fn statements(table: &Table, found: Option<&Shape>) -> Vec<String> {
     }
     if !found.is_some_and(|shape| shape.parked) {
         all.push(parked(table));
+    } else if !found.is_some_and(|shape| shape.parked_by_transaction) {
+        all.push(format!("ALTER TABLE {} ADD COLUMN transaction_id xid8", table.parked_sql()));
     }
     if table.notify && !found.is_some_and(|shape| shape.notifies) {
         all.extend(notify(table));
@@ -132,9 +134,9 @@ fn create(table: &Table) -> Vec<String> {
 
 /// Gives a table of somebody else's making the columns that it lacks.
 ///
-/// The column is added without a value, which is quick however long the table is. Nobody can have a
-/// row under way then, because adding it waits for all who wrote: a row without a transaction is one
-/// that was there before.
+/// The column is added with one value for all rows, which is quick however long the table is. Nobody
+/// can have a row under way then, because adding it waits for all who wrote: a row of transaction 0,
+/// which lies below every horizon, is one that was there before.
 fn adopt(table: &Table, shape: &Shape) -> Vec<String> {
     let columns = &table.columns;
     let sql = table.sql();
@@ -142,11 +144,7 @@ fn adopt(table: &Table, shape: &Shape) -> Vec<String> {
     let transaction = quoted(&columns.transaction_id);
     let now = shape.column(&columns.transaction_id);
     if now.is_none() {
-        let check = quoted(&format!("{}_has_transaction", table.name));
-        all.push(format!("ALTER TABLE {sql} ADD COLUMN {transaction} xid8"));
-        all.push(format!(
-            "ALTER TABLE {sql} ADD CONSTRAINT {check} CHECK ({transaction} IS NOT NULL) NOT VALID"
-        ));
+        all.push(format!("ALTER TABLE {sql} ADD COLUMN {transaction} xid8 NOT NULL DEFAULT '0'"));
     }
     let default = now.and_then(|column| column.default.as_deref()).unwrap_or_default();
     if !default.contains("pg_current_xact_id()") {
@@ -167,7 +165,8 @@ fn parked(table: &Table) -> String {
   row_id bigint PRIMARY KEY,
   partition_key text NOT NULL,
   reason text NOT NULL,
-  parked_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  parked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  transaction_id xid8
 )",
         table.parked_sql()
     )

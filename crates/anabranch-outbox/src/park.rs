@@ -1,72 +1,187 @@
 //! Parked keys: a row that the stream will never take stops its key until a person has decided.
 //!
 //! The row and those of its key behind it stay in the table. What is parked stands in a table of its
-//! own, and a key goes on when its line there is gone: the relay then reads the table again from its
-//! first row, because rows of the key may have been passed over on both sides of the one that stopped
-//! it.
+//! own, each line for one row by its id and transaction: a line whose row is gone stops nothing. A key
+//! goes on when its line is gone: the relay then reads what it passed over of that key alone.
 
 use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
 use crate::listen::CHANNEL;
+use crate::read::RowName;
 use crate::table::{AfterSend, Table, quoted};
 use sqlx::Row;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
-/// The keys that are parked, each with the first row that stopped it.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Parked(pub(crate) HashMap<String, i64>);
+/// The keys that are parked, and those that go on but are not yet where reading stands.
+#[derive(Debug, Default)]
+pub(crate) struct Parked {
+    /// What stops each key.
+    stops: HashMap<String, Stop>,
+    /// The keys that go on.
+    going: VecDeque<Going>,
+}
+
+/// What stops a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The first of its rows that can't be sent.
+    At(i64),
+    /// It goes on: [`Going`] takes its rows, and the reader none.
+    Going,
+}
+
+/// A key that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Going {
+    /// The key.
+    pub(crate) key: String,
+    /// Its rows up to this one were taken.
+    pub(crate) after: i64,
+    /// The next of its rows that stops it.
+    pub(crate) next: Option<i64>,
+    /// The row that stopped it. It may have another key by now.
+    pub(crate) stopped_at: i64,
+}
 
 impl Parked {
-    pub(crate) fn holds(&self, key: &str) -> bool {
-        !self.0.is_empty() && self.0.contains_key(key)
+    /// What stands in the table.
+    pub(crate) fn of(lines: HashMap<String, i64>) -> Self {
+        let stops = lines.into_iter().map(|(key, row)| (key, Stop::At(row))).collect();
+        Self { stops, going: VecDeque::new() }
     }
 
-    /// Whether this row waits. What lies before the row that stopped its key may go.
+    /// Whether a row of this key stops it.
+    pub(crate) fn is_stopped(&self, key: &str) -> bool {
+        matches!(self.stops.get(key), Some(Stop::At(_)))
+    }
+
+    /// Whether rows of this key may have been passed over.
+    pub(crate) fn names(&self, key: &str) -> bool {
+        self.stops.contains_key(key)
+    }
+
+    /// Whether the reader passes this row over. What lies before the row that stopped its key may go.
     pub(crate) fn stops(&self, key: &str, row: i64) -> bool {
-        !self.0.is_empty() && self.0.get(key).is_some_and(|first| *first <= row)
+        match self.stops.get(key) {
+            None => false,
+            Some(Stop::At(first)) => *first <= row,
+            Some(Stop::Going) => true,
+        }
     }
 
+    /// How many keys wait for a person.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.stops.len().saturating_sub(self.going.len())
     }
 
-    /// The keys that the row which stopped them here stops no longer `there`, each with the next row
-    /// that does.
-    pub(crate) fn freed(&self, there: &Self) -> Vec<(String, Option<i64>)> {
-        let next = |key: &str| there.0.get(key).copied();
-        let freed = self.0.iter().filter(|(key, row)| next(key) != Some(**row));
+    /// Whether keys go on that are not yet where reading stands.
+    pub(crate) fn has_going(&self) -> bool {
+        !self.going.is_empty()
+    }
+
+    /// Stops a key at a row. One that was going on goes no further.
+    pub(crate) fn stop(&mut self, key: &str, row: i64) {
+        self.going.retain(|going| going.key != key);
+        let stop = self.stops.entry(key.to_owned()).or_insert(Stop::At(row));
+        *stop = match *stop {
+            Stop::At(first) => Stop::At(first.min(row)),
+            Stop::Going => Stop::At(row),
+        };
+    }
+
+    /// The keys that the row which stopped them stops no longer, by what stands in the table now, each
+    /// with the next row that does.
+    pub(crate) fn freed(&self, lines: &HashMap<String, i64>) -> Vec<(String, Option<i64>)> {
+        let next = |key: &str| lines.get(key).copied();
+        let freed = self.stops.iter().filter(|(key, stop)| match stop {
+            Stop::At(row) => next(key) != Some(*row),
+            Stop::Going => false,
+        });
         freed.map(|(key, _)| (key.clone(), next(key))).collect()
     }
+
+    /// Lets a key go on, up to the next row that stops it.
+    pub(crate) fn go(&mut self, key: String, next: Option<i64>) {
+        let Some(Stop::At(stopped_at)) = self.stops.insert(key.clone(), Stop::Going) else {
+            return;
+        };
+        self.going.push_back(Going { key, after: i64::MIN, next, stopped_at });
+    }
+
+    /// The key whose rows are to be taken now.
+    pub(crate) fn first_going(&self) -> Option<Going> {
+        self.going.front().cloned()
+    }
+
+    /// Rows of a key that goes on were taken; with `done` all that were passed over. The next key
+    /// has its turn.
+    pub(crate) fn went(&mut self, going: Going, done: bool) {
+        if self.stops.get(&going.key) != Some(&Stop::Going) {
+            // One of them stopped it again.
+            return;
+        }
+        self.going.retain(|other| other.key != going.key);
+        match (done, going.next) {
+            (false, _) => self.going.push_back(going),
+            (true, None) => drop(self.stops.remove(&going.key)),
+            (true, Some(row)) => drop(self.stops.insert(going.key, Stop::At(row))),
+        }
+    }
 }
 
-/// Reads what is parked.
-pub(crate) async fn load(link: &mut Link, table: &Table) -> Result<Parked, RelayError> {
-    let sql = format!("SELECT row_id, partition_key FROM {}", table.parked_sql());
+/// Whether line `p` speaks of row `t`. A line without a transaction is older than that column.
+pub(crate) fn speaks_of(table: &Table) -> String {
+    let (id, transaction) = (quoted(&table.columns.id), quoted(&table.columns.transaction_id));
+    format!(
+        "{}t.{id} = p.row_id \
+         AND (p.transaction_id IS NULL OR t.{transaction} IS NOT DISTINCT FROM p.transaction_id)",
+        table.pending_and()
+    )
+}
+
+/// Reads what is parked: each key with the first row that stops it. Lines go whose rows are gone.
+pub(crate) async fn load(
+    link: &mut Link,
+    table: &Table,
+) -> Result<HashMap<String, i64>, RelayError> {
+    let (parked, sql, speaks_of) = (table.parked_sql(), table.sql(), speaks_of(table));
+    let sql = format!(
+        "WITH gone AS (DELETE FROM {parked} p \
+           WHERE NOT EXISTS (SELECT FROM {sql} t WHERE {speaks_of}) RETURNING row_id) \
+         SELECT row_id, partition_key FROM {parked} WHERE row_id NOT IN (SELECT row_id FROM gone)"
+    );
     let ask = Ask { sql: &sql, arguments: arguments![], doing: "read the parked keys" };
-    let mut parked = Parked::default();
+    let mut lines = HashMap::new();
     for line in link.rows(ask).await? {
         let row: i64 = line.get(0);
-        let first = parked.0.entry(line.get(1)).or_insert(row);
+        let first = lines.entry(line.get(1)).or_insert(row);
         *first = row.min(*first);
     }
-    Ok(parked)
+    Ok(lines)
 }
 
-/// Parks a key at a row that still waits to be sent.
+/// Parks a key at a row that still waits to be sent. A line of another row that had its id makes way.
 pub(crate) async fn park(
     link: &mut Link,
     table: &Table,
-    (row, key, reason): (i64, &str, &str),
+    (row, key, reason): (RowName, &str, &str),
 ) -> Result<(), RelayError> {
+    let transaction = quoted(&table.columns.transaction_id);
     let sql = format!(
-        "INSERT INTO {} (row_id, partition_key, reason) SELECT $1, $2, $3 \
-         WHERE EXISTS (SELECT FROM {} WHERE {}{} = $1) ON CONFLICT DO NOTHING",
+        "INSERT INTO {} AS p (row_id, partition_key, reason, transaction_id) \
+         SELECT $1, $2, $3, $4::text::xid8 WHERE EXISTS (SELECT FROM {} WHERE {}{} = $1 \
+           AND {transaction} IS NOT DISTINCT FROM $4::text::xid8) \
+         ON CONFLICT (row_id) DO UPDATE SET partition_key = EXCLUDED.partition_key, \
+           reason = EXCLUDED.reason, transaction_id = EXCLUDED.transaction_id, \
+           parked_at = EXCLUDED.parked_at \
+         WHERE p.transaction_id IS DISTINCT FROM EXCLUDED.transaction_id",
         table.parked_sql(),
         table.sql(),
         table.pending_and(),
         quoted(&table.columns.id)
     );
-    let arguments = arguments![row, key, reason];
+    let transaction = row.transaction.map(|number| number.to_string());
+    let arguments = arguments![row.id, key, reason, transaction];
     link.execute(Ask { sql: &sql, arguments, doing: "park a key" }).await.map(drop)
 }
 
@@ -77,6 +192,8 @@ pub struct Skipped {
     pub key: String,
     /// Why it was parked.
     pub reason: String,
+    /// Whether the row was there to be removed.
+    pub removed: bool,
 }
 
 /// Gives a parked row up: it is removed without having been sent, and its key goes on behind it.
@@ -86,32 +203,37 @@ pub async fn skip(
     table: &Table,
     row: i64,
 ) -> Result<Option<Skipped>, RelayError> {
-    let id = quoted(&table.columns.id);
-    let parked = "EXISTS (SELECT FROM freed)";
+    let (sql, speaks_of) = (table.sql(), speaks_of(table));
+    // Another row may have the id by now: it stays.
     let remove = match table.after {
-        AfterSend::Delete => format!("DELETE FROM {} WHERE {id} = $1 AND {parked}", table.sql()),
+        AfterSend::Delete => format!("DELETE FROM {sql} t USING freed p WHERE {speaks_of}"),
         AfterSend::Mark => format!(
-            "UPDATE {} SET {} = clock_timestamp() WHERE {id} = $1 AND {parked}",
-            table.sql(),
+            "UPDATE {sql} t SET {} = clock_timestamp() FROM freed p WHERE {speaks_of}",
             quoted(&table.columns.sent_at)
         ),
     };
     let sql = format!(
-        "WITH freed AS (DELETE FROM {} WHERE row_id = $1 RETURNING partition_key, reason), \
-         removed AS ({remove}) SELECT partition_key, reason, pg_notify($2, $3)::text FROM freed",
+        "WITH freed AS (DELETE FROM {} WHERE row_id = $1 RETURNING *), \
+         removed AS ({remove} RETURNING 1) \
+         SELECT partition_key, reason, EXISTS (SELECT FROM removed), pg_notify($2, $3)::text \
+         FROM freed",
         table.parked_sql()
     );
     let mut link = database.connect().await?;
     let arguments = arguments![row, CHANNEL, table.label()];
     let freed = link.rows(Ask { sql: &sql, arguments, doing: "skip a row" }).await?;
     link.close().await;
-    Ok(freed.first().map(|row| Skipped { key: row.get(0), reason: row.get(1) }))
+    Ok(freed.first().map(|row| Skipped {
+        key: row.get(0),
+        reason: row.get(1),
+        removed: row.get(2),
+    }))
 }
 
 /// What `retry` did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retried {
-    /// The rows that the key was parked at.
+    /// The rows that the key was parked at, or all keys were.
     pub rows: Vec<i64>,
 }
 
@@ -121,15 +243,74 @@ pub async fn retry(
     table: &Table,
     key: &str,
 ) -> Result<Option<Retried>, RelayError> {
+    free(database, table, Some(key)).await
+}
+
+/// Lets every parked key go on with the row that stopped it. `None` if none is parked.
+pub async fn retry_all(database: &Database, table: &Table) -> Result<Option<Retried>, RelayError> {
+    free(database, table, None).await
+}
+
+/// Frees one key, or all of them.
+async fn free(
+    database: &Database,
+    table: &Table,
+    key: Option<&str>,
+) -> Result<Option<Retried>, RelayError> {
     let sql = format!(
-        "WITH freed AS (DELETE FROM {} WHERE partition_key = $1 RETURNING row_id) \
+        "WITH freed AS (DELETE FROM {} WHERE $1::text IS NULL OR partition_key = $1 \
+           RETURNING row_id) \
          SELECT row_id, pg_notify($2, $3)::text FROM freed ORDER BY row_id",
         table.parked_sql()
     );
     let mut link = database.connect().await?;
     let arguments = arguments![key, CHANNEL, table.label()];
-    let freed = link.rows(Ask { sql: &sql, arguments, doing: "retry a key" }).await?;
+    let freed = link.rows(Ask { sql: &sql, arguments, doing: "free parked keys" }).await?;
     link.close().await;
     let rows: Vec<i64> = freed.iter().map(|row| row.get(0)).collect();
     Ok((!rows.is_empty()).then_some(Retried { rows }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(all: &[(&str, i64)]) -> HashMap<String, i64> {
+        all.iter().map(|(key, row)| ((*key).to_owned(), *row)).collect()
+    }
+
+    #[test]
+    fn a_key_is_stopped_from_its_first_bad_row_on_and_wholly_while_it_goes_on() {
+        let mut parked = Parked::of(lines(&[("a", 5)]));
+        let stops = |parked: &Parked| [4, 5, 6].map(|row| parked.stops("a", row));
+        assert_eq!(stops(&parked), [false, true, true]);
+        parked.stop("a", 6);
+        assert_eq!(stops(&parked), [false, true, true], "the first one stands");
+        assert_eq!(parked.freed(&lines(&[("a", 5)])), []);
+        assert_eq!(parked.freed(&lines(&[("a", 6)])), [("a".to_owned(), Some(6))]);
+        parked.go("a".to_owned(), Some(6));
+        assert_eq!((stops(&parked), parked.len()), ([true; 3], 0));
+        assert_eq!(parked.freed(&lines(&[])), [], "it goes on already");
+        let going = parked.first_going().unwrap();
+        parked.went(going, true);
+        assert_eq!((stops(&parked), parked.len()), ([false, false, true], 1));
+    }
+
+    #[test]
+    fn a_key_that_is_stopped_while_it_goes_on_stays_stopped() {
+        let mut parked = Parked::of(lines(&[("a", 5), ("b", 7)]));
+        parked.go("a".to_owned(), None);
+        parked.go("b".to_owned(), None);
+        let going = parked.first_going().unwrap();
+        assert_eq!(going.key, "a");
+        parked.stop("a", 5);
+        parked.went(going, true);
+        assert!(parked.is_stopped("a"));
+        let going = parked.first_going().unwrap();
+        assert_eq!((going.key.as_str(), parked.is_stopped("b")), ("b", false));
+        parked.went(going.clone(), false);
+        assert!(parked.names("b") && parked.has_going());
+        parked.went(going, true);
+        assert!(!parked.names("b") && !parked.has_going());
+    }
 }

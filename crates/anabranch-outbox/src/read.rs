@@ -25,7 +25,7 @@ use crate::table::{Table, quoted};
 use anabranch_model::limits::RECORD_MAX_KIB_HIGHEST;
 use bytes::Bytes;
 use sqlx::Row as _;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow};
 
 /// Above every transaction: nothing is late for a cursor that has not moved.
 const NO_HORIZON: u64 = u64::MAX;
@@ -91,6 +91,12 @@ pub(crate) struct Portion {
 pub(crate) struct Reader {
     /// The statement.
     sql: String,
+    /// The statement for the rows of one key.
+    key_sql: String,
+    /// The statement for the rows without a key.
+    keyless_sql: String,
+    /// The statement for one row.
+    row_sql: String,
     /// Every settled row up to this id was read.
     cursor: i64,
     /// The horizon of the last look: whatever is late lies at or above it.
@@ -99,7 +105,14 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(table: &Table, shape: &Shape) -> Self {
-        Self { sql: statement(table, shape), cursor: i64::MIN, horizon: NO_HORIZON }
+        Self {
+            sql: statement(table, shape),
+            key_sql: key_statement(table, shape, Of::Key),
+            keyless_sql: key_statement(table, shape, Of::NoKey),
+            row_sql: key_statement(table, shape, Of::Id),
+            cursor: i64::MIN,
+            horizon: NO_HORIZON,
+        }
     }
 
     /// The last id that was read.
@@ -112,9 +125,14 @@ impl Reader {
         horizon != self.horizon
     }
 
-    /// Reads again from the first row on.
-    pub(crate) fn begin_again(&mut self) {
-        self.cursor = i64::MIN;
+    /// Reads again from this row on.
+    pub(crate) fn begin_before(&mut self, row: i64) {
+        self.cursor = self.cursor.min(row.saturating_sub(1));
+    }
+
+    /// The horizon of the last look, as SQL has it: up to the cursor every row below it was read.
+    pub(crate) fn horizon(&self) -> String {
+        self.horizon.to_string()
     }
 
     /// Takes the next rows.
@@ -148,6 +166,46 @@ impl Reader {
         found.dry = found.held.is_some() || (taken < portion.rows && bytes < portion.bytes);
         Ok(found)
     }
+
+    /// Takes the next rows of one key among those that were passed over: behind `after`, and not
+    /// behind `through`.
+    pub(crate) async fn passed_over(
+        &self,
+        link: &mut Link,
+        portion: Portion,
+        (key, after, through): (&str, i64, i64),
+    ) -> Result<Found, RelayError> {
+        let through = through.min(self.cursor);
+        let (rows, bytes) = (portion.rows, portion.bytes);
+        let arguments = arguments![after, through, rows, bytes, self.horizon(), key];
+        let sql = if key.is_empty() { &self.keyless_sql } else { &self.key_sql };
+        let rows = rows_of(link, sql, arguments).await?;
+        let bytes: i64 = rows.iter().map(|row| row.data_bytes + row.headers_bytes).sum();
+        let taken = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        let dry = taken < portion.rows && bytes < portion.bytes;
+        Ok(Found { rows, held: None, dry })
+    }
+
+    /// Takes one row that was passed over, whatever its key is by now.
+    pub(crate) async fn passed_row(
+        &self,
+        link: &mut Link,
+        row: i64,
+    ) -> Result<Option<Row>, RelayError> {
+        let (after, all) = (row.saturating_sub(1), i64::MAX);
+        let arguments = arguments![after, self.cursor, 1_i64, all, self.horizon(), row.to_string()];
+        Ok(rows_of(link, &self.row_sql, arguments).await?.pop())
+    }
+}
+
+async fn rows_of(
+    link: &mut Link,
+    sql: &str,
+    arguments: PgArguments,
+) -> Result<Vec<Row>, RelayError> {
+    let answer = link.rows(Ask { sql, arguments, doing: "read rows that wait" }).await?;
+    let name = |row: &PgRow| RowName { id: row.get(2), transaction: number(row, 3) };
+    Ok(answer.iter().map(|row| read(row, name(row))).collect())
 }
 
 fn read(row: &PgRow, name: RowName) -> Row {
@@ -169,9 +227,22 @@ pub(crate) fn number(row: &PgRow, at: usize) -> Option<u64> {
     row.get::<Option<String>, _>(at).and_then(|text| text.parse().ok())
 }
 
-/// The statement for one look: cursor, horizon, and how many rows and bytes it may bring.
-pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
-    let (sql, pending, columns) = (table.sql(), table.pending_and(), &table.columns);
+/// When row `t` was written, in microseconds since 1970; nothing for a time that no clock shows.
+pub(crate) fn created(table: &Table, shape: &Shape) -> String {
+    let Some(column) = shape.column(&table.columns.created_at) else {
+        return "NULL::bigint".to_owned();
+    };
+    // Quicker than `extract`, and exact to the microsecond in these years.
+    format!(
+        "CASE WHEN t.{0} BETWEEN '1970-01-01' AND '2200-01-01' \
+           THEN (date_part('epoch', t.{0}) * 1000000)::bigint END",
+        quoted(&column.name)
+    )
+}
+
+/// The columns of a row, under the names that the statements use.
+fn columns(table: &Table, shape: &Shape) -> String {
+    let columns = &table.columns;
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     let optional = |name: &str, cast: &str, none: &str| {
         let of = |_| format!("t.{}{cast}", quoted(name));
@@ -195,12 +266,20 @@ pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
         None => "0".to_owned(),
     };
     let event = optional(&columns.event_id, "::text", "NULL::text");
-    let created = match shape.column(&columns.created_at) {
-        Some(_) => {
-            format!("(extract(epoch FROM t.{}) * 1000000)::bigint", quoted(&columns.created_at))
-        }
-        None => "NULL::bigint".to_owned(),
-    };
+    let created = created(table, shape);
+    format!(
+        "t.{id}::bigint AS id, t.{transaction}::text AS transaction, {key} AS key,
+        {hash} AS hash, {data} AS data, {headers} AS headers, {created} AS created,
+        {event} AS event, COALESCE({length}, 0) AS data_bytes,
+        COALESCE({headers_length}, 0) AS headers_bytes"
+    )
+}
+
+/// The statement for one look: cursor, horizon, and how many rows and bytes it may bring.
+pub(crate) fn statement(table: &Table, shape: &Shape) -> String {
+    let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
+    let [id, transaction] =
+        [&table.columns.id, &table.columns.transaction_id].map(|name| quoted(name));
     // The sum keeps the planner from looking for late rows by id, among all that were ever read.
     // A row from above every transaction was restored from another server: its own time is over. It
     // is never late, or each look would go back to it.
@@ -219,23 +298,73 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT horizon::text FROM moment), (SELECT after FROM start), w.*
 FROM (VALUES (1)) one(row) LEFT JOIN (
-  SELECT id, transaction, unsettled = 0, data_bytes, key, hash,
+  SELECT id, transaction, unsettled = 0, data_bytes::bigint, key, hash,
     CASE WHEN unsettled = 0 AND data_bytes <= {FETCH_MAX_BYTES} THEN data END,
     CASE WHEN unsettled = 0 AND headers_bytes <= {FETCH_MAX_BYTES} THEN headers END,
-    created, event, headers_bytes
+    created, event, headers_bytes::bigint
   FROM (
     SELECT c.*, count(*) FILTER (WHERE NOT settled) OVER seq AS unsettled,
-      (sum(data_bytes + headers_bytes) OVER seq - data_bytes - headers_bytes)::bigint AS before
+      sum(data_bytes + headers_bytes) OVER seq - data_bytes - headers_bytes AS before
     FROM (
-      SELECT t.{id}::bigint AS id, t.{transaction}::text AS transaction, {key} AS key,
-        {hash} AS hash, {data} AS data, {headers} AS headers, {created} AS created,
-        {event} AS event, COALESCE({length}, 0)::bigint AS data_bytes,
-        COALESCE({headers_length}, 0)::bigint AS headers_bytes,
+      SELECT {columns},
         COALESCE(t.{transaction} < (SELECT horizon FROM moment)
           OR t.{transaction} >= (SELECT future FROM moment), true) AS settled
       FROM {sql} t WHERE {pending}t.{id} > (SELECT after FROM start) ORDER BY t.{id} LIMIT $3
     ) c WINDOW seq AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
   ) v WHERE before < $4 AND (unsettled = 0 OR (unsettled = 1 AND NOT settled))
 ) w ON true ORDER BY w.id"
+    )
+}
+
+/// What was read already, of the rows up to the cursor, where `$n` is the reader's horizon.
+pub(crate) fn was_read(table: &Table, horizon: &str) -> String {
+    let transaction = quoted(&table.columns.transaction_id);
+    format!(
+        "COALESCE(t.{transaction} < {horizon}::xid8 \
+           OR t.{transaction} >= (SELECT pg_snapshot_xmax(pg_current_snapshot())), true)"
+    )
+}
+
+/// Which rows among those that were passed over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Of {
+    /// Those of a key.
+    Key,
+    /// Those without a key.
+    NoKey,
+    /// The one of an id.
+    Id,
+}
+
+/// The statement for rows that were passed over: from and through which id, how many rows and bytes
+/// it may bring, the reader's horizon, and the key or the id as a text. An index of keys makes it as cheap as
+/// the rows that it brings.
+pub(crate) fn key_statement(table: &Table, shape: &Shape, of: Of) -> String {
+    let (sql, pending, columns) = (table.sql(), table.pending_and(), columns(table, shape));
+    let (id, name) = (quoted(&table.columns.id), quoted(&table.columns.partition_key));
+    let these = match of {
+        Of::Key => {
+            let column = shape.column(&table.columns.partition_key);
+            // `character` alone would be a single one.
+            let kind = column.map(|column| column.kind.as_str()).filter(|it| *it != "character");
+            format!("t.{name} = $6::text::{}", kind.unwrap_or("bpchar"))
+        }
+        Of::NoKey => format!("COALESCE(t.{name}::text, '') = $6::text"),
+        Of::Id => format!("t.{id} = $6::text::bigint"),
+    };
+    let read = was_read(table, "$5::text");
+    format!(
+        "\
+SELECT NULL::text, NULL::bigint, id, transaction, true, data_bytes::bigint, key, hash,
+  CASE WHEN data_bytes <= {FETCH_MAX_BYTES} THEN data END,
+  CASE WHEN headers_bytes <= {FETCH_MAX_BYTES} THEN headers END, created, event,
+  headers_bytes::bigint
+FROM (
+  SELECT c.*, sum(data_bytes + headers_bytes) OVER seq - data_bytes - headers_bytes AS before
+  FROM (
+    SELECT {columns} FROM {sql} t
+    WHERE {pending}{these} AND t.{id} > $1 AND t.{id} <= $2 AND {read} ORDER BY t.{id} LIMIT $3
+  ) c WINDOW seq AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
+) v WHERE before < $4 ORDER BY id"
     )
 }

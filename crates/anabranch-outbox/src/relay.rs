@@ -3,6 +3,7 @@
 use crate::config::Relay;
 use crate::database::Link;
 use crate::error::RelayError;
+use crate::lead::{Gate, Lead};
 use crate::listen::Ear;
 use crate::lock;
 use crate::shape::{self, Shape};
@@ -29,7 +30,8 @@ impl Relay {
     {
         // Looks at both ends, so that a mistake is told at once and not after a takeover.
         self.open().await?.0.close().await;
-        drop(self.producer(api).await?);
+        let nobody = Lead::new(self.clock.clone(), self.takeover_ms);
+        drop(self.producer(&Gate::new(api.clone(), nobody)).await?);
         let ear = Ear::open(&self.database, &self.table);
         let mut failures = 0;
         while !stop.is_cancelled() {
@@ -38,7 +40,11 @@ impl Relay {
             // A term that lasted is no failure in a row.
             let lasted = self.clock.now_ms().saturating_sub(began_ms) > 60_000;
             failures = if lasted { 1 } else { failures + 1 };
-            let pause_ms = PAUSES.wait_ms(failures, self.chance.bits());
+            let mut pause_ms = PAUSES.wait_ms(failures, self.chance.bits());
+            if matches!(error, RelayError::Stalled { .. }) {
+                // Whoever waits for the lock has looked for it by then.
+                pause_ms += 2 * self.lock_ms();
+            }
             self.tell(RelayEvent::Interrupted {
                 table: self.table.label(),
                 error: error.to_string(),
@@ -59,6 +65,9 @@ impl Relay {
         A: StreamApi + Clone,
     {
         let (mut link, shape) = self.open().await?;
+        let lead = Lead::new(self.clock.clone(), self.takeover_ms);
+        lead.bound(&mut link).await?;
+        link.prove(lead.clone());
         let mut told = false;
         while !lock::try_take(&mut link, &self.table).await? {
             if !told {
@@ -71,12 +80,19 @@ impl Relay {
                     link.close().await;
                     return Ok(());
                 }
-                () = self.clock.sleep(self.poll_ms) => {}
+                () = self.clock.sleep(self.lock_ms()) => {}
             }
         }
-        let producer = self.producer(api).await?;
+        let gate = Gate::new(api.clone(), lead);
+        let producer = link.beside(self.producer(&gate)).await??;
+        let remover = link.beside(self.database.connect()).await??;
         self.tell(RelayEvent::Leading { table: self.table.label() });
-        Term::new(self, link, &shape, producer).run(ear, stop).await
+        Term::new(self, (link, remover), &shape, producer).run(ear, stop).await
+    }
+
+    /// How often the lock is tried: often enough that the server does not take the session for dead.
+    fn lock_ms(&self) -> u64 {
+        self.poll_ms.min(self.takeover_ms / 5)
     }
 
     /// A session, and the table as it is there.

@@ -1,12 +1,19 @@
 //! Removing rows that are in the stream: many at a time, each by id and transaction.
+//!
+//! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
+//! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
 
 use crate::database::{Ask, Link, arguments};
 use crate::error::RelayError;
 use crate::read::RowName;
 use crate::table::{AfterSend, Table, quoted};
+use std::future::pending;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use tokio::task::{JoinError, JoinSet};
 
 /// The statement that deletes or marks rows. A row that is not the one that was read stays.
-pub(crate) fn statement(table: &Table) -> String {
+fn statement(table: &Table) -> String {
     let (sql, columns) = (table.sql(), &table.columns);
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     let these = format!(
@@ -22,12 +29,81 @@ pub(crate) fn statement(table: &Table) -> String {
     }
 }
 
+/// Removes rows, one batch at a time.
+#[derive(Debug)]
+pub(crate) struct Remover {
+    /// The statement.
+    sql: Arc<str>,
+    /// Its session, while it rests.
+    link: Option<Link>,
+    /// The batch that is under way. Ends with the remover.
+    work: JoinSet<Done>,
+}
+
+/// A batch as its task gives it back.
+type Done = (Link, Vec<RowName>, Result<Option<u64>, RelayError>);
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(crate) enum Removal {
+    /// They no longer wait.
+    Removed {
+        /// The batch.
+        rows: Vec<RowName>,
+        /// How many of them were there.
+        count: u64,
+    },
+    /// Somebody else holds one of them: all are still there.
+    Locked(Vec<RowName>),
+}
+
+impl Remover {
+    pub(crate) fn new(table: &Table, link: Link) -> Self {
+        Self { sql: statement(table).into(), link: Some(link), work: JoinSet::new() }
+    }
+
+    /// Whether a batch is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    /// Begins with a batch, or gives it back where another one is under way.
+    pub(crate) fn begin(&mut self, rows: Vec<RowName>) -> Option<Vec<RowName>> {
+        let Some(mut link) = self.link.take() else { return Some(rows) };
+        let sql = Arc::clone(&self.sql);
+        self.work.spawn(async move {
+            let removed = remove(&mut link, &sql, &rows).await;
+            (link, rows, removed)
+        });
+        None
+    }
+
+    /// Waits for the batch that is under way.
+    pub(crate) async fn done(&mut self) -> Result<Removal, RelayError> {
+        match self.work.join_next().await {
+            Some(done) => self.rest(done),
+            None => pending().await,
+        }
+    }
+
+    /// What became of the batch, if it is done.
+    pub(crate) fn done_now(&mut self) -> Option<Result<Removal, RelayError>> {
+        let done = self.work.try_join_next()?;
+        Some(self.rest(done))
+    }
+
+    fn rest(&mut self, done: Result<Done, JoinError>) -> Result<Removal, RelayError> {
+        let (link, rows, removed) = done.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+        self.link = Some(link);
+        Ok(match removed? {
+            Some(count) => Removal::Removed { rows, count },
+            None => Removal::Locked(rows),
+        })
+    }
+}
+
 /// Removes rows, and says how many were there; `None` if somebody else holds one of them.
-pub(crate) async fn remove(
-    link: &mut Link,
-    sql: &str,
-    rows: &[RowName],
-) -> Result<Option<u64>, RelayError> {
+async fn remove(link: &mut Link, sql: &str, rows: &[RowName]) -> Result<Option<u64>, RelayError> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let transactions: Vec<Option<String>> =
         rows.iter().map(|row| row.transaction.map(|number| number.to_string())).collect();

@@ -26,6 +26,8 @@ pub(crate) struct Shape {
     pub(crate) notifies: bool,
     /// Whether the table of parked keys is there.
     pub(crate) parked: bool,
+    /// Whether that table tells rows of the same id apart.
+    pub(crate) parked_by_transaction: bool,
     /// The rights that this role lacks, on which table.
     pub(crate) lacks: Vec<(String, String)>,
     /// The server's version.
@@ -98,7 +100,9 @@ const REST: &str = "\
 SELECT c.relkind IN ('r', 'p') AND c.relpersistence = 'p', row_security_active(c.oid),
   EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = $2),
   to_regclass($3) IS NOT NULL, current_setting('server_version_num')::int, pg_is_in_recovery(),
-  has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, $4)
+  has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, $4),
+  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass($3)
+    AND a.attname = 'transaction_id' AND NOT a.attisdropped)
 FROM pg_class c WHERE c.oid = to_regclass($1)";
 
 const PARKED_RIGHTS: &str = "\
@@ -124,6 +128,7 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
         parked: row.get(3),
         server: row.get(4),
         standby: row.get(5),
+        parked_by_transaction: row.get(8),
         ..Shape::default()
     };
     let mut right = |has: bool, right: &str, on: String| {
@@ -231,6 +236,14 @@ impl Shape {
                 Some(_) => {}
             }
         }
+        if let Some(Column { name, kind, .. }) = self.column(&columns.created_at)
+            && !kind.starts_with("timestamp")
+            && kind != "date"
+        {
+            let way_out = "it has to be a timestamp; name another, or one that is not there, with \
+                           --columns created_at=NAME";
+            add(format!("column {name} is of type {kind}"), way_out.to_owned());
+        }
         if let Some(column) = self.column(&columns.transaction_id) {
             let default = column.default.as_deref().unwrap_or_default();
             if !default.contains("pg_current_xact_id()") {
@@ -253,6 +266,9 @@ impl Shape {
         }
         if !self.parked {
             add(format!("the table {} is missing", table.parked_sql()), init.to_owned());
+        } else if !self.parked_by_transaction {
+            let what = format!("the table {} is of an older version", table.parked_sql());
+            add(what, init.to_owned());
         }
         problems
     }

@@ -3,6 +3,7 @@
 use crate::database::{Ask, Database, Link, arguments};
 use crate::error::{Problem, RelayError};
 use crate::lock;
+use crate::park;
 use crate::shape;
 use crate::table::{Table, quoted};
 use sqlx::Row;
@@ -80,11 +81,14 @@ pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayE
         return Err(link.refused("describe the outbox", detail));
     };
     let problems = shape.problems(table);
-    if shape.column(&table.columns.transaction_id).is_none() || !shape.parked {
+    if shape.column(&table.columns.transaction_id).is_none() || !shape.parked_by_transaction {
         return Err(RelayError::Table { table: table.label(), problems });
     }
     let created = match shape.column(&table.columns.created_at) {
-        Some(column) => format!("min({})", quoted(&column.name)),
+        Some(column) => format!(
+            "min({0}) FILTER (WHERE {0} BETWEEN '1970-01-01' AND '2200-01-01')",
+            quoted(&column.name)
+        ),
         None => "NULL::timestamptz".to_owned(),
     };
     let pending = format!("{}true", table.pending_and());
@@ -116,7 +120,8 @@ pub async fn status(database: &Database, table: &Table) -> Result<Status, RelayE
 async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayError> {
     // Keys have no index, so the table is read once for all of them.
     let sql = format!(
-        "WITH shown AS MATERIALIZED (SELECT * FROM {} ORDER BY row_id LIMIT 1000), \
+        "WITH shown AS MATERIALIZED (SELECT p.* FROM {} p \
+           WHERE EXISTS (SELECT FROM {} t WHERE {}) ORDER BY p.row_id LIMIT 1000), \
          waiting AS MATERIALIZED (\
            SELECT key, count(*) AS rows FROM (SELECT COALESCE({}::text, '') AS key FROM {} \
              WHERE {}true) t \
@@ -125,6 +130,8 @@ async fn parked(link: &mut Link, table: &Table) -> Result<Vec<ParkedKey>, RelayE
            extract(epoch FROM clock_timestamp() - p.parked_at)::float8, COALESCE(w.rows, 0) \
          FROM shown p LEFT JOIN waiting w ON w.key = p.partition_key ORDER BY p.row_id",
         table.parked_sql(),
+        table.sql(),
+        park::speaks_of(table),
         quoted(&table.columns.partition_key),
         table.sql(),
         table.pending_and()

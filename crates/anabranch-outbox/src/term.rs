@@ -1,7 +1,7 @@
 //! A term: from taking the lock to losing it, or stopping.
 //!
-//! One task, one session: what it reads, removes and parks happens under the lock. When the session
-//! is lost, what was read is forgotten, and whoever leads next begins again with what the table has.
+//! One task, one session: what it reads and parks happens under the lock. When the session is lost,
+//! what was read is forgotten, and whoever leads next begins again with what the table has.
 
 use crate::config::{Format, Relay};
 use crate::database::Link;
@@ -12,8 +12,9 @@ use crate::lag;
 use crate::listen::Ear;
 use crate::park::{self, Parked};
 use crate::read::{FETCH_MAX_BYTES, Reader, Row};
-use crate::remove;
+use crate::remove::{Removal, Remover};
 use crate::shape::Shape;
+use crate::sweep::Sweep;
 use crate::verdict::{Verdict, judge};
 use anabranch::event::RelayEvent;
 use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
@@ -44,8 +45,10 @@ pub(crate) struct Term<'a> {
     flight: Flight,
     /// The keys that wait for a person.
     parked: Parked,
-    /// The statement that removes rows.
-    remove: String,
+    /// What looks for rows behind the cursor.
+    sweep: Sweep,
+    /// What removes rows.
+    remover: Remover,
     /// The statement for a glance at the table.
     glance: String,
     /// Whether rows may be there.
@@ -66,11 +69,19 @@ pub(crate) struct Term<'a> {
     held_ms: u64,
     /// When the lag was told last.
     reported_ms: u64,
+    /// When the stream took something last, or was given something after a rest.
+    moved_ms: u64,
 }
 
 impl<'a> Term<'a> {
-    pub(crate) fn new(relay: &'a Relay, link: Link, shape: &Shape, producer: Producer) -> Self {
+    pub(crate) fn new(
+        relay: &'a Relay,
+        (link, remover): (Link, Link),
+        shape: &Shape,
+        producer: Producer,
+    ) -> Self {
         let table = &relay.table;
+        let remover = Remover::new(table, remover);
         Self {
             relay,
             link,
@@ -78,7 +89,8 @@ impl<'a> Term<'a> {
             producer,
             flight: Flight::default(),
             parked: Parked::default(),
-            remove: remove::statement(table),
+            sweep: Sweep::new(table),
+            remover,
             glance: lag::statement(table, shape),
             hungry: true,
             read_at_ms: 0,
@@ -89,6 +101,7 @@ impl<'a> Term<'a> {
             expecting: false,
             held_ms: HELD_MS,
             reported_ms: 0,
+            moved_ms: 0,
         }
     }
 
@@ -98,21 +111,33 @@ impl<'a> Term<'a> {
         ear: &Ear,
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
-        self.parked = park::load(&mut self.link, &self.relay.table).await?;
+        self.parked = Parked::of(park::load(&mut self.link, &self.relay.table).await?);
         while !stop.is_cancelled() {
             self.hand_over().await?;
             let now_ms = self.now_ms();
+            self.check_stream(now_ms)?;
+            if now_ms >= self.link.beat_at_ms() {
+                self.link.beat().await?;
+            }
+            if let Some(removal) = self.remover.done_now() {
+                self.removed(removal?);
+            }
             if self.removal_is_due(now_ms) {
-                self.remove().await?;
+                self.remove();
             }
             if now_ms >= self.look_at_ms {
                 self.look(now_ms).await?;
             }
+            let mut moved = self.parked.has_going() && self.has_space();
+            if moved {
+                self.catch_up().await?;
+            }
             if self.hungry && self.has_room() && now_ms >= self.read_at_ms {
-                // A look that brought nothing new must let outcomes in: nothing changes without them.
-                if self.read(now_ms).await? {
-                    continue;
-                }
+                moved |= self.read(now_ms).await?;
+            }
+            // A look that brought nothing new must let outcomes in: nothing changes without them.
+            if moved {
+                continue;
             }
             let wake_ms = self.wake_ms(now_ms);
             tokio::select! {
@@ -120,6 +145,9 @@ impl<'a> Term<'a> {
                 () = stop.cancelled() => {}
                 settled = self.flight.settled(), if self.flight.has_sent() => {
                     self.settle(settled).await?;
+                }
+                removal = self.remover.done(), if self.remover.is_busy() => {
+                    self.removed(removal?);
                 }
                 () = ear.heard() => {
                     self.expecting = true;
@@ -136,22 +164,43 @@ impl<'a> Term<'a> {
     }
 
     /// Whether more rows may be held.
+    fn has_space(&self) -> bool {
+        self.flight.waiting.is_empty() && self.flight.len() < self.relay.max_held
+    }
+
+    /// Whether more rows may be read.
     fn has_room(&self) -> bool {
-        self.flight.waiting.is_empty()
-            && self.flight.len() < self.relay.max_held
-            && self.parked.len() < self.relay.max_parked
+        self.has_space() && self.parked.len() < self.relay.max_parked
+    }
+
+    /// Lets go of a stream that takes nothing: it may be this relay that can't reach it.
+    fn check_stream(&mut self, now_ms: u64) -> Result<(), RelayError> {
+        if !self.flight.has_sent() {
+            self.moved_ms = now_ms;
+        }
+        let stalled_ms = now_ms.saturating_sub(self.moved_ms);
+        if stalled_ms < self.relay.stall_ms {
+            return Ok(());
+        }
+        let (stream, seconds) = (self.relay.stream.clone(), stalled_ms / 1_000);
+        Err(RelayError::Stalled { stream, seconds })
     }
 
     fn removal_is_due(&self, now_ms: u64) -> bool {
         let placed = self.flight.placed.len();
         let full = placed >= self.relay.remove_rows || !self.flight.has_sent();
-        placed > 0 && (now_ms >= self.remove_at_ms || (full && !self.locked))
+        !self.remover.is_busy()
+            && placed > 0
+            && (now_ms >= self.remove_at_ms || (full && !self.locked))
     }
 
     /// When the next thing is due that nobody tells of.
     fn wake_ms(&self, now_ms: u64) -> u64 {
-        let mut wake_ms = self.look_at_ms;
-        if !self.flight.placed.is_empty() {
+        let mut wake_ms = self.look_at_ms.min(self.link.beat_at_ms());
+        if self.flight.has_sent() {
+            wake_ms = wake_ms.min(self.moved_ms + self.relay.stall_ms);
+        }
+        if !self.flight.placed.is_empty() && !self.remover.is_busy() {
             wake_ms = wake_ms.min(self.remove_at_ms);
         }
         if !self.flight.waiting.is_empty() {
@@ -175,15 +224,42 @@ impl<'a> Term<'a> {
             self.look_at_ms = self.look_at_ms.min(now_ms + HELD_MS);
         }
         let before = self.flight.len();
-        for row in found.rows {
-            self.take(&row).await?;
+        for row in &found.rows {
+            if !self.parked.stops(&row.key, row.name.id) {
+                self.take(row).await?;
+            }
         }
         Ok(self.flight.len() > before)
     }
 
-    /// Takes one row, unless it is held already or its key is stopped before it.
+    /// Takes rows of a key that goes on, among those that were passed over. Where none is left the key
+    /// goes on with the others.
+    async fn catch_up(&mut self) -> Result<(), RelayError> {
+        let Some(mut going) = self.parked.first_going() else { return Ok(()) };
+        let through = going.next.map_or(i64::MAX, |row| row.saturating_sub(1));
+        let rows = (going.key.as_str(), going.after, through);
+        let found = self.reader.passed_over(&mut self.link, self.relay.portion, rows).await?;
+        for row in &found.rows {
+            self.take(row).await?;
+            if self.parked.is_stopped(&going.key) {
+                return Ok(());
+            }
+            going.after = row.name.id;
+        }
+        if found.dry {
+            // Whoever repaired the row may have given it another key.
+            let row = self.reader.passed_row(&mut self.link, going.stopped_at).await?;
+            if let Some(row) = row.filter(|row| !self.parked.stops(&row.key, row.name.id)) {
+                self.take(&row).await?;
+            }
+        }
+        self.parked.went(going, found.dry);
+        Ok(())
+    }
+
+    /// Takes one row, unless it is held already.
     async fn take(&mut self, row: &Row) -> Result<(), RelayError> {
-        if self.parked.stops(&row.key, row.name.id) || !self.flight.hold(row.name) {
+        if !self.flight.hold(row.name) {
             return Ok(());
         }
         let note = Note::of(row);
@@ -216,6 +292,7 @@ impl<'a> Term<'a> {
 
     /// Learns what became of rows.
     async fn settle(&mut self, settled: Vec<(Note, Outcome)>) -> Result<(), RelayError> {
+        self.moved_ms = self.now_ms();
         for (note, outcome) in settled {
             match judge(&outcome) {
                 Verdict::Sent => {
@@ -224,7 +301,7 @@ impl<'a> Term<'a> {
                     }
                     self.flight.placed.push(note.name);
                 }
-                Verdict::Park(_) | Verdict::Behind if self.parked.holds(&note.key) => {
+                Verdict::Park(_) | Verdict::Behind if self.parked.is_stopped(&note.key) => {
                     self.flight.release([note.name]);
                 }
                 Verdict::Park(why) => self.park(note, why).await?,
@@ -240,9 +317,8 @@ impl<'a> Term<'a> {
         self.flight.release([note.name]);
         let row = note.name.id;
         self.flight.drop_waiting_from(&note.key, row);
-        let first = self.parked.0.entry(note.key.clone()).or_insert(row);
-        *first = row.min(*first);
-        park::park(&mut self.link, &self.relay.table, (row, &note.key, &why)).await?;
+        self.parked.stop(&note.key, row);
+        park::park(&mut self.link, &self.relay.table, (note.name, &note.key, &why)).await?;
         self.relay.tell(RelayEvent::Parked {
             table: self.relay.table.label(),
             row,
@@ -252,21 +328,28 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
-    /// Removes the rows that are in the stream.
-    async fn remove(&mut self) -> Result<(), RelayError> {
+    /// Begins to remove the rows that are in the stream.
+    fn remove(&mut self) {
         let placed = mem::take(&mut self.flight.placed);
-        let Some(rows) = remove::remove(&mut self.link, &self.remove, &placed).await? else {
-            // They are in the stream, so nothing is lost by trying again later.
-            self.flight.placed = placed;
-            (self.locked, self.remove_at_ms) = (true, self.now_ms() + self.relay.poll_ms);
-            return Ok(());
+        self.flight.placed = self.remover.begin(placed).unwrap_or_default();
+    }
+
+    /// Learns what became of rows that were to be removed.
+    fn removed(&mut self, removal: Removal) {
+        let (rows, count) = match removal {
+            Removal::Removed { rows, count } => (rows, count),
+            Removal::Locked(rows) => {
+                // They are in the stream, so nothing is lost by trying again later.
+                self.flight.placed.extend(rows);
+                (self.locked, self.remove_at_ms) = (true, self.now_ms() + self.relay.poll_ms);
+                return;
+            }
         };
         self.locked = false;
-        self.flight.release(placed);
+        self.flight.release(rows);
         let table = self.relay.table.label();
-        lag::count_sent(&table, &self.relay.stream, rows);
-        self.relay.tell(RelayEvent::Sent { table, rows });
-        Ok(())
+        lag::count_sent(&table, &self.relay.stream, count);
+        self.relay.tell(RelayEvent::Sent { table, rows: count });
     }
 
     /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
@@ -287,6 +370,7 @@ impl<'a> Term<'a> {
         if self.parked.len() > 0 {
             self.free().await?;
         }
+        self.sweep(now_ms).await?;
         let lag = glance.lag(self.flight.len(), self.flight.oldest_us());
         let (table, parked) = (self.relay.table.label(), self.parked.len());
         lag::report(&table, &self.relay.stream, lag, parked);
@@ -310,11 +394,10 @@ impl<'a> Term<'a> {
     }
 
     /// Lets keys go on that are no longer parked. Rows of theirs may have been passed over anywhere:
-    /// before the row that stopped the key when the producer had stopped it, behind it always. So
-    /// reading begins again, and takes what is not held.
+    /// before the row that stopped the key when the producer had stopped it, behind it always.
     async fn free(&mut self) -> Result<(), RelayError> {
-        let there = park::load(&mut self.link, &self.relay.table).await?;
-        for (key, next) in self.parked.freed(&there) {
+        let lines = park::load(&mut self.link, &self.relay.table).await?;
+        for (key, next) in self.parked.freed(&lines) {
             // What was on its way when the key stopped has to come back first.
             if self.flight.has_sent_of(&key) {
                 continue;
@@ -324,27 +407,43 @@ impl<'a> Term<'a> {
                     self.producer.resume_key(stopped).await;
                 }
             }
-            match next {
-                Some(row) => self.parked.0.insert(key.clone(), row),
-                None => self.parked.0.remove(&key),
-            };
-            self.reader.begin_again();
-            self.hungry = true;
+            self.parked.go(key.clone(), next);
             self.relay.tell(RelayEvent::Freed { table: self.relay.table.label(), key });
+        }
+        Ok(())
+    }
+
+    /// Goes back for rows that came to lie behind the cursor.
+    async fn sweep(&mut self, now_ms: u64) -> Result<(), RelayError> {
+        let (flight, parked) = (&self.flight, &self.parked);
+        let is_known = |name, key: &str| flight.holds(name) || parked.names(key);
+        let times = (now_ms, self.relay.sweep_ms);
+        let step = self.sweep.step((&mut self.link, &self.reader), times, is_known);
+        if let Some(row) = step.await? {
+            self.reader.begin_before(row);
+            self.hungry = true;
+            self.relay.tell(RelayEvent::Restored { table: self.relay.table.label(), row });
         }
         Ok(())
     }
 
     /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
     async fn drain(mut self) -> Result<(), RelayError> {
-        self.producer.close(self.relay.drain).await;
+        self.link.beside(self.producer.close(self.relay.drain)).await?;
         for (note, outcome) in self.flight.settled_now() {
             if judge(&outcome) == Verdict::Sent {
                 self.flight.placed.push(note.name);
             }
         }
-        if !self.flight.placed.is_empty() {
-            self.remove().await?;
+        // The batch that is under way, and the rest.
+        for _ in 0..2 {
+            if !self.remover.is_busy() && !self.flight.placed.is_empty() {
+                self.remove();
+            }
+            if self.remover.is_busy() {
+                let removal = self.remover.done().await?;
+                self.removed(removal);
+            }
         }
         self.link.close().await;
         Ok(())

@@ -87,8 +87,15 @@ fn since_boot() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Elsewhere the monotonic clock has to do. On macOS it counts suspend too.
-#[cfg(not(target_os = "linux"))]
+/// Apple's monotonic clock counts sleep. The one behind the standard library's `Instant` does not.
+#[cfg(target_vendor = "apple")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Elsewhere the monotonic clock has to do, whether it counts suspend or not.
+#[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn since_boot() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()

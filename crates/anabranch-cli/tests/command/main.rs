@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by a panic")]
 
+#[path = "../../../anabranch/tests/postgres_server/mod.rs"]
+mod postgres_server;
 mod stage;
 mod ready;
 mod killed;
@@ -12,6 +14,7 @@ mod consume;
 mod tail;
 mod leases;
 mod doctor;
+mod relay;
 mod mock;
 mod demo;
 mod shell;

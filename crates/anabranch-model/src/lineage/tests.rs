@@ -109,6 +109,25 @@ fn the_oldest_listed_shards_inherit_a_lost_range() {
     check(&[], 0, (0, 99), None);
 }
 
+#[test]
+fn a_shard_is_followed_by_children_that_take_all_of_its_keys() {
+    let check = |lines: &[Line], ended, known: Option<(u128, u128)>, expected: Option<&[u32]>| {
+        let lineage = graph(lines);
+        let known = known.map(|(start, end)| range(start, end));
+        let got = lineage.followers(&id(ended), known.as_ref());
+        let got = got.map(|shards| shards.iter().map(|s| s.id.clone()).collect::<Vec<_>>());
+        assert_eq!(got, expected.map(|e| ids(e.iter().copied())), "{ended} {known:?}");
+    };
+    check(A, 5, None, Some(&[9, 10]));
+    check(A, 0, None, Some(&[6]));
+    // The shard is trimmed: what is known of it counts.
+    check(&A[8..], 5, Some((500, MAX)), Some(&[9, 10]));
+    check(&A[8..], 5, None, None);
+    // The list is torn: one of two children, none.
+    check(&A[..10], 5, None, None);
+    check(&A[..6], 5, Some((500, MAX)), None);
+}
+
 fn check_inconsistencies(lines: &[Line], expected: &[Inconsistency]) {
     let lineage = graph(lines);
     assert_eq!(lineage.inconsistencies(), expected, "{lines:?}");

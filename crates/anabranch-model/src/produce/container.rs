@@ -2,7 +2,7 @@
 
 use super::Pending;
 use super::lane::{Lane, Place};
-use super::outcome::Attempt;
+use super::outcome::{self, Attempt};
 use super::settings::Aggregation;
 use crate::aggregate::encode::{Builder, Closed, Container, Room, seal_many};
 use crate::hash::{HashKey, HashRange};
@@ -22,8 +22,10 @@ pub(super) struct Frozen<T> {
     pub(super) predicted: Option<ShardId>,
     /// Which life of the map the prediction is from.
     pub(super) era: u64,
-    /// What was tried.
+    /// What was tried, the first and the last attempts if there were very many.
     pub(super) attempts: Vec<Attempt>,
+    /// How often it was sent.
+    pub(super) tries: u32,
     /// Whether one of its attempts may have taken effect.
     pub(super) maybe_landed: bool,
     /// Whether it goes in a request of its own, because a request with others was refused whole.
@@ -33,6 +35,12 @@ pub(super) struct Frozen<T> {
 }
 
 impl<T> Frozen<T> {
+    /// Notes how an attempt ended.
+    pub(super) fn note(&mut self, attempt: Attempt) {
+        self.tries = self.tries.saturating_add(1);
+        outcome::note(&mut self.attempts, attempt);
+    }
+
     /// Whether all records have one hash: then whichever shard takes it takes all of them.
     pub(super) fn has_one_hash(&self) -> bool {
         self.hull.start() == self.hull.end()
@@ -136,6 +144,7 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
             predicted,
             era,
             attempts: Vec::new(),
+            tries: 0,
             maybe_landed: false,
             unnumbered: false,
         }

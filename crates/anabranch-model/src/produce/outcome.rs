@@ -34,6 +34,18 @@ pub enum AttemptEnd {
     },
 }
 
+/// How many of the first attempts, and how many of the last, are kept: an outage of hours must not
+/// fill the memory with its own history.
+const KEPT: usize = 8;
+
+/// Adds an attempt, and forgets one in the middle if there are very many.
+pub(super) fn note(attempts: &mut Vec<Attempt>, attempt: Attempt) {
+    if attempts.len() >= 2 * KEPT {
+        attempts.remove(KEPT);
+    }
+    attempts.push(attempt);
+}
+
 /// Where a container was placed, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -41,8 +53,11 @@ pub struct Receipt {
     pub shard: ShardId,
     /// The number of the container. A record's place in it is its place among the settled.
     pub sequence: SequenceNumber,
-    /// The attempts of this container. Those of earlier ones are with each record.
+    /// The attempts of this container, the first and the last ones if there were very many. Those
+    /// of earlier containers are with each record.
     pub attempts: Vec<Attempt>,
+    /// How often this container was sent.
+    pub tries: u32,
 }
 
 /// Why a record was not placed.
@@ -83,4 +98,21 @@ pub struct Settled<T> {
     pub records: Vec<Pending<T>>,
     /// What became of all of them.
     pub fate: Fate,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_of_hours_leaves_its_first_and_its_last_attempts() {
+        let mut attempts = Vec::new();
+        for sent_ms in 0..10_000 {
+            let end = AttemptEnd::Failed { fault: Fault::NotSent, detail: "refused".into() };
+            note(&mut attempts, Attempt { sent_ms, took_ms: 1, end });
+        }
+        let sent: Vec<_> = attempts.iter().map(|attempt| attempt.sent_ms).collect();
+        let expected: Vec<_> = (0..8).chain(9_992..10_000).collect();
+        assert_eq!(sent, expected);
+    }
 }

@@ -22,6 +22,8 @@ async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
     session.run("ANALYZE outbox").await;
     check_plan(&world, None).await;
     check_plan(&world, Some(ROWS / 2)).await;
+    session.run("CREATE INDEX outbox_key ON outbox (partition_key, id)").await;
+    check_key_plan(&world).await;
     let relay = world.start(world.relay().with_portion(PORTION, 1 << 20).with_max_held(2_000));
     relay.until("lag", |e| matches!(e, RelayEvent::Lag { rows: 900_000.., .. })).await;
     relay.until("rows that were sent", |e| matches!(e, RelayEvent::Sent { .. })).await;
@@ -41,7 +43,24 @@ async fn check_plan(world: &World, cursor: Option<i64>) {
         let idle = |line: &&String| line.contains("never executed");
         assert!(!late.is_empty() && late.iter().all(idle), "late rows are looked for:\n{text}");
     }
-    for line in &plan {
+    check_steps(&plan);
+}
+
+/// A key that goes on costs its own rows, where its table has an index of keys.
+async fn check_key_plan(world: &World) {
+    let (database, table) = (world.database(), &world.table);
+    let plan =
+        anabranch_outbox::explain_key(&database, table, ("k7", ROWS), PORTION).await.unwrap();
+    let text = plan.join("\n");
+    assert!(text.contains("Index Scan using outbox_key"), "{text}");
+    assert!(text.contains("Index Scan using outbox_pkey"), "the sweep:\n{text}");
+    check_steps(&plan);
+}
+
+fn check_steps(plan: &[String]) {
+    let text = plan.join("\n");
+    assert!(!text.contains("Seq Scan"), "{text}");
+    for line in plan {
         let rows = line.split("(actual rows=").nth(1).and_then(|rest| rest.split(' ').next());
         let rows: i64 = rows.map_or(0, |rows| rows.parse().unwrap());
         assert!(rows <= i64::from(PORTION), "a step gives {rows} rows:\n{text}");

@@ -1,23 +1,52 @@
 //! A relay in a process of its own: this test program again, told by its environment to relay.
 
 use crate::stage::STREAM;
+use anabranch::producer::Aggregation;
+use anabranch_local::Local;
 use anabranch_outbox::{Database, Relay, Table};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The database; only the child's environment has it.
-pub(crate) const DATABASE: &str = "ANABRANCH_TEST_OUTBOX";
+const DATABASE: &str = "ANABRANCH_TEST_OUTBOX";
+/// The takeover time of a relay that sends one row at a time.
+const TAKEOVER: &str = "ANABRANCH_TEST_TAKEOVER_MS";
+
+/// Starts a relay; with a takeover time one that sends one row at a time.
+pub(crate) fn spawn(url: &str, local: &Local, takeover: Option<Duration>) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    if let Some(takeover) = takeover {
+        command.env(TAKEOVER, takeover.as_millis().to_string());
+    }
+    command
+        .args(["--exact", "child::child", "--nocapture"])
+        .env(DATABASE, url)
+        .env("AWS_ENDPOINT_URL_KINESIS", local.endpoint())
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
 
 /// Runs in the child only. It is killed, so it never ends by itself but when its database is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Ok(url) = std::env::var(DATABASE) else { return };
     let kinesis = anabranch::stream::aws::from_env().await.unwrap();
-    let relay = Relay::new(Database::at(&url).unwrap(), Table::named("outbox").unwrap(), STREAM)
-        .with_poll(Duration::from_millis(100))
+    let mut relay =
+        Relay::new(Database::at(&url).unwrap(), Table::named("outbox").unwrap(), STREAM)
+            .with_poll(Duration::from_millis(100));
+    relay = match std::env::var(TAKEOVER) {
+        Ok(ms) => relay
+            .with_takeover(Duration::from_millis(ms.parse().unwrap()))
+            .with_producer(|producer| producer.with_aggregation(Aggregation::Off)),
         // Small, so that a kill finds rows in every state.
-        .with_portion(20, 1 << 20)
-        .with_max_held(100);
+        Err(_) => relay.with_portion(20, 1 << 20).with_max_held(100),
+    };
     let ended = relay.run(&kinesis, CancellationToken::new()).await;
     eprintln!("{ended:?}");
     std::process::exit(3);

@@ -119,6 +119,29 @@ async fn rows_that_somebody_holds_are_removed_later_and_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_on_their_way_are_not_sent_again_when_the_cursor_goes_back() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let drawn = session.number("SELECT nextval('outbox_id_seq')").await;
+    for number in 0..20 {
+        session.insert("a", &number.to_string()).await;
+    }
+    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    let relay = world.start(world.relay());
+    let lag = |rows| move |event: &RelayEvent| matches!(event, RelayEvent::Lag { rows: n, .. } if *n == rows);
+    relay.until("20 rows that wait", lag(20)).await;
+    session
+        .run(&format!("INSERT INTO outbox (id, partition_key, data) VALUES ({drawn}, 'b', 'late')"))
+        .await;
+    // It lies behind the cursor, so it counts once the relay has gone back for it.
+    relay.until("the late row", lag(21)).await;
+    world.stage.engine.faults().clear();
+    world.until_empty().await;
+    assert_eq!(world.delivered().await.len(), 21);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_stream_takes_nothing_a_relay_holds_no_more_than_its_bound() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;

@@ -8,10 +8,15 @@ mod postgres_server;
 #[allow(dead_code, reason = "the producer's tests use the rest")]
 mod stage;
 mod world;
+mod valve;
+mod child;
 mod order;
 mod parking;
+mod restored;
 mod leading;
+mod cut_off;
+mod repeats;
+mod figures;
 mod tables;
 mod backlog;
-mod child;
 mod storm;

@@ -225,6 +225,52 @@ async fn a_key_with_two_bad_rows_goes_on_from_each_in_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_goes_on_with_many_rows_keeps_its_order_while_more_come() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    Bad::HashKey.insert(&mut session).await;
+    for number in 2..=100 {
+        session.insert("a", &number.to_string()).await;
+    }
+    let relay = world.start(world.relay().with_portion(7, 1 << 20).with_max_held(20));
+    relay.until("a parked key", is_parked).await;
+    session.insert("b", "other").await;
+    world.until_delivered(1).await;
+    anabranch_outbox::skip(&world.database(), &world.table, 1).await.unwrap().unwrap();
+    for number in 102..=200 {
+        session.insert("a", &number.to_string()).await;
+    }
+    world.until_empty().await;
+    let expected: Vec<String> =
+        (2..=100).chain(102..=200).map(|number: i32| number.to_string()).collect();
+    assert_eq!(world.delivered_of("a").await, expected);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_keys_that_are_retried_go_on() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let (database, table) = (world.database(), &world.table);
+    assert_eq!(anabranch_outbox::retry_all(&database, table).await.unwrap(), None);
+    Bad::HashKey.insert(&mut session).await;
+    Bad::KeyEmpty.insert(&mut session).await;
+    session.insert("a", "3").await;
+    let relay = world.start(world.relay());
+    while session.number("SELECT count(*) FROM outbox_parked").await < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    session.run("UPDATE outbox SET explicit_hash_key = NULL").await;
+    session.run("UPDATE outbox SET partition_key = 'b' WHERE id = 2").await;
+    let retried = anabranch_outbox::retry_all(&database, table).await.unwrap().unwrap();
+    assert_eq!(retried.rows, [1, 2]);
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["x", "3"]);
+    assert_eq!(world.delivered_of("b").await, ["x"]);
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_that_are_not_sent_park_nothing() {
     let Some(world) = World::new().await else { return };
     let mut session = world.session().await;

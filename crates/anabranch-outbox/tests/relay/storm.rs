@@ -14,7 +14,7 @@ use anabranch_outbox::{Database, Envelope, Table};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -80,17 +80,7 @@ async fn every_committed_row_comes_in_order_and_no_other_does_through_kills_of_e
 }
 
 fn spawn(url: &str, local: &Local) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child::child", "--nocapture"])
-        .env(child::DATABASE, url)
-        .env("AWS_ENDPOINT_URL_KINESIS", local.endpoint())
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_ACCESS_KEY_ID", "local")
-        .env("AWS_SECRET_ACCESS_KEY", "local")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap()
+    child::spawn(url, local, None)
 }
 
 /// Ends a relay as `kill -9` does.

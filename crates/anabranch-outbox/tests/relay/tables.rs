@@ -93,6 +93,11 @@ async fn what_stands_in_the_way_is_told_with_the_way_out() {
                transaction_id bigint DEFAULT 0)",
             &["transaction_id is of type bigint"],
         ),
+        (
+            "CREATE TABLE outbox (id bigserial PRIMARY KEY, partition_key text, data bytea, \
+               created_at text)",
+            &["created_at is of type text", "--columns created_at="],
+        ),
     ] {
         let Some(world) = World::bare() else { return };
         world.session().await.run(sql).await;
@@ -128,4 +133,36 @@ async fn a_role_without_the_rights_is_told_which_it_lacks() {
     {
         assert!(told.contains(word), "{told}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_of_parked_keys_of_an_older_version_is_brought_up_to_date() {
+    let Some(world) = World::new().await else { return };
+    world.session().await.run("ALTER TABLE outbox_parked DROP COLUMN transaction_id").await;
+    let told = world.start(world.relay()).ended().await.unwrap_err().to_string();
+    assert!(told.contains("outbox_parked") && told.contains("relay init"), "{told}");
+    let done = anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
+    assert_eq!(done.statements.len(), 1, "{done:?}");
+    world.start(world.relay()).stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_no_clock_shows_stops_nothing() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    for (number, time) in ["-infinity", "infinity", "294276-12-31", "0001-01-01"].iter().enumerate()
+    {
+        session
+            .run(&format!(
+                "INSERT INTO outbox (partition_key, data, created_at) \
+                 VALUES ('a', '{number}', '{time}')"
+            ))
+            .await;
+    }
+    let status = anabranch_outbox::status(&world.database(), &world.table).await.unwrap();
+    assert_eq!((status.waiting_rows, status.oldest_seconds), (4, None));
+    let relay = world.start(world.relay());
+    world.until_empty().await;
+    assert_eq!(world.delivered_of("a").await, ["0", "1", "2", "3"]);
+    relay.stop().await.unwrap();
 }

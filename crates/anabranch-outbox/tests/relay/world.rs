@@ -3,6 +3,7 @@
 use crate::postgres_server::Server;
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, RelayEvent};
+use anabranch::stream::api::StreamApi;
 use anabranch_outbox::{Database, Envelope, Relay, RelayError, Table};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -55,6 +56,11 @@ impl World {
 
     /// Starts a relay.
     pub(crate) fn start(&self, relay: Relay) -> Running {
+        Self::start_on(relay, self.stage.api())
+    }
+
+    /// Starts a relay that has its own way to the stream.
+    pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> Running {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let listener = Arc::clone(&heard);
         let relay = relay.with_events(Events::to(move |event| {
@@ -62,7 +68,7 @@ impl World {
                 listener.lock().unwrap().push(event.clone());
             }
         }));
-        let (stop, api) = (CancellationToken::new(), self.stage.api());
+        let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         let stopped = stop.clone();
         task.spawn(async move { relay.run(&api, stopped).await });

@@ -57,6 +57,13 @@ pub enum RelayEvent {
         /// The key.
         key: String,
     },
+    /// A row lay behind the place where reading stood, as after a restore; it is sent now.
+    Restored {
+        /// The table.
+        table: String,
+        /// The first such row.
+        row: i64,
+    },
     /// How far behind it is.
     Lag {
         /// The table.

@@ -72,13 +72,6 @@ pub enum DrainReason {
     StreamRecreated,
 }
 
-impl DrainReason {
-    /// Whether whoever reads the shard may say no: to another worker's wish, and to nothing else.
-    pub(super) fn may_be_refused(&self) -> bool {
-        matches!(self, Self::HandOver { .. })
-    }
-}
-
 /// How the reading of a shard came to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
@@ -134,7 +127,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     }
 
     /// Says on the row that the lease can't be handed over, because a handler can't be stopped.
-    /// Whoever asked for it has to do without; any other reason to stop still holds.
+    /// The reading goes on.
     pub async fn cant_stop(&self) {
         self.refuse(true).await;
     }

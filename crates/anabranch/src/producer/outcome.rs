@@ -52,7 +52,8 @@ impl Outcome {
     }
 }
 
-/// The attempts to place a record, oldest first. Shared by the records that travelled together.
+/// The attempts to place a record, oldest first: the first and the last ones if there were very
+/// many. Shared by the records that travelled together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attempts {
     /// Those of containers that were taken apart.
@@ -68,7 +69,7 @@ impl Attempts {
         past.chain(self.last.iter().flat_map(|last| &last.attempts))
     }
 
-    /// How many there were.
+    /// How many are known.
     pub fn count(&self) -> usize {
         self.iter().count()
     }

@@ -132,7 +132,7 @@ impl Report {
                 add(&self.counts.placed, records);
                 add(&self.counts.placed_bytes, bytes);
                 let shard = receipt.shard.clone();
-                let retries = receipt.attempts.len().saturating_sub(1);
+                let retries = receipt.tries.saturating_sub(1) as usize;
                 let first = settled.records.first().map_or(0, |first| first.put_ms);
                 let sent_ms = receipt.attempts.first().map_or(first, |attempt| attempt.sent_ms);
                 let buffered_ms = sent_ms.saturating_sub(first);

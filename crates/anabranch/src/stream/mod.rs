@@ -2,6 +2,7 @@
 
 pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
+pub(crate) mod since;
 mod subscription;
 #[cfg(feature = "aws")]
 mod cbor;

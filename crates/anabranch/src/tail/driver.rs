@@ -1,8 +1,9 @@
 //! The task of a tail: a read for each shard, begun after its ancestors have ended.
 
 use super::Told;
-use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd, is_final};
+use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
+use crate::stream::since::{is_whole, list_from};
 use anabranch_model::descent::Descent;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -112,8 +113,8 @@ impl<A: StreamApi> Driver<A> {
             StartPosition::TrimHorizon => ShardFilter::AtTrimHorizon,
             StartPosition::AtTimestamp(ms) => ShardFilter::AtTimestamp(ms),
         };
-        let list = self.list(filter).await?;
-        // The moment that LATEST stands for, where there is no iterator at it.
+        let list = self.first_list(filter).await?;
+        // The moment that an iterator at LATEST stands for, should it be needed again.
         let now_ms = list.service_ms.unwrap_or_else(|| self.told.clock.wall_ms());
         // From now on there are only open shards.
         let closed = match since {
@@ -166,6 +167,19 @@ impl<A: StreamApi> Driver<A> {
         }
     }
 
+    /// The shards to begin with. Waits for a list that leaves no key out: nobody would miss the
+    /// records of a shard that no list has named.
+    async fn first_list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
+        let (api, stream) = (&*self.told.api, &self.told.stream);
+        loop {
+            let list = self.asked(|| list_from(api, stream, filter)).await?;
+            if is_whole(&list.shards) {
+                return Ok(list);
+            }
+            self.told.clock.sleep(AGAIN_MS).await;
+        }
+    }
+
     async fn closed(&self) -> Result<BTreeSet<ShardId>, StreamError> {
         let shards = self.list(ShardFilter::All).await?.shards;
         Ok(shards.into_iter().filter(|it| it.ending.is_some()).map(|it| it.id).collect())
@@ -181,10 +195,18 @@ impl<A: StreamApi> Driver<A> {
         inside.descent.start()
     }
 
-    /// An iterator at what arrives next, if it can be had at once. A later one would skip what came
-    /// meanwhile; without one the reading begins at the moment of the list.
+    /// An iterator at what arrives next.
     async fn newest(&self, shard: &ShardId) -> Option<ShardIterator> {
-        self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await.ok()
+        let mut failures = 0;
+        loop {
+            let asked = self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await;
+            match asked {
+                Ok(iterator) => return Some(iterator),
+                // The read that follows finds out what is wrong.
+                Err(error) if !error.is_retryable() => return None,
+                Err(_) => self.pause(&mut failures).await,
+            }
+        }
     }
 
     /// Reads a shard to its end.
@@ -196,33 +218,38 @@ impl<A: StreamApi> Driver<A> {
             begin = Begin { iterator: None, from: on };
             let followers = match end {
                 FetchEnd::ShardEnd(children) if !children.is_empty() => {
-                    Ok(children.into_iter().map(|child| (child.id, child.range)).collect())
+                    Ok(Some(children.into_iter().map(|child| (child.id, child.range)).collect()))
                 }
-                FetchEnd::ShardEnd(_) => self.children(&shard).await,
-                FetchEnd::Missing => match self.heirs(&shard, &range).await {
-                    Ok(None) => {
-                        self.told.clock.sleep(AGAIN_MS).await;
-                        continue;
-                    }
-                    Ok(Some(heirs)) => Ok(heirs),
-                    Err(error) => Err(error),
-                },
-                FetchEnd::Refused(error) => Err(error),
+                FetchEnd::ShardEnd(_) => self.children(&shard, range).await,
+                FetchEnd::Missing => self.heirs(&shard, &range).await,
                 // Nobody takes the records any more.
-                FetchEnd::Stopped => Ok(Vec::new()),
+                FetchEnd::Stopped => Ok(Some(Vec::new())),
             };
-            return Ended { shard, followers };
+            if let Some(followers) = followers.transpose() {
+                return Ended { shard, followers };
+            }
+            // A list shows a shard that goes on, whatever the read said.
+            self.told.clock.sleep(AGAIN_MS).await;
         }
     }
 
-    /// The children by a full list, for services that don't name them at the end of a read.
-    async fn children(&self, shard: &ShardId) -> Result<Vec<(ShardId, HashRange)>, StreamError> {
+    /// The children by a full list, for services that don't name them at the end of a read. Waits
+    /// until they take all of its keys: a list that is torn by the reshard may name one of two. `None`
+    /// if the list has the shard as an open one.
+    async fn children(
+        &self,
+        shard: &ShardId,
+        range: HashRange,
+    ) -> Result<Option<Vec<(ShardId, HashRange)>>, StreamError> {
         loop {
             let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
-            let children = lineage.children(shard).iter().filter_map(|id| lineage.get(id));
-            let children: Vec<_> = children.map(|it| (it.id.clone(), it.range)).collect();
-            if !children.is_empty() {
-                return Ok(children);
+            if let Some(children) = lineage.followers(shard, Some(&range)) {
+                return Ok(Some(
+                    children.into_iter().map(|it| (it.id.clone(), it.range)).collect(),
+                ));
+            }
+            if lineage.get(shard).is_some_and(|shard| shard.ending.is_none()) {
+                return Ok(None);
             }
             self.told.clock.sleep(AGAIN_MS).await;
         }
@@ -240,13 +267,22 @@ impl<A: StreamApi> Driver<A> {
         Ok(heirs.map(|heirs| heirs.into_iter().map(|it| (it.id.clone(), it.range)).collect()))
     }
 
-    /// A list of shards. Waits for what may pass by itself.
+    /// A list of shards.
     async fn list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
+        self.asked(|| self.told.api.list_shards(&self.told.stream, filter)).await
+    }
+
+    /// The answer to a call. Waits for what may pass by itself.
+    async fn asked<T, F: Future<Output = Result<T, StreamError>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, StreamError> {
         let mut failures = 0;
         loop {
-            match self.told.api.list_shards(&self.told.stream, filter).await {
-                Ok(list) => return Ok(list),
-                Err(error) if error.is_retryable() && !is_final(&error, failures) => {
+            match call().await {
+                Ok(answer) => return Ok(answer),
+                // A stream that is being made is busy.
+                Err(error) if error.is_retryable() || error.fault == Fault::Busy => {
                     self.pause(&mut failures).await;
                 }
                 Err(error) => return Err(error),

@@ -13,7 +13,6 @@ mod stops;
 mod outage;
 mod fanout;
 mod watchdog;
-mod retention;
 mod parking;
 mod memory;
 mod processors;

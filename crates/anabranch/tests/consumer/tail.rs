@@ -1,6 +1,6 @@
 //! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
 
-use crate::world::{STREAM, World, pause};
+use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -182,62 +182,39 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
     assert!(tail.next().await.is_none(), "that was all");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_words() {
-    let operations = [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords];
-    for (operation, since) in operations
-        .map(|it| (it, StartPosition::Latest))
-        .into_iter()
-        .chain(operations.map(|it| (it, StartPosition::TrimHorizon)))
-    {
-        for (effect, fault, words) in [
-            (Effect::Deny, Fault::AccessDenied, "not authorized"),
-            (Effect::ExpireToken, Fault::CredentialsExpired, "token included in the request"),
-        ] {
-            let world = World::ticking(2);
-            world.put_round(20);
-            world.strike(operation, effect, 0, u64::MAX);
-            let mut tail = tail(&world, since);
-            let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
-            let error = next.expect("it ends").unwrap().unwrap_err();
-            assert_eq!(error.fault, fault, "{operation} {since:?}");
-            let said = error.to_string();
-            assert!(said.contains(words) && said.contains(STREAM), "{said}");
-            assert!(tail.next().await.is_none(), "that was all");
-        }
-    }
+/// A stream whose second shard was split, and whose split parent has passed retention since. Also
+/// the moment before the children began.
+fn half_trimmed() -> (World, u64) {
+    let born_ms = 1_700_000_000_000;
+    let clock = anabranch_local::Clock::manual(born_ms);
+    let world = World::by(clock.clone(), 2);
+    clock.advance(3_600_000);
+    world.split(1);
+    clock.advance(48 * 3_600_000);
+    (world, born_ms + 1_000)
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_are_renewed_in_time_only_delay_a_tail() {
+async fn a_start_before_the_stream_was_made_gives_everything() {
     let world = World::ticking(2);
     world.put_round(20);
-    for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
-        world.strike(operation, Effect::ExpireToken, 0, 5);
-    }
-    let mut tail = tail(&world, StartPosition::TrimHorizon);
-    follow(&world, &mut tail).await;
+    let mut tail = tail(&world, StartPosition::AtTimestamp(1_600_000_000_000));
+    assert_eq!(catch_up(&world, &mut tail).await, 20);
     world.oracle.check();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_a_tail_finds_its_place_is_not_skipped() {
-    let world = World::ticking(2);
-    world.put_data("old", b"0");
-    pause(5_000).await;
-    world.strike(Operation::GetShardIterator, Effect::InternalError, 0, 4);
-    let mut tail = tail(&world, StartPosition::Latest);
-    tokio::join!(
-        async {
-            // The first call begins it.
-            let first = tail.next().await.unwrap().unwrap();
-            world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
-            follow(&world, &mut tail).await;
-        },
-        async {
-            pause(30).await;
-            world.put_round(20);
-        }
-    );
+async fn a_start_before_retention_leaves_no_key_out() {
+    let (world, since) = half_trimmed();
+    world.put_round(20);
+    let mut tail = tail(&world, StartPosition::AtTimestamp(since));
+    follow(&world, &mut tail).await;
     world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+
+    let consumer = world.consumer(1).starting_at(StartPosition::AtTimestamp(since));
+    let before = world.oracle.duplicates();
+    let running = Running::start(consumer.each(world.note("worker")));
+    world.until("it comes again", || world.oracle.duplicates() == before + 20).await;
+    running.stop().await;
 }

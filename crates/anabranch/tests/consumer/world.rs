@@ -93,7 +93,7 @@ impl World {
         world
     }
 
-    /// A stream by this clock.
+    /// A stream by a clock.
     pub(crate) fn by(clock: anabranch_local::Clock, shards: i64) -> Self {
         let options = Options { shard_limit: 2_000, ..Options::instant() };
         let engine = Arc::new(Engine::new(options, clock));

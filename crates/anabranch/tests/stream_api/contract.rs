@@ -150,8 +150,6 @@ async fn faults(api: &impl StreamApi, stage: &Stage) {
         (Effect::Throttle, Fault::Throttled),
         (Effect::InternalError, Fault::Internal),
         (Effect::DropReply, Fault::ReplyLost),
-        (Effect::Deny, Fault::AccessDenied),
-        (Effect::ExpireToken, Fault::CredentialsExpired),
         (Effect::ExpireIterator, Fault::IteratorExpired),
     ] {
         stage.strike(Operation::GetRecords, effect);

@@ -198,7 +198,15 @@ async fn a_put_that_may_have_taken_effect_is_not_repeated_for_the_sake_of_the_fo
 async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
     const PAGE: &[u8] = b"<html>Request Header Or Cookie Too Large</html>";
     const REFUSED: &[u8] = br#"{"__type":"ValidationException","message":"no"}"#;
-    let answers: [(Answers, Fault); 6] = [
+    const NEW: &[u8] = br#"{"__type":"NewRefusalException","message":"no"}"#;
+    const LATE: &[u8] =
+        br#"{"__type":"InvalidSignatureException","message":"Signature expired: 1 is now earlier"}"#;
+    let answers: [(Answers, Fault); 11] = [
+        (|_, _| (401, "text/html", PAGE), Fault::Unknown),
+        (|_, _| (403, "text/html", PAGE), Fault::Unknown),
+        (|_, _| (404, "text/html", PAGE), Fault::Unknown),
+        (|_, _| (403, JSON, NEW), Fault::AccessDenied),
+        (|_, _| (400, JSON, LATE), Fault::CredentialsExpired),
         (|_, _| (400, "text/html", PAGE), Fault::Unknown),
         (|_, _| (431, "text/html", PAGE), Fault::Unknown),
         (|_, _| (400, JSON, b"{}"), Fault::Unknown),

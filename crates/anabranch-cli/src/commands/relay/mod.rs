@@ -43,7 +43,11 @@ enum Task {
     /// Let a parked key go on with the row that stopped it
     Retry {
         /// The partition key
-        key: String,
+        #[arg(required_unless_present = "all")]
+        key: Option<String>,
+        /// All parked keys
+        #[arg(long, conflicts_with = "key")]
+        all: bool,
     },
 }
 
@@ -55,7 +59,8 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         Some(Task::Init(options)) => Box::pin(init::run(options, &outbox)).await,
         Some(Task::Status(options)) => Box::pin(status::run(options, &outbox)).await,
         Some(Task::Skip { row }) => Box::pin(unpark::skip(row, &outbox)).await,
-        Some(Task::Retry { key }) => Box::pin(unpark::retry(&key, &outbox)).await,
+        Some(Task::Retry { key: Some(key), .. }) => Box::pin(unpark::retry(&key, &outbox)).await,
+        Some(Task::Retry { key: None, .. }) => Box::pin(unpark::retry_all(&outbox)).await,
     }
 }
 

@@ -35,6 +35,9 @@ pub(super) struct Options {
     /// How long a stop waits for rows that are on their way
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     drain: Duration,
+    /// After which silence of this relay another one takes over
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    takeover: Duration,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -66,6 +69,7 @@ pub(super) async fn run(
         .with_poll(options.poll)
         .with_max_held(options.max_in_flight)
         .with_drain(options.drain)
+        .with_takeover(options.takeover)
         .with_events(events(Arc::clone(&sent)));
     let stop = CancellationToken::new();
     let ended = tokio::select! {

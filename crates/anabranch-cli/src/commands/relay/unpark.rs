@@ -1,7 +1,7 @@
 //! `relay skip` and `relay retry`: what a person decides about a parked key.
 
-use super::could_not_start;
 use super::outbox::Outbox;
+use super::{could_not_start, counted};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -16,7 +16,12 @@ pub(super) async fn skip(row: i64, outbox: &Outbox) -> Result<(), Failure> {
             table.label()
         )));
     };
-    note!("row {row} was removed unsent ({}); key {:?} goes on", skipped.reason, skipped.key);
+    let (key, reason) = (skipped.key, skipped.reason);
+    if skipped.removed {
+        note!("row {row} was removed unsent ({reason}); key {key:?} goes on");
+    } else {
+        note!("row {row} was gone already ({reason}); key {key:?} goes on");
+    }
     Ok(())
 }
 
@@ -32,5 +37,18 @@ pub(super) async fn retry(key: &str, outbox: &Outbox) -> Result<(), Failure> {
     };
     let rows: Vec<String> = retried.rows.iter().map(ToString::to_string).collect();
     note!("key {key:?} goes on with row {}", rows.join(", "));
+    Ok(())
+}
+
+/// Lets all parked keys go on.
+pub(super) async fn retry_all(outbox: &Outbox) -> Result<(), Failure> {
+    let (database, table) = (outbox.database()?, outbox.table()?);
+    let retried = anabranch_outbox::retry_all(&database, &table).await.map_err(could_not_start)?;
+    let rows = retried.map_or(0, |retried| retried.rows.len() as u64);
+    note!(
+        "{} of {}",
+        counted(rows, "parked row is tried again", "parked rows are tried again"),
+        table.label()
+    );
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::{Action, Machine};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::produce::container::{Flight, Frozen, Stage};
-use crate::produce::outcome::{Attempt, AttemptEnd, Fate, Receipt, Why};
+use crate::produce::outcome::{self, Attempt, AttemptEnd, Fate, Receipt, Why};
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl<T> Machine<T> {
         let frozen = &mut flight.frozen;
         let took_ms = now_ms.saturating_sub(sent_ms);
         let end = AttemptEnd::Placed(shard.clone());
-        frozen.attempts.push(Attempt { sent_ms, took_ms, end });
+        frozen.note(Attempt { sent_ms, took_ms, end });
         if self.settings.numbered {
             self.last_numbers.insert(shard.clone(), sequence);
         }
@@ -113,8 +113,9 @@ impl<T> Machine<T> {
         now_ms: u64,
     ) {
         let Flight { frozen, lane, .. } = flight;
-        let receipt = Receipt { shard, sequence, attempts: frozen.attempts };
-        self.settle(frozen.records, Fate::Placed(Arc::new(receipt)));
+        let Frozen { records, attempts, tries, .. } = frozen;
+        let receipt = Receipt { shard, sequence, attempts, tries };
+        self.settle(records, Fate::Placed(Arc::new(receipt)));
         self.landed(container, lane, true, now_ms);
     }
 
@@ -243,7 +244,7 @@ fn note<T>(frozen: &mut Frozen<T>, sent_ms: u64, now_ms: u64, failure: &Failure)
     let detail = Arc::clone(&failure.detail);
     let end = AttemptEnd::Failed { fault: failure.fault, detail };
     let took_ms = now_ms.saturating_sub(sent_ms);
-    frozen.attempts.push(Attempt { sent_ms, took_ms, end });
+    frozen.note(Attempt { sent_ms, took_ms, end });
 }
 
 /// The records of a container, each with what was tried so far.
@@ -254,7 +255,11 @@ pub(super) fn loose<T>(frozen: Frozen<T>) -> Vec<crate::produce::Pending<T>> {
         record.maybe_landed |= frozen.maybe_landed;
         record.past = Some(match record.past.take() {
             None => Arc::clone(&attempts),
-            Some(past) => past.iter().chain(attempts.iter()).cloned().collect(),
+            Some(past) => {
+                let mut all = past.to_vec();
+                attempts.iter().for_each(|attempt| outcome::note(&mut all, attempt.clone()));
+                all.into()
+            }
         });
     }
     records

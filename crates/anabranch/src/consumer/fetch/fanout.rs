@@ -7,7 +7,6 @@
 //!                └───── failed: a pause ───┘
 //! ```
 
-use super::reach::Reach;
 use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
@@ -108,8 +107,11 @@ pub(in crate::consumer) struct FanOut<A> {
 
 /// How a subscription ended.
 enum SubscriptionEnd {
-    /// By its time: the next one begins at once.
-    Over,
+    /// By its time: the next one begins at once, if this one told anything.
+    Over {
+        /// Whether an event came.
+        told: bool,
+    },
     /// With an error.
     Failed(StreamError),
     /// With the shard, or because nobody takes the records.
@@ -132,13 +134,19 @@ impl<A: StreamApi> FanOut<A> {
 
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
-        let (mut failures, mut reach) = (0_u32, Reach::new(from));
+        let mut failures = 0_u32;
         loop {
             let before = from;
-            let error = match self.subscription(&mut from, &mut reach).await {
+            let error = match self.subscription(&mut from).await {
                 SubscriptionEnd::Final(end) => return end,
-                SubscriptionEnd::Over => {
+                SubscriptionEnd::Over { told: true } => {
                     failures = 0;
+                    continue;
+                }
+                // Not by its time: whoever ends a subscription at once may do so again.
+                SubscriptionEnd::Over { told: false } => {
+                    failures = failures.saturating_add(1);
+                    source.clock.sleep(FAILED.wait_ms(failures, source.chance.bits())).await;
                     continue;
                 }
                 SubscriptionEnd::Failed(error) => error,
@@ -164,18 +172,14 @@ impl<A: StreamApi> FanOut<A> {
     }
 
     /// Reads one subscription, and moves `from` on.
-    async fn subscription(&self, from: &mut ReadFrom, reach: &mut Reach) -> SubscriptionEnd {
-        match self.events(from, reach).await {
+    async fn subscription(&self, from: &mut ReadFrom) -> SubscriptionEnd {
+        match self.events(from).await {
             Ok(end) => end,
             Err(error) => SubscriptionEnd::Failed(error),
         }
     }
 
-    async fn events(
-        &self,
-        from: &mut ReadFrom,
-        reach: &mut Reach,
-    ) -> Result<SubscriptionEnd, StreamError> {
+    async fn events(&self, from: &mut ReadFrom) -> Result<SubscriptionEnd, StreamError> {
         let (source, vitals) = (&self.source, &self.source.feed.vitals);
         vitals.enter(Step::Iterator);
         *from = source.fixed(*from).await?;
@@ -183,23 +187,19 @@ impl<A: StreamApi> FanOut<A> {
         let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
         let share = &source.feed.share;
-        // What a subscription pushes after its first event has not waited there, though it may have
-        // waited to be taken: it left the service at the event before, at the earliest.
-        let mut pushed_ms = source.clock.now_ms();
-        let mut waited_ms = reach.waited_ms(pushed_ms);
+        let mut told = false;
         loop {
             vitals.enter(Step::Room);
             let own = share.await_push().await;
             vitals.enter(Step::Fetch);
             let event = source.in_time("SubscribeToShard", next(&mut events)).await?;
-            let Some(event) = event else { return Ok(SubscriptionEnd::Over) };
+            let Some(event) = event else { return Ok(SubscriptionEnd::Over { told }) };
+            told = true;
             vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
-            source.reached(reach, waited_ms.take(), (pushed_ms, &records, behind_ms)).await;
-            pushed_ms = source.clock.now_ms();
             let mut room = None;
             if !records.is_empty() {
-                source.fetched(records.len(), behind_ms, None);
+                source.fetched(records.len(), behind_ms);
                 vitals.enter(Step::Room);
                 room = Some(share.admit(&records, own, &source.clock).await);
             }

@@ -162,11 +162,8 @@ impl Work for Streaming {
     }
 
     async fn gives_up(&self) {
-        if self.closed.is_cancelled() {
-            // A stop has ended the stream, and was taken back: nobody takes from it any more.
-            return;
-        }
-        if self.sender().is_none() {
+        let at_end = self.sender().is_none() && !self.closed.is_cancelled();
+        if at_end {
             // The stream of a closed shard may go before the last acks come.
             self.hopeless.cancelled().await;
         } else {

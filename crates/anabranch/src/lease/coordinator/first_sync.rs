@@ -11,6 +11,7 @@ use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::lease::settle::Settled;
 use crate::stream::api::{ShardFilter, StreamApi};
+use crate::stream::since::list_from;
 use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
@@ -112,7 +113,7 @@ pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
         (StartPosition::Latest, Protocol::Native { t0_ms }) => ShardFilter::AtTimestamp(t0_ms),
         (StartPosition::Latest, Protocol::Kcl2) => ShardFilter::AtLatest,
     };
-    let list = match tools.ask(name, tools.api.list_shards(name, filter)).await {
+    let list = match tools.ask(name, list_from(&*tools.api, name, filter)).await {
         Ok(list) => list,
         Err(error) => return judge(tools, name, error).map(|()| None),
     };

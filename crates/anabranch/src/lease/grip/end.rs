@@ -6,11 +6,9 @@ use crate::event::LeaseEvent;
 use crate::lease::settle::Settled;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ChildShard, ShardFilter, StreamApi};
-use anabranch_model::coverage;
-use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Refusal, Write};
-use anabranch_model::lineage::Lineage;
+use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::Position;
 
 /// How the end of a shard ended.
@@ -107,21 +105,16 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
             .await;
         let list = list.map_err(|_| Ended::NotYet { why: "the shards can't be listed" })?;
         let lineage = Lineage::new(list.shards);
-        let children = lineage.children(&key.shard).iter().filter_map(|id| lineage.get(id));
-        let children: Vec<_> = children
-            .map(|shard| ChildShard {
-                id: shard.id.clone(),
-                parents: shard.parents().cloned().collect(),
-                range: shard.range,
-            })
-            .collect();
         // An end without all children would leave keys to nobody.
-        let holes = coverage::holes(children.iter().map(|child| child.range));
-        let range = self.lease().range.unwrap_or(HashRange::ALL);
-        if children.is_empty() || holes.iter().any(|hole| hole.overlaps(&range)) {
+        let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
             return Err(Ended::NotYet { why: "no list names all of its children" });
-        }
-        Ok(children)
+        };
+        let child = |shard: &Shard| ChildShard {
+            id: shard.id.clone(),
+            parents: shard.parents().cloned().collect(),
+            range: shard.range,
+        };
+        Ok(children.into_iter().map(child).collect())
     }
 
     /// KCL's workers start a merged child whose other parent has no row. So the child's row may

@@ -194,30 +194,18 @@ impl Held {
         }
     }
 
-    /// Asks whoever runs the shard to drain it. Returns whether that is new: one that is draining
-    /// already is asked again only if it has to be done sooner, or for a reason that outlasts the
-    /// wish of another worker.
+    /// Asks whoever runs the shard to drain it. Returns whether that changes anything.
     pub(crate) fn drain(&self, deadline_ms: u64, why: DrainReason) -> bool {
-        let silent = why == DrainReason::StreamRecreated;
         self.asked.send_if_modified(|asked| {
+            let silent = why == DrainReason::StreamRecreated && !asked.silent;
             asked.silent |= silent;
-            let stop = match &asked.stop {
-                None => Some(Stop::Drain { deadline_ms, why }),
-                Some(Stop::Drain { deadline_ms: before_ms, why: before }) => {
-                    let outlasts = before.may_be_refused() && !why.may_be_refused();
-                    let why = if why.may_be_refused() { before.clone() } else { why };
-                    let sooner = deadline_ms < *before_ms;
-                    let deadline_ms = deadline_ms.min(*before_ms);
-                    (sooner || outlasts).then_some(Stop::Drain { deadline_ms, why })
-                }
-                Some(Stop::Lost) => None,
-            };
+            let stop = sooner(asked.stop.as_ref(), deadline_ms, why);
             let new = stop.is_some();
             if new {
                 asked.number += 1;
                 asked.stop = stop;
             }
-            new
+            new || silent
         })
     }
 
@@ -234,15 +222,15 @@ impl Held {
         }
     }
 
-    /// Takes back a request to drain that another worker made. Other reasons hold.
+    /// Takes the request of another worker back. Any other reason to drain still holds.
     pub(super) fn run_on(&self) {
         self.asked.send_if_modified(|asked| {
-            let refused =
-                matches!(&asked.stop, Some(Stop::Drain { why, .. }) if why.may_be_refused());
-            if refused {
+            let for_another =
+                matches!(asked.stop, Some(Stop::Drain { why: DrainReason::HandOver { .. }, .. }));
+            if for_another {
                 asked.stop = None;
             }
-            refused
+            for_another
         });
     }
 
@@ -288,5 +276,44 @@ impl Held {
     fn lock_stage(&self) -> MutexGuard<'_, Stage> {
         // A stage is one word, so a panic leaves no half of one.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a further request to drain makes of the one that stands. `None` if that stays as it is.
+///
+/// A drain for another worker may be taken back; any other reason may not, and takes its place. The
+/// sooner deadline holds.
+fn sooner(standing: Option<&Stop>, deadline_ms: u64, why: DrainReason) -> Option<Stop> {
+    let Some(Stop::Drain { deadline_ms: before_ms, why: before }) = standing else {
+        return standing.is_none().then_some(Stop::Drain { deadline_ms, why });
+    };
+    let for_another = |why: &DrainReason| matches!(why, DrainReason::HandOver { .. });
+    let replaces = for_another(before) && !for_another(&why);
+    (replaces || deadline_ms < *before_ms).then(|| Stop::Drain {
+        deadline_ms: deadline_ms.min(*before_ms),
+        why: if replaces { why } else { before.clone() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_not_taken_back_with_the_hand_over_that_it_met() {
+        let hand_over = || DrainReason::HandOver { to: "other".into() };
+        let stopping = || DrainReason::Stopping;
+        let drain = |deadline_ms, why| Stop::Drain { deadline_ms, why };
+        let check = |standing: Option<Stop>, (ms, why), expected: Option<Stop>| {
+            assert_eq!(sooner(standing.as_ref(), ms, why), expected, "{standing:?} {ms}");
+        };
+        check(None, (9, hand_over()), Some(drain(9, hand_over())));
+        check(Some(drain(9, hand_over())), (20, stopping()), Some(drain(9, stopping())));
+        check(Some(drain(9, hand_over())), (5, stopping()), Some(drain(5, stopping())));
+        check(Some(drain(9, hand_over())), (20, hand_over()), None);
+        check(Some(drain(9, hand_over())), (5, hand_over()), Some(drain(5, hand_over())));
+        check(Some(drain(9, stopping())), (5, hand_over()), Some(drain(5, stopping())));
+        check(Some(drain(9, stopping())), (20, DrainReason::StreamRemoved), None);
+        check(Some(Stop::Lost), (5, stopping()), None);
     }
 }

@@ -94,12 +94,15 @@ impl Status for aws_smithy_types::event_stream::RawMessage {
     }
 }
 
-fn judge<E: Error + 'static, R: Status + std::fmt::Debug + 'static>(
+fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug + 'static>(
     name: &str,
     error: &SdkError<E, R>,
 ) -> Fault {
     match error {
-        SdkError::ServiceError(service) => Fault::of(name, service.raw().status()),
+        SdkError::ServiceError(service) => {
+            let message = service.err().message().unwrap_or_default();
+            Fault::of_words(name, service.raw().status(), message)
+        }
         // A good reply that can't be read, or a bad one without a name.
         SdkError::ResponseError(reply) => match reply.raw().status() {
             None | Some(200..=299) => Fault::ReplyLost,

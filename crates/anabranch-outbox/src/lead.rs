@@ -1,0 +1,222 @@
+//! The lead: how a relay knows that it still has the lock, and the gate before each put.
+//!
+//! The lock ends with the session, and a relay that was frozen or cut off is not told. So the server
+//! is asked to keep a silent session for the *takeover* time, and no shorter; and a relay sends only
+//! while its last answer was **asked for** less than four fifths of that ago. Whoever takes over
+//! after a silence finds that the one before has stopped.
+//!
+//! ```text
+//! asked        answered        gate shuts         the server may end the session
+//!   |-------------|----------------|------------------------|
+//!   0                         0.8 takeover              takeover
+//! ```
+
+use crate::database::{Ask, Link, arguments};
+use crate::error::RelayError;
+use anabranch::clock::Clock;
+use anabranch::stream::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The shortest takeover time: below it keep-alives, which count seconds, could end a session first.
+pub(crate) const TAKEOVER_MIN_MS: u64 = 1_000;
+
+/// The settings that let the server end a silent session after this many milliseconds, and not
+/// before. A process that stands still keeps its connection alive, so the session's own silence
+/// counts too, on servers that know how.
+const SILENCE: &str = "\
+SELECT set_config('tcp_user_timeout', $1::bigint::text, false),
+  set_config('tcp_keepalives_idle', greatest(1, $1::bigint / 2000)::text, false),
+  set_config('tcp_keepalives_interval', greatest(1, $1::bigint / 5000)::text, false),
+  set_config('tcp_keepalives_count', '3', false),
+  CASE WHEN current_setting('server_version_num')::int >= 140000
+    THEN set_config('idle_session_timeout', $1::bigint::text, false) END";
+
+/// Whether a relay leads. Clones share what is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Lead {
+    /// The time, suspend included.
+    clock: Clock,
+    /// How long the server keeps a silent session.
+    takeover_ms: u64,
+    /// When the last question was asked that the session answered.
+    proved_ms: Arc<AtomicU64>,
+}
+
+impl Lead {
+    pub(crate) fn new(clock: Clock, takeover_ms: u64) -> Self {
+        Self { clock, takeover_ms, proved_ms: Arc::default() }
+    }
+
+    /// The time, to be given to [`Lead::prove`] with the answer.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+
+    /// The session answered what was asked at that time.
+    pub(crate) fn prove(&self, asked_ms: u64) {
+        self.proved_ms.fetch_max(asked_ms, Ordering::Relaxed);
+    }
+
+    /// Whether nobody else can have the lock.
+    fn holds(&self) -> bool {
+        let silent_ms = self.now_ms().saturating_sub(self.proved_ms.load(Ordering::Relaxed));
+        silent_ms < self.takeover_ms / 5 * 4
+    }
+
+    /// When the session has to be asked something again.
+    pub(crate) fn beat_at_ms(&self) -> u64 {
+        self.proved_ms.load(Ordering::Relaxed).saturating_add(self.takeover_ms / 5)
+    }
+
+    /// Waits until the session has to be asked something again.
+    pub(crate) async fn rest(&self) {
+        self.clock.sleep_until(self.beat_at_ms()).await;
+    }
+
+    /// Has the server keep this session for the takeover time once it is silent.
+    pub(crate) async fn bound(&self, link: &mut Link) -> Result<(), RelayError> {
+        let takeover_ms = i64::try_from(self.takeover_ms).unwrap_or(i64::MAX);
+        let arguments = arguments![takeover_ms];
+        link.row(Ask { sql: SILENCE, arguments, doing: "bound a session" }).await.map(drop)
+    }
+}
+
+/// A stream that takes puts while the relay leads.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate<A> {
+    /// The stream.
+    api: A,
+    /// Whether the relay leads.
+    lead: Lead,
+}
+
+impl<A> Gate<A> {
+    pub(crate) fn new(api: A, lead: Lead) -> Self {
+        Self { api, lead }
+    }
+
+    /// Refuses a put that could come behind those of another relay. It may be tried again: the
+    /// session may have been slow, and not lost.
+    fn pass(&self, operation: &'static str, stream: &StreamName) -> Result<(), StreamError> {
+        if self.lead.holds() {
+            return Ok(());
+        }
+        let detail = "the database has not answered for too long, and another relay may be at work";
+        Err(StreamError {
+            fault: Fault::NotSent,
+            operation,
+            target: stream.to_string(),
+            detail: detail.to_owned(),
+            source: None,
+        })
+    }
+}
+
+impl<A: StreamApi> StreamApi for Gate<A> {
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        self.pass("PutRecords", stream)?;
+        self.api.put_records(stream, entries).await
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        self.pass("PutRecord", stream)?;
+        self.api.put_record(stream, entry, after).await
+    }
+
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        self.api.describe(stream).await
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        self.api.list_shards(stream, filter).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        self.api.iterator(stream, shard, at).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        self.api.records(stream, iterator, limit).await
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.api.register_consumer(stream, name).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.api.describe_consumer(stream, name).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        self.api.deregister_consumer(consumer).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        self.api.subscribe(consumer, shard, at).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lead_lasts_from_the_question_and_not_from_its_answer() {
+        let lead = Lead::new(Clock::of_runtime(), 10_000);
+        lead.clock.sleep(50_000).await;
+        assert!(!lead.holds(), "nothing was answered yet");
+        let asked_ms = lead.now_ms();
+        lead.clock.sleep(3_000).await;
+        lead.prove(asked_ms);
+        for (wait_ms, holds) in [(0, true), (4_999, true), (1, false), (60_000, false)] {
+            lead.clock.sleep(wait_ms).await;
+            assert_eq!(lead.holds(), holds, "{} ms after the question", lead.now_ms() - asked_ms);
+        }
+        lead.prove(lead.now_ms());
+        lead.prove(asked_ms);
+        assert!(lead.holds(), "an old answer takes nothing away");
+    }
+}

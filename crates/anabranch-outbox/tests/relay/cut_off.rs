@@ -1,0 +1,177 @@
+//! A relay that is cut off from its database or its stream, or stands still, while another takes
+//! over: order holds, and nothing comes behind what the other one sends.
+
+use crate::child;
+use crate::stage::{STREAM, number};
+use crate::valve::Valve;
+use crate::world::{Session, World};
+use anabranch::event::RelayEvent;
+use anabranch::producer::Aggregation;
+use anabranch::stream::AwsKinesis;
+use anabranch_local::Local;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_outbox::{Database, Envelope, Format, Relay};
+use std::collections::BTreeSet;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One at a time and slowly: far more than are sent until the other one takes over.
+const ROWS: u64 = 1_000;
+const SLOW: Effect = Effect::Delay { ms: 20 };
+const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// Who sent a record: the first relay sends envelopes, the second one data alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    First,
+    Second,
+}
+
+fn is_leading(event: &RelayEvent) -> bool {
+    matches!(event, RelayEvent::Leading { .. })
+}
+
+fn is_waiting(event: &RelayEvent) -> bool {
+    matches!(event, RelayEvent::StandingBy { .. })
+}
+
+/// Writes rows of one key, with their numbers.
+async fn fill(session: &mut Session, numbers: std::ops::RangeInclusive<u64>) {
+    let (first, last) = (numbers.start(), numbers.end());
+    session
+        .run(&format!(
+            "INSERT INTO outbox (partition_key, data) \
+             SELECT 'a', n::text::bytea FROM generate_series({first}, {last}) n"
+        ))
+        .await;
+}
+
+async fn until_some_are_sent(session: &mut Session) {
+    let all = i64::try_from(ROWS).unwrap();
+    while session.number("SELECT count(*) FROM outbox").await == all {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Every row came, by first delivery in order; and `late` records of the first relay, at the most,
+/// came behind the takeover.
+async fn check(world: &World, rows: u64, late: usize) {
+    let records = world.stage.read_all().await;
+    let read = |data: &[u8]| match Envelope::read(data) {
+        Ok(envelope) => (By::First, number(&envelope.data)),
+        Err(_) => (By::Second, number(data)),
+    };
+    let sent: Vec<(By, u64)> = records.iter().map(|record| read(&record.data)).collect();
+    let mut seen = BTreeSet::new();
+    let first: Vec<u64> =
+        sent.iter().map(|(_, row)| *row).filter(|row| seen.insert(*row)).collect();
+    assert_eq!(first, (1..=rows).collect::<Vec<_>>());
+    let of = |by: By| sent.iter().filter(move |(sender, _)| *sender == by);
+    assert!(of(By::First).count() > 0 && of(By::Second).count() > 0, "nobody took over");
+    let takeover = sent.iter().position(|(by, _)| *by == By::Second).unwrap();
+    let behind: Vec<_> = sent[takeover..].iter().filter(|(by, _)| *by == By::First).collect();
+    assert!(behind.len() <= late, "{} came behind the takeover: {behind:?}", behind.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_lost_its_database_sends_nothing_behind_the_one_that_took_over() {
+    let Some(world) = World::new().await else { return };
+    let port = world.server.port();
+    let valve = Valve::before(port).await;
+    let url = world.url.replace(&format!(":{port}/"), &format!(":{}/", valve.port()));
+    let mut session = world.session().await;
+    fill(&mut session, 1..=ROWS).await;
+    world.stage.fault(Operation::PutRecords, SLOW, 1.0);
+    let relay = Relay::new(Database::at(&url).unwrap(), world.table.clone(), STREAM)
+        .with_poll(Duration::from_millis(100))
+        .with_takeover(TAKEOVER)
+        .with_producer(|producer| producer.with_aggregation(Aggregation::Off));
+    let first = world.start(relay);
+    first.until("the lead", is_leading).await;
+    let second = world.start(world.relay().with_format(Format::Data));
+    second.until("a relay that waits", is_waiting).await;
+    until_some_are_sent(&mut session).await;
+    valve.shut();
+    second.until("the lead", is_leading).await;
+    world.until_empty().await;
+    valve.open();
+    let is_interrupted = |event: &RelayEvent| matches!(event, RelayEvent::Interrupted { .. });
+    first.until("an interruption", is_interrupted).await;
+    fill(&mut session, ROWS + 1..=ROWS + 1).await;
+    world.until_empty().await;
+    check(&world, ROWS + 1, 0).await;
+}
+
+/// A relay in a process of its own; it ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: &str) {
+        let id = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_stood_still_sends_nothing_behind_the_one_that_took_over() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    fill(&mut session, 1..=ROWS).await;
+    world.stage.fault(Operation::PutRecords, SLOW, 1.0);
+    let engine = Arc::clone(&world.stage.engine);
+    let local = Local::builder().with_engine(engine).start().await.unwrap();
+    let first = Process(child::spawn(&world.url, &local, Some(TAKEOVER)));
+    until_some_are_sent(&mut session).await;
+    let second = world.start(world.relay().with_format(Format::Data));
+    second.until("a relay that waits", is_waiting).await;
+    first.signal("-STOP");
+    second.until("the lead", is_leading).await;
+    world.until_empty().await;
+    first.signal("-CONT");
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock%'";
+    while session.number(waits).await == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    fill(&mut session, ROWS + 1..=ROWS + 1).await;
+    world.until_empty().await;
+    // The request that it was writing when it was stopped.
+    check(&world, ROWS + 1, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_lost_its_stream_makes_way_for_one_that_has_it() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let engine = Arc::clone(&world.stage.engine);
+    let local = Local::builder().with_engine(engine).start().await.unwrap();
+    let port = local.endpoint().rsplit(':').next().unwrap().trim_matches('/').parse().unwrap();
+    let valve = Valve::before(port).await;
+    let through = format!("http://127.0.0.1:{}", valve.port());
+    let config = local.sdk_config().into_builder().endpoint_url(through).build();
+    let relay = world.relay().with_stall(Duration::from_millis(500));
+    let first = World::start_on(relay, AwsKinesis::new(&config));
+    first.until("the lead", is_leading).await;
+    fill(&mut session, 1..=20).await;
+    world.until_empty().await;
+    let second = world.start(world.relay().with_format(Format::Data));
+    second.until("a relay that waits", is_waiting).await;
+    valve.shut();
+    fill(&mut session, 21..=40).await;
+    second.until("the lead", is_leading).await;
+    world.until_empty().await;
+    valve.open();
+    fill(&mut session, 41..=60).await;
+    world.until_empty().await;
+    // What it was sending when it lost the stream may still arrive.
+    check(&world, 60, 20).await;
+}

@@ -1,0 +1,126 @@
+//! The metrics: what waits, since when, what was sent, and what is parked.
+
+use crate::stage::STREAM;
+use crate::world::World;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_outbox::Table;
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString,
+    Unit,
+};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Keeps every figure by name and table.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<BTreeMap<String, f64>>>);
+
+/// One figure of a book.
+struct Entry {
+    book: Book,
+    name: String,
+}
+
+impl Entry {
+    fn change(&self, change: impl FnOnce(&mut f64)) {
+        change(self.book.0.lock().unwrap().entry(self.name.clone()).or_default());
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the test counts to ten")]
+impl CounterFn for Entry {
+    fn increment(&self, value: u64) {
+        self.change(|now| *now += value as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.change(|now| *now = value as f64);
+    }
+}
+
+impl GaugeFn for Entry {
+    fn increment(&self, value: f64) {
+        self.change(|now| *now += value);
+    }
+
+    fn decrement(&self, value: f64) {
+        self.change(|now| *now -= value);
+    }
+
+    fn set(&self, value: f64) {
+        self.change(|now| *now = value);
+    }
+}
+
+impl Book {
+    fn entry(&self, key: &Key) -> Arc<Entry> {
+        let labels: Vec<_> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+        let name = format!("{} {}", key.name(), labels.join(","));
+        Arc::new(Entry { book: self.clone(), name })
+    }
+
+    /// Waits until a figure of the table has a value.
+    async fn until(&self, figure: &str, is_it: impl Fn(f64) -> bool) {
+        let name = format!("anabranch_relay_{figure} table=public.metered,stream={STREAM}");
+        for _ in 0..6_000 {
+            if self.0.lock().unwrap().get(&name).copied().is_some_and(&is_it) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{name} has the wrong value: {:?}", self.0.lock().unwrap());
+    }
+}
+
+impl Recorder for Book {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.entry(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.entry(key))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lag_in_rows_and_seconds_sent_rows_and_parked_keys_are_told() {
+    let Some(mut world) = World::bare() else { return };
+    let book = Book::default();
+    metrics::set_global_recorder(book.clone()).unwrap();
+    // Its own name: the recorder hears of every relay of this program.
+    world.table = Table::named("metered").unwrap();
+    anabranch_outbox::init(&world.database(), &world.table, false).await.unwrap();
+    let mut session = world.session().await;
+    session
+        .run(
+            "INSERT INTO metered (partition_key, explicit_hash_key, data, created_at) VALUES \
+             ('a', 'x', '1', now() - interval '3 hours'), ('a', NULL, '2', now()), \
+             ('b', NULL, '3', now() - interval '1 hour'), ('b', NULL, '4', now())",
+        )
+        .await;
+    world.stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
+    let relay = world.start(world.relay());
+    book.until("parked_keys", |keys| (keys - 1.0).abs() < 0.1).await;
+    // Those of the parked key wait for a person, and not for the relay.
+    book.until("lag_rows", |rows| (rows - 2.0).abs() < 0.1).await;
+    book.until("lag_seconds", |seconds| (3_600.0..7_200.0).contains(&seconds)).await;
+    world.stage.engine.faults().clear();
+    book.until("sent_rows_total", |rows| (rows - 2.0).abs() < 0.1).await;
+    book.until("lag_rows", |rows| rows < 0.1).await;
+    book.until("lag_seconds", |seconds| seconds < 0.1).await;
+    session.run("UPDATE metered SET explicit_hash_key = NULL").await;
+    anabranch_outbox::retry(&world.database(), &world.table, "a").await.unwrap().unwrap();
+    book.until("parked_keys", |keys| keys < 0.1).await;
+    book.until("sent_rows_total", |rows| (rows - 4.0).abs() < 0.1).await;
+    relay.stop().await.unwrap();
+}
