@@ -30,13 +30,14 @@ impl From<Missing> for Unready {
     }
 }
 
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [Client; 7] = [
     Client { name: "boto3", prepare: boto3 },
     Client { name: "cli", prepare: cli },
     Client { name: "javascript", prepare: javascript },
     Client { name: "go", prepare: go },
     Client { name: "java", prepare: java },
     Client { name: "multilang", prepare: multilang },
+    Client { name: "java-daemon", prepare: java_daemon },
 ];
 
 /// Runs the named clients, or all of them.
@@ -141,6 +142,15 @@ fn multilang() -> Result<Command, Unready> {
     let mut command = program(&python, &["interop/multilang/run.py"]);
     command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
     command.env("PYTHON", &python).env("NODE", node).env("NODE_PATH", packages);
+    Ok(command)
+}
+
+/// Java's MultiLangDaemon and `anabranch multilang`, one after the other on one lease table.
+fn java_daemon() -> Result<Command, Unready> {
+    let python = parts::python()?;
+    let mut command = program(&python, &["interop/multilang/run.py", "java"]);
+    command.env("ANABRANCH", built("anabranch")).env("KCLPY", parts::kclpy()?);
+    command.env("PYTHON", &python).env("KCL_DAEMON", parts::kcl_daemon()?);
     Ok(command)
 }
 

@@ -21,7 +21,8 @@ cargo xtask <command>
   map                  write the file map of ARCHITECTURE.md from the sources
   sim [--seeds N]      whole fleets in virtual time, with faults; --seed S replays one, --help says more
   interop [CLIENT …]   real SDKs against `anabranch local` (boto3, cli, javascript, go, java),
-                       and KCL's workers under the daemon (multilang)
+                       KCL's workers under the daemon (multilang), and Java's daemon before
+                       and after ours (java-daemon)
   bench local          server CPU per record beside a peer, memory per record, time to ready
   bench multilang      the daemon with Python workers: records a second, CPU, memory, first record
   bench leases [PART]  planning, an idle fleet's calls beside KCL's, a fleet's start, hand-overs

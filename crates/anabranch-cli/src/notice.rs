@@ -49,6 +49,12 @@ fn trouble(event: &Event) -> Option<String> {
                 "this worker ({worker}) was silent for too long and lost its shards; it joins again"
             )
         }
+        Event::Lease(LeaseEvent::KeptOff { wait_ms, leader }) => format!(
+            "a fleet of KCL 3.x worked on this lease table last{}: work begins once nothing on it \
+             has moved for {} s",
+            leader.as_ref().map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
+            wait_ms.div_ceil(1_000)
+        ),
         Event::Lease(LeaseEvent::Lost { lease }) => format!("{} was lost", short(&lease.shard)),
         Event::Lease(LeaseEvent::ShardLost { lease, .. }) => format!(
             "{} is past the retention period: what was not read of it is lost",

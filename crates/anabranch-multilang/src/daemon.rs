@@ -90,7 +90,7 @@ impl Daemon {
             shutdown_messages: config.shutdown_messages,
             on_failure: config.on_child_failure,
             fatal: CancellationToken::new(),
-            reaper: Reaper::default(),
+            reaper: Reaper::open(),
             clock: Clock::machine(),
         });
         let processors =
@@ -131,8 +131,14 @@ impl Daemon {
         }
         let ended = tokio::select! {
             biased;
-            () = nursery.fatal.cancelled() => return Err(DaemonError::ChildFailed),
-            () = at_once.cancelled() => return Ok(()),
+            () = nursery.fatal.cancelled() => {
+                nursery.reaper.kill_all();
+                return Err(DaemonError::ChildFailed);
+            }
+            () = at_once.cancelled() => {
+                nursery.reaper.kill_all();
+                return Ok(());
+            }
             ended = Box::pin(consumer.run_until(asked)) => ended,
         };
         nursery.reaper.all().await;

@@ -56,6 +56,16 @@ pub(crate) struct ChildProcessor {
     child: Option<Child>,
 }
 
+/// A child that nobody has parted with is told that its lease is lost: it went while the child was
+/// getting ready.
+impl Drop for ChildProcessor {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            drop(self.nursery.reaper.part(child, self.nursery.shutdown_messages));
+        }
+    }
+}
+
 /// A child's checkpoints go to the lease.
 struct ToLease<'a> {
     checkpointer: &'a Checkpointer,
@@ -136,20 +146,9 @@ impl ShardProcessor for ChildProcessor {
     }
 
     async fn lease_lost(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        let messages = self.nursery.shutdown_messages;
-        let told = async {
-            // It may still be at what it was asked when the lease went.
-            child.finish().await?;
-            child.ask(Request::lease_lost(messages), &mut Nowhere).await
-        };
-        match told.await {
-            Ok(()) => self.nursery.reaper.take(child),
-            Err(fault) => {
-                let (shard, pid) = (&self.shard.shard, child.pid());
-                tracing::warn!(%shard, pid, "the child was not told that its lease is lost: {fault}");
-                child.kill().await;
-            }
+        if let Some(child) = self.child.take() {
+            // It fails only where the child is killed.
+            let _ = self.nursery.reaper.part(child, self.nursery.shutdown_messages).await;
         }
     }
 
@@ -173,5 +172,90 @@ impl ShardProcessor for ChildProcessor {
         let shard = Arc::clone(&self.shard);
         let mut checkpoints = ToLease { checkpointer, shard: &shard };
         self.ask(Request::shutdown_requested(), &mut checkpoints).await
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use anabranch_model::position::Position;
+    use std::path::Path;
+
+    /// A child that takes its time to get ready, notes each action, and answers it.
+    const SLOW_STARTER: &str = r#"while read -r line; do
+        action=$(printf '%s' "$line" | sed 's/.*{"action":"\([a-zA-Z]*\)".*/\1/')
+        echo "$action" >> NOTES
+        if [ "$action" = initialize ]; then touch NOTES.begun; sleep 0.5; fi
+        echo "{\"action\":\"status\",\"responseFor\":\"$action\"}"
+    done"#;
+
+    fn nursery(notes: &Path) -> Arc<Nursery> {
+        let script = SLOW_STARTER.replace("NOTES", &notes.display().to_string());
+        Arc::new(Nursery {
+            child: Arc::new(ChildSettings {
+                command: vec!["sh".to_owned(), "-c".to_owned(), script],
+                silence_ms: None,
+                exit_ms: 20_000,
+                inherit_stderr: false,
+            }),
+            shutdown_messages: ShutdownMessages::Kcl2,
+            on_failure: OnChildFailure::Restart,
+            fatal: CancellationToken::new(),
+            reaper: Reaper::open(),
+            clock: Clock::machine(),
+        })
+    }
+
+    /// A processor whose `initialize` was given up while its child was at it.
+    async fn given_up(nursery: &Arc<Nursery>, notes: &Path) -> ChildProcessor {
+        let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
+        let mut processor = Children(Arc::clone(nursery)).create(&key);
+        let start = ShardStart { shard: key, at: Position::TrimHorizon, pending: None };
+        let begun = notes.with_extension("begun");
+        tokio::select! {
+            biased;
+            _ = processor.initialize(start) => panic!("it takes its time"),
+            () = async { while !begun.exists() { nursery.clock.sleep(10).await } } => {}
+        }
+        processor
+    }
+
+    #[tokio::test]
+    async fn a_child_is_told_of_the_loss_of_its_lease_even_if_nobody_waits_for_it() {
+        for waits in [false, true] {
+            let folder = tempfile::tempdir().expect("a folder can be made");
+            let notes = folder.path().join("notes");
+            let nursery = nursery(&notes);
+            let mut processor = given_up(&nursery, &notes).await;
+            if waits {
+                // As where the reader of the shard does not wait for as long as it takes.
+                tokio::select! {
+                    biased;
+                    () = processor.lease_lost() => {}
+                    () = nursery.clock.sleep(1) => {}
+                }
+            }
+            drop(processor);
+            nursery.reaper.all().await;
+            let noted = std::fs::read_to_string(&notes).expect("it has notes");
+            assert_eq!(noted, "initialize\nleaseLost\n", "waits: {waits}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_that_is_to_be_killed_is_told_nothing() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let notes = folder.path().join("notes");
+        let nursery = nursery(&notes);
+        let processor = given_up(&nursery, &notes).await;
+        let pid = processor.child.as_ref().map(Child::pid).expect("it has a child");
+        nursery.reaper.kill_all();
+        drop(processor);
+        let is_there = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {
+            nursery.clock.sleep(10).await;
+        }
+        let noted = std::fs::read_to_string(&notes).expect("it has notes");
+        assert_eq!(noted, "initialize\n");
     }
 }

@@ -1,28 +1,79 @@
 //! Children on their way out: each has time to end by itself, and none is left behind.
 
 use crate::child::Child;
-use std::sync::{Mutex, PoisonError};
+use crate::protocol::ShutdownMessages;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// Waits for children whose shard is over, so that nobody else has to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reaper {
-    /// One task a child.
-    closing: Mutex<JoinSet<()>>,
+    /// One task a child. `None` once whoever still lives is to be killed.
+    closing: Mutex<Option<JoinSet<()>>>,
 }
 
 impl Reaper {
+    /// One that takes children.
+    pub(crate) fn open() -> Self {
+        Self { closing: Mutex::new(Some(JoinSet::new())) }
+    }
+
     /// Closes the child's input, and sees to its end.
     pub(crate) fn take(&self, child: Child) {
-        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        while closing.try_join_next().is_some() {}
-        closing.spawn(child.close());
+        self.see_to(child.close());
+    }
+
+    /// Lets the child end what it is at, tells it that its lease is lost, and sees to its end. Who
+    /// waits for the answer waits until the child was told; who does not wait changes nothing.
+    pub(crate) fn part(
+        &self,
+        mut child: Child,
+        messages: ShutdownMessages,
+    ) -> oneshot::Receiver<()> {
+        let (told, hears) = oneshot::channel();
+        self.see_to(async move {
+            let parted = child.part(messages).await;
+            // Nobody may be waiting for it.
+            let _ = told.send(());
+            match parted {
+                Ok(()) => child.close().await,
+                Err(fault) => {
+                    let (shard, pid) = (child.shard(), child.pid());
+                    tracing::warn!(shard, pid, "the child was not told that its lease is lost: {fault}");
+                    child.kill().await;
+                }
+            }
+        });
+        hears
+    }
+
+    /// Runs the end of a child, which is killed where that can't be run.
+    fn see_to(&self, end: impl Future<Output = ()> + Send + 'static) {
+        if let (Some(closing), Ok(runtime)) = (&mut *self.closing(), Handle::try_current()) {
+            while closing.try_join_next().is_some() {}
+            closing.spawn_on(end, &runtime);
+        }
     }
 
     /// Waits until all of them have ended.
     pub(crate) async fn all(&self) {
-        let mut closing =
-            std::mem::take(&mut *self.closing.lock().unwrap_or_else(PoisonError::into_inner));
-        while closing.join_next().await.is_some() {}
+        loop {
+            let Some(mut closing) = self.closing().as_mut().map(std::mem::take) else { return };
+            if closing.is_empty() {
+                return;
+            }
+            while closing.join_next().await.is_some() {}
+        }
+    }
+
+    /// Kills those that are on their way out, and all that still come.
+    pub(crate) fn kill_all(&self) {
+        *self.closing() = None;
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

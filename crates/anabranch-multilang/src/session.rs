@@ -91,6 +91,14 @@ pub enum ChildFault {
         /// How it ended, if that is known.
         status: Option<String>,
     },
+    /// Its lease is lost, and it was not done in time.
+    #[error("it was not done with {asked} {ms} ms after its lease was lost (childExitMillis)")]
+    Late {
+        /// What it was asked.
+        asked: Action,
+        /// The time that it had.
+        ms: u64,
+    },
     /// It did not answer in time.
     #[error("it did not answer {asked} within {seconds} s (timeoutInSeconds)")]
     Silent {

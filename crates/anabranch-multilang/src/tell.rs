@@ -6,12 +6,21 @@ use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 /// for debugging.
 pub(crate) fn to_log() -> Events {
     Events::to(|event| match event {
+        Event::Lease(LeaseEvent::KeptOff { wait_ms, leader }) => {
+            let leader = leader.as_deref().unwrap_or("none");
+            tracing::info!(
+                wait_ms,
+                leader,
+                "KCL 3.x worked on the lease table last: waiting until nothing on it moves"
+            );
+        }
         Event::Lease(
             LeaseEvent::Expelled { .. }
             | LeaseEvent::Lost { .. }
             | LeaseEvent::ShardLost { .. }
             | LeaseEvent::Hole { .. }
             | LeaseEvent::StreamRecreated { .. }
+            | LeaseEvent::StreamGone { .. }
             | LeaseEvent::StoreTrouble { .. }
             | LeaseEvent::StreamTrouble { .. }
             | LeaseEvent::UnreadableRow { .. },

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::stop::signals;
+use anabranch::consumer::RunError;
 use anabranch_multilang::config::{self, Loaded};
 use anabranch_multilang::{Daemon, DaemonError};
 use std::io::{self, Write};
@@ -57,7 +58,10 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             "stopped at once by a second signal: other workers take over after the failover time",
         )),
         ended = daemon => ended.map_err(|error| match error {
-            DaemonError::ChildFailed | DaemonError::Run(_) => Failure::result(chain(&error)),
+            DaemonError::Run(
+                RunError::CoordinatorEnded | RunError::Stuck { .. } | RunError::Forced,
+            )
+            | DaemonError::ChildFailed => Failure::result(chain(&error)),
             _ => Failure::usage(chain(&error)),
         }),
     }

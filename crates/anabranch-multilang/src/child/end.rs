@@ -1,7 +1,7 @@
 //! How a child ends: by itself when its input is closed, or killed; reaped in any case.
 
-use super::Child;
-use crate::protocol::Action;
+use super::{Child, Nowhere};
+use crate::protocol::{Action, Request, ShutdownMessages};
 use crate::session::ChildFault;
 use std::process::{ExitStatus, Stdio};
 use tokio::process::Command;
@@ -32,6 +32,22 @@ impl Child {
         let (shard, pid) = (self.shard.clone(), self.pid);
         tracing::warn!(%shard, pid, "the child did not end within {exit_ms} ms: killed");
         self.kill().await;
+    }
+
+    /// Lets it end what it was asked when the lease went, and tells it that it is lost. It has as
+    /// long for both as for its end. After a fault it has to go.
+    pub(crate) async fn part(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
+        let (ms, clock) = (self.settings.exit_ms, self.clock.clone());
+        let told = async {
+            self.finish().await?;
+            self.ask(Request::lease_lost(messages), &mut Nowhere).await
+        };
+        tokio::select! {
+            biased;
+            told = told => return told,
+            () = clock.sleep(ms) => {}
+        }
+        Err(ChildFault::Late { asked: self.session.open().unwrap_or(Action::LeaseLost), ms })
     }
 
     /// Kills it and all that it started, and waits until it is gone.

@@ -222,6 +222,39 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
 }
 
 #[tokio::test]
+async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
+    for (batch, expected) in [
+        ("sleep 0.3", None),
+        ("exit 4", Some("it ended while asked for processRecords (exit status: 4)")),
+        (
+            "sleep 60",
+            Some("it was not done with processRecords 2000 ms after its lease was lost (childExitMillis)"),
+        ),
+    ] {
+        let script = format!(
+            r#"read -r line
+            {batch}
+            echo '{{"action":"status","responseFor":"processRecords"}}'
+            read -r line
+            echo '{{"action":"status","responseFor":"leaseLost"}}'"#
+        );
+        let settings =
+            Arc::new(ChildSettings { exit_ms: 2_000, ..(*settings(&script, None)).clone() });
+        let clock = Clock::machine();
+        let mut child = Child::start(&settings, SHARD, &clock).expect("sh can be started");
+        tokio::select! {
+            biased;
+            _ = child.ask(Request::process_records(&[], None), &mut Nowhere) => {}
+            () = clock.sleep(50) => {}
+        }
+        let parted = child.part(ShutdownMessages::Kcl2).await;
+        let fault = parted.err().map(|fault| fault.to_string());
+        assert_eq!(fault.as_deref(), expected, "{batch}");
+        child.kill().await;
+    }
+}
+
+#[tokio::test]
 async fn a_child_that_does_not_end_is_killed_and_reaped() {
     let settings =
         Arc::new(ChildSettings { exit_ms: 50, ..(*settings("exec sleep 60", None)).clone() });

@@ -2,7 +2,7 @@
 
 use super::action::{Action, ShutdownMessages};
 use anabranch_model::position::Position;
-use anabranch_model::record::UserRecord;
+use anabranch_model::record::{Key, UserRecord};
 use base64_simd::STANDARD;
 use serde::Serialize;
 
@@ -141,14 +141,26 @@ fn push_record(out: &mut Vec<u8>, record: &UserRecord) {
     out.extend_from_slice(br#"{"data":""#);
     STANDARD.encode_append(&record.data, out);
     out.extend_from_slice(br#"","partitionKey":"#);
-    push_text(out, record.partition_key.as_str());
+    push_key(out, &record.partition_key);
     out.extend_from_slice(br#","sequenceNumber":""#);
-    out.extend_from_slice(record.sequence.to_string().as_bytes());
+    record.sequence.write_digits(out);
     out.extend_from_slice(br#"","approximateArrivalTimestamp":"#);
     push_number(out, record.arrival_ms);
     out.extend_from_slice(br#","subSequenceNumber":"#);
     push_number(out, record.sub);
     out.extend_from_slice(br#","action":"record"}"#);
+}
+
+/// A key as JSON text. Most keys are plain, and stand for themselves.
+fn push_key(out: &mut Vec<u8>, key: &Key) {
+    let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if key.as_bytes().iter().all(plain) {
+        out.push(b'"');
+        out.extend_from_slice(key.as_bytes());
+        out.push(b'"');
+    } else {
+        push_text(out, key.as_str());
+    }
 }
 
 /// JSON text. Node ends a line at U+2028 and U+2029 too, so these two are escaped: a key must not
@@ -257,7 +269,7 @@ mod tests {
 
     #[test]
     fn no_key_cuts_a_message_in_two() {
-        for key in ["\n", "\r", "\r\n", "\u{2028}", "a\u{2029}b", "\u{85}", "\u{b}", "\u{c}"] {
+        for key in ["", "plain ~", "a\"b\\c", "\u{7f}", "\0", "é", "\n", "\r", "\r\n", "\u{2028}", "a\u{2029}b", "\u{85}", "\u{b}", "\u{c}"] {
             let request = Request::process_records(&[record(key, 0, b"x")], None);
             let text = String::from_utf8(request.line).unwrap();
             let body = text.strip_suffix('\n').unwrap();

@@ -8,6 +8,14 @@ use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum LeaseEvent {
+    /// A fleet of KCL 3.x worked on the table last. Nothing is done until nothing on it has moved
+    /// for this long.
+    KeptOff {
+        /// How long, in milliseconds.
+        wait_ms: u64,
+        /// Which worker holds the leader's lock.
+        leader: Option<String>,
+    },
     /// It joined the fleet under this id.
     Joined {
         /// Its id for this join.

@@ -43,7 +43,8 @@ pub(super) fn record(event: &LeaseEvent) {
             counter!("anabranch_stream_failures", "stream" => stream.to_string()).increment(1);
         }
         LeaseEvent::UnreadableRow { .. } => counter!("anabranch_unreadable_rows").increment(1),
-        LeaseEvent::Retired { .. }
+        LeaseEvent::KeptOff { .. }
+        | LeaseEvent::Retired { .. }
         | LeaseEvent::Left { .. }
         | LeaseEvent::WorkerForgotten { .. }
         | LeaseEvent::Asked { .. }

@@ -2,6 +2,7 @@
 
 use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
+use anabranch::event::LeaseEvent;
 use anabranch::lease::{Settings, StartError, StreamSettings};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
@@ -182,5 +183,12 @@ async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
     let start = fleet.clock.now_ms();
     let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
     assert!(fleet.clock.now_ms() - start >= LEADER_LOCK_MS);
+    let told = |event: &LeaseEvent| match event {
+        LeaseEvent::KeptOff { wait_ms, leader } => {
+            (*wait_ms, leader.as_deref()) == (LEADER_LOCK_MS, Some("java"))
+        }
+        _ => false,
+    };
+    assert_eq!(fleet.count(told), 2, "each start says once for how long it waits");
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
 }

@@ -2,6 +2,7 @@
 
 use super::open::{PAUSE_MS, judge_store};
 use super::{StartError, Tools};
+use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use anabranch_model::lease::Survey;
 use anabranch_model::lease::survey::{Verdict, judge};
@@ -18,8 +19,14 @@ pub(super) async fn survey<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), 
             Verdict::Refuse(hindrance) => {
                 return Err(StartError::TableInUse { hindrance: hindrance.to_string() });
             }
-            // Whoever is at work shows it sooner.
-            Verdict::Wait { ms } => tools.clock.sleep(ms.min(tools.settings.lease_time_ms)).await,
+            Verdict::Wait { ms } => {
+                if elapsed_ms == 0 {
+                    let leader = latest.leader.as_ref().map(|leader| leader.owner.clone());
+                    tools.tell(LeaseEvent::KeptOff { wait_ms: ms, leader });
+                }
+                // Whoever is at work shows it sooner.
+                tools.clock.sleep(ms.min(tools.settings.lease_time_ms)).await;
+            }
         }
         // Counted until the look begins, so that nothing is taken for longer than it was.
         elapsed_ms = tools.clock.now_ms() - since_ms;
