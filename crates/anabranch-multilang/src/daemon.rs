@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest pause before a child is started again.
 const LONGEST_BACKOFF_MS: u64 = 60_000;
+/// What the kill of a child may take that did not part in time.
+const KILL_MS: u64 = 1_000;
 /// How long the last metrics are waited for at the end.
 const LAST_METRICS_MS: u64 = 5_000;
 
@@ -108,6 +110,7 @@ impl Daemon {
                 settings.idle_poll_ms = config.idle_poll_ms;
                 settings.lease_time_ms = config.lease_time_ms;
                 settings.grace_ms = config.grace_ms;
+                settings.lease_lost_ms = config.exit_ms.saturating_add(KILL_MS).min(3_600_000);
                 settings.worker.clone_from(&config.worker);
                 settings.fan_out_name.clone_from(&config.fan_out_name);
                 settings.audit_ms = config.audit_ms;

@@ -57,11 +57,11 @@ pub(crate) struct ChildProcessor {
 }
 
 /// A child that nobody has parted with is told that its lease is lost: it went while the child was
-/// getting ready.
+/// getting ready, with no record in its hands.
 impl Drop for ChildProcessor {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            drop(self.nursery.reaper.part(child, self.nursery.shutdown_messages));
+            self.nursery.reaper.part(child, self.nursery.shutdown_messages);
         }
     }
 }
@@ -146,9 +146,11 @@ impl ShardProcessor for ChildProcessor {
     }
 
     async fn lease_lost(&mut self) {
-        if let Some(child) = self.child.take() {
-            // It fails only where the child is killed.
-            let _ = self.nursery.reaper.part(child, self.nursery.shutdown_messages).await;
+        let Some(child) = self.child.take() else { return };
+        // Whoever does not wait any longer drops the child, and so kills it: nobody else may be
+        // given the shard while it is still at work.
+        if let Some(child) = child.part(self.nursery.shutdown_messages).await {
+            self.nursery.reaper.take(child);
         }
     }
 
@@ -221,41 +223,52 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_is_told_of_the_loss_of_its_lease_even_if_nobody_waits_for_it() {
-        for waits in [false, true] {
+    async fn a_child_that_is_getting_ready_is_told_of_the_loss_of_its_lease() {
+        for parts in [false, true] {
             let folder = tempfile::tempdir().expect("a folder can be made");
             let notes = folder.path().join("notes");
             let nursery = nursery(&notes);
             let mut processor = given_up(&nursery, &notes).await;
-            if waits {
-                // As where the reader of the shard does not wait for as long as it takes.
-                tokio::select! {
-                    biased;
-                    () = processor.lease_lost() => {}
-                    () = nursery.clock.sleep(1) => {}
-                }
+            if parts {
+                processor.lease_lost().await;
             }
             drop(processor);
             nursery.reaper.all().await;
             let noted = std::fs::read_to_string(&notes).expect("it has notes");
-            assert_eq!(noted, "initialize\nleaseLost\n", "waits: {waits}");
+            assert_eq!(noted, "initialize\nleaseLost\n", "parts: {parts}");
         }
     }
 
-    #[tokio::test]
-    async fn a_child_that_is_to_be_killed_is_told_nothing() {
+    /// `end` is the end of a child that is getting ready: it is killed, and told nothing.
+    async fn check_killed(end: impl AsyncFnOnce(ChildProcessor, &Nursery)) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let notes = folder.path().join("notes");
         let nursery = nursery(&notes);
         let processor = given_up(&nursery, &notes).await;
         let pid = processor.child.as_ref().map(Child::pid).expect("it has a child");
-        nursery.reaper.kill_all();
-        drop(processor);
+        end(processor, &nursery).await;
         let is_there = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
         while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {
             nursery.clock.sleep(10).await;
         }
         let noted = std::fs::read_to_string(&notes).expect("it has notes");
         assert_eq!(noted, "initialize\n");
+    }
+
+    #[tokio::test]
+    async fn a_child_is_killed_where_nobody_waits_for_it_any_longer() {
+        check_killed(async |processor, nursery| {
+            nursery.reaper.kill_all();
+            drop(processor);
+        })
+        .await;
+        check_killed(async |mut processor, nursery| {
+            tokio::select! {
+                biased;
+                () = processor.lease_lost() => panic!("it is still getting ready"),
+                () = nursery.clock.sleep(1) => {}
+            }
+        })
+        .await;
     }
 }

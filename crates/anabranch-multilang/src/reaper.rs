@@ -4,7 +4,6 @@ use crate::child::Child;
 use crate::protocol::ShutdownMessages;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// Waits for children whose shard is over, so that nobody else has to.
@@ -25,28 +24,13 @@ impl Reaper {
         self.see_to(child.close());
     }
 
-    /// Lets the child end what it is at, tells it that its lease is lost, and sees to its end. Who
-    /// waits for the answer waits until the child was told; who does not wait changes nothing.
-    pub(crate) fn part(
-        &self,
-        mut child: Child,
-        messages: ShutdownMessages,
-    ) -> oneshot::Receiver<()> {
-        let (told, hears) = oneshot::channel();
+    /// Parts with the child, and sees to its end.
+    pub(crate) fn part(&self, child: Child, messages: ShutdownMessages) {
         self.see_to(async move {
-            let parted = child.part(messages).await;
-            // Nobody may be waiting for it.
-            let _ = told.send(());
-            match parted {
-                Ok(()) => child.close().await,
-                Err(fault) => {
-                    let (shard, pid) = (child.shard(), child.pid());
-                    tracing::warn!(shard, pid, "the child was not told that its lease is lost: {fault}");
-                    child.kill().await;
-                }
+            if let Some(child) = child.part(messages).await {
+                child.close().await;
             }
         });
-        hears
     }
 
     /// Runs the end of a child, which is killed where that can't be run.

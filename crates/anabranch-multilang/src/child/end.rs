@@ -34,9 +34,18 @@ impl Child {
         self.kill().await;
     }
 
-    /// Lets it end what it was asked when the lease went, and tells it that it is lost. It has as
-    /// long for both as for its end. After a fault it has to go.
-    pub(crate) async fn part(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
+    /// Parts with it: it ends what it was asked when the lease went, and is told that it is lost.
+    /// One that is at fault, or takes too long, is killed; else it has only to end.
+    pub(crate) async fn part(mut self, messages: ShutdownMessages) -> Option<Self> {
+        let Err(fault) = self.tell_loss(messages).await else { return Some(self) };
+        let (shard, pid) = (&*self.shard, self.pid);
+        tracing::warn!(shard, pid, "the child was not told that its lease is lost: {fault}");
+        self.kill().await;
+        None
+    }
+
+    /// It has as long to end what it is at and to hear of the loss as it has for its end.
+    pub(super) async fn tell_loss(&mut self, messages: ShutdownMessages) -> Result<(), ChildFault> {
         let (ms, clock) = (self.settings.exit_ms, self.clock.clone());
         let told = async {
             self.finish().await?;

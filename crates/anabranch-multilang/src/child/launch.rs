@@ -107,11 +107,6 @@ impl Child {
         })
     }
 
-    /// Its shard.
-    pub fn shard(&self) -> &str {
-        &self.shard
-    }
-
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid

@@ -247,7 +247,7 @@ async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
             _ = child.ask(Request::process_records(&[], None), &mut Nowhere) => {}
             () = clock.sleep(50) => {}
         }
-        let parted = child.part(ShutdownMessages::Kcl2).await;
+        let parted = child.tell_loss(ShutdownMessages::Kcl2).await;
         let fault = parted.err().map(|fault| fault.to_string());
         assert_eq!(fault.as_deref(), expected, "{batch}");
         child.kill().await;

@@ -98,6 +98,9 @@ pub struct ConsumerSettings {
     pub lease_time_ms: u64,
     /// For how long a stop waits for handlers that are busy. Default 20,000.
     pub grace_ms: u64,
+    /// For how long a processor may take to hear that its lease is lost. Default 5,000; where the
+    /// lease is given back and not lost, it is never more than that.
+    pub lease_lost_ms: u64,
     /// The pauses after a failure of the handler. Default: from 100 ms, doubled up to 30 s.
     pub retry: Backoff,
     /// What happens to a record that the handler can't do. Default: it is tried for ever.
@@ -130,6 +133,7 @@ impl ConsumerSettings {
             lane_records: 512,
             lease_time_ms: 10_000,
             grace_ms: 20_000,
+            lease_lost_ms: 5_000,
             retry: Backoff::new(100, 30_000),
             on_error: OnError::Retry,
             watch: WatchLimits::default(),
@@ -175,6 +179,7 @@ impl ConsumerSettings {
         bounds("audit_ms", self.audit_ms, 1_000, 86_400_000);
         bounds("max_leases", self.plan.max_leases as u64, 1, u64::MAX);
         bounds("grace_ms", self.grace_ms, 0, 3_600_000);
+        bounds("lease_lost_ms", self.lease_lost_ms, 1, 3_600_000);
         bounds("figures_ms", self.figures_ms, 1_000, 3_600_000);
         bounds("watch.iterator_ms", self.watch.iterator_ms, 1_000, 86_400_000);
         bounds("watch.fetch_ms", self.watch.fetch_ms, 1_000, 86_400_000);

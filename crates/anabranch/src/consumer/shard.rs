@@ -35,7 +35,8 @@ use tokio_util::sync::CancellationToken;
 const CHUNK: usize = 64;
 /// How long a dropped handler is waited for before it counts as one that can't be stopped.
 const ABORT_MS: u64 = 500;
-/// How long the user's code may take to hear that the shard is no longer read here.
+/// How long the user's code may take to hear that the shard is no longer read here, while others
+/// wait for the shard.
 const OVER_MS: u64 = 5_000;
 /// The pause before something that could not be done is tried again.
 const AGAIN_MS: u64 = 1_000;
@@ -215,12 +216,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             self.work.over().await;
             Ok(())
         });
-        tokio::select! {
+        let patience_ms = self.worker.settings.lease_lost_ms;
+        // A lease that is lost is another's already; one that is given back is waited for.
+        let patience_ms =
+            if why == ShardStop::Lost { patience_ms } else { patience_ms.min(OVER_MS) };
+        let over = tokio::select! {
             biased;
-            over = over => if let Err(error) = over {
-                self.call_failed("lease_lost", &error);
-            },
-            () = self.worker.clock.sleep(OVER_MS) => {}
+            over = over => over,
+            () = self.worker.clock.sleep(patience_ms) => {
+                Err(format!("it did not return within {patience_ms} ms, and was dropped").into())
+            }
+        };
+        if let Err(error) = over {
+            self.call_failed("lease_lost", &error);
         }
     }
 
