@@ -10,7 +10,7 @@ use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::{LeaseStore as _, MemoryStore};
 use anabranch_model::lease::{Layout, Lease, LeaseKey};
 use anabranch_model::position::{Position, StartPosition};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What the processors of a test do, and what they were told.
@@ -36,6 +36,8 @@ struct Script {
     forgetful: AtomicBool,
     /// `process_records` never returns.
     hangs: AtomicBool,
+    /// How long `lease_lost` takes, in milliseconds.
+    loss_ms: AtomicU64,
 }
 
 struct Scripted {
@@ -112,6 +114,8 @@ impl ShardProcessor for Scripted {
 
     async fn lease_lost(&mut self) {
         self.note("lease_lost");
+        pause(self.script.loss_ms.load(Ordering::SeqCst)).await;
+        self.note("heard");
     }
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
@@ -336,7 +340,8 @@ async fn a_stop_asks_for_a_last_checkpoint_and_repeats_nothing() {
     let first = worker(&world, &script, "first", 1);
     world.until_all_seen().await;
     first.stop().await;
-    let calls = ["0 initialize", "0 process 10", "0 shutdown_requested", "0 lease_lost"];
+    let calls =
+        ["0 initialize", "0 process 10", "0 shutdown_requested", "0 lease_lost", "0 heard"];
     assert_eq!(script.calls(), calls);
     world.put_round(10);
     let second = worker(&world, &script, "second", 2);
@@ -355,7 +360,7 @@ async fn a_call_that_hangs_is_dropped_at_the_end_of_the_grace() {
     let first = worker(&world, &script, "first", 1);
     world.until("it hangs", || script.count("process 10") == 1).await;
     first.stop().await;
-    assert_eq!(script.calls(), ["0 initialize", "0 process 10", "0 lease_lost"]);
+    assert_eq!(script.calls(), ["0 initialize", "0 process 10", "0 lease_lost", "0 heard"]);
     assert_eq!(rows(&world)[0].owner, None, "the lease was given back");
 }
 
@@ -436,8 +441,16 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
     world.put_round(10);
     let worker = worker(&world, &script, "one", 1);
     world.until_all_seen().await;
-    let row = rows(&world).remove(0);
-    // Another worker takes the row, as if this one's heart had stopped.
+    steal(&world).await;
+    world.put_round(1);
+    world.until("it is told", || script.count("lease_lost") == 1).await;
+    assert_eq!(script.count("shutdown_requested"), 0);
+    worker.kill().await;
+}
+
+/// Another worker takes the row, as if this one's heart had stopped.
+async fn steal(world: &World) {
+    let row = rows(world).remove(0);
     let hold = row.hold().unwrap();
     let write = anabranch_model::lease::Write::lease(
         &hold.key,
@@ -445,10 +458,36 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
         anabranch_model::lease::Nonce(7),
     );
     assert!(world.leases.write(&write).await.unwrap().is_done());
-    world.put_round(1);
-    world.until("it is told", || script.count("lease_lost") == 1).await;
-    assert_eq!(script.count("shutdown_requested"), 0);
-    worker.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_little() {
+    for (lost, heard) in [(true, 1), (false, 0)] {
+        let world = World::new(1);
+        let script = Script::of(&world);
+        script.loss_ms.store(20_000, Ordering::SeqCst);
+        world.put_round(10);
+        let consumer = world.consumer(1).with_settings(|settings| settings.lease_lost_ms = 30_000);
+        let worker = Running::start(consumer.processors(processors(&script, "one")));
+        world.until_all_seen().await;
+        if lost {
+            steal(&world).await;
+            world.put_round(1);
+            world.until("it has heard", || script.count("heard") == 1).await;
+            worker.kill().await;
+        } else {
+            worker.stop().await;
+            assert_eq!(rows(&world)[0].owner, None, "the lease was given back");
+        }
+        assert_eq!((script.count("lease_lost"), script.count("heard")), (1, heard));
+        let dropped = |event: &Event| match event {
+            Event::Shard(ShardEvent::CallFailed { call, error, .. }) => {
+                *call == "lease_lost" && error.contains("5000 ms")
+            }
+            _ => false,
+        };
+        assert_eq!(world.told(dropped), !lost, "what was dropped is told");
+    }
 }
 
 #[tokio::test(start_paused = true)]
