@@ -47,7 +47,8 @@ class Turn:
     def sees_all(self, what):
         seen = self.daemon.until(self.records.all_seen, PATIENCE_S)
         took = time.monotonic() - self.began
-        check(f"{self.name}: {what}", seen, f"after {took:.0f} s\n{self.daemon.tail()}")
+        print(f"# {self.name}: {what}, {took:.1f} s after its start", flush=True)
+        check(f"{self.name}: {what}", seen, self.daemon.tail())
 
     def ends(self, codes):
         code = self.daemon.stop()
@@ -119,7 +120,7 @@ def killed(folder, stream, records, java):
     stream.round()
     ours = Turn("java killed, then ours", folder, records, Daemon)
     lock = leader_lock(stream)
-    waits = ours.daemon.until(lambda: "LEADER" in ours.daemon.said().upper())
+    waits = ours.daemon.until(lambda: "KCL 3.x worked on the lease table last" in ours.daemon.said())
     check("java killed, then ours: it says that it waits", waits, ours.daemon.tail())
     check("java killed, then ours: the lock is still there", lock is not None, lock)
     ours.sees_all("it takes over once the lock is old")

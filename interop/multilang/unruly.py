@@ -66,7 +66,7 @@ def nonsense_checkpoints(_):
 
 
 def answer_twice(action):
-    write(2 * b'\n{"action":"status","responseFor":"%s"}\n' % action.encode())
+    write(2 * (b'\n{"action":"status","responseFor":"%s"}\n' % action.encode()))
     return "answered"
 
 

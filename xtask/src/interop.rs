@@ -145,7 +145,7 @@ fn multilang() -> Result<Command, Unready> {
     Ok(command)
 }
 
-/// Java's MultiLangDaemon and `anabranch multilang`, one after the other on one lease table.
+/// Java's `MultiLangDaemon` and `anabranch multilang`, one after the other on one lease table.
 fn java_daemon() -> Result<Command, Unready> {
     let python = parts::python()?;
     let mut command = program(&python, &["interop/multilang/run.py", "java"]);

@@ -169,7 +169,7 @@ pub(crate) fn kcl() -> Result<PathBuf, Missing> {
     Ok(target)
 }
 
-/// A folder with Java's MultiLangDaemon of KCL 3.x: its jars are in `lib`.
+/// A folder with Java's `MultiLangDaemon` of KCL 3.x: its jars are in `lib`.
 pub(crate) fn kcl_daemon() -> Result<PathBuf, Missing> {
     let maven = maven()?;
     let target = cache().join("kcl-daemon");

@@ -114,6 +114,7 @@ impl Daemon {
                 settings.worker.clone_from(&config.worker);
                 settings.fan_out_name.clone_from(&config.fan_out_name);
                 settings.audit_ms = config.audit_ms;
+                settings.figures_ms = config.metrics.every_ms.clamp(1_000, 3_600_000);
                 settings.plan.max_leases = config.max_leases.unwrap_or(usize::MAX);
                 settings.plan.kcl2.max_steal = config.max_steal;
                 settings.plan.kcl2.very_old_first = config.very_old_first;
@@ -210,7 +211,7 @@ async fn service(
     credentials::check(key, &provider).await?;
     let mut config = base.to_builder().credentials_provider(provider);
     if let Some(endpoint) = &service.endpoint {
-        config.set_endpoint_url(Some(endpoint.clone()));
+        credentials::set_endpoint(&mut config, endpoint);
     }
     Ok(config.build())
 }

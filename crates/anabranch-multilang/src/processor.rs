@@ -234,8 +234,8 @@ mod tests {
             }
             drop(processor);
             nursery.reaper.all().await;
-            let noted = std::fs::read_to_string(&notes).expect("it has notes");
-            assert_eq!(noted, "initialize\nleaseLost\n", "parts: {parts}");
+            let heard = std::fs::read_to_string(&notes).expect("it has notes");
+            assert_eq!(heard, "initialize\nleaseLost\n", "parts: {parts}");
         }
     }
 
@@ -251,8 +251,8 @@ mod tests {
         while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {
             nursery.clock.sleep(10).await;
         }
-        let noted = std::fs::read_to_string(&notes).expect("it has notes");
-        assert_eq!(noted, "initialize\n");
+        let heard = std::fs::read_to_string(&notes).expect("it has notes");
+        assert_eq!(heard, "initialize\n");
     }
 
     #[tokio::test]

@@ -228,7 +228,9 @@ async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
         ("exit 4", Some("it ended while asked for processRecords (exit status: 4)")),
         (
             "sleep 60",
-            Some("it was not done with processRecords 2000 ms after its lease was lost (childExitMillis)"),
+            Some(
+                "it was not done with processRecords 2000 ms after its lease was lost (childExitMillis)",
+            ),
         ),
     ] {
         let script = format!(
@@ -242,9 +244,10 @@ async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
             Arc::new(ChildSettings { exit_ms: 2_000, ..(*settings(&script, None)).clone() });
         let clock = Clock::machine();
         let mut child = Child::start(&settings, SHARD, &clock).expect("sh can be started");
+        let mut nowhere = Nowhere;
         tokio::select! {
             biased;
-            _ = child.ask(Request::process_records(&[], None), &mut Nowhere) => {}
+            _ = child.ask(Request::process_records(&[], None), &mut nowhere) => {}
             () = clock.sleep(50) => {}
         }
         let parted = child.tell_loss(ShutdownMessages::Kcl2).await;

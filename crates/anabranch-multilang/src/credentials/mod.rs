@@ -4,4 +4,4 @@ mod names;
 mod providers;
 
 pub use names::{NoProvider, Parsed, Provider, parse};
-pub use providers::{CredentialsUnavailable, check, provider};
+pub use providers::{CredentialsUnavailable, check, provider, set_endpoint};

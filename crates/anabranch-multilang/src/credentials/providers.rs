@@ -12,6 +12,7 @@ use aws_config::sts::AssumeRoleProvider;
 use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_types::origin::Origin;
 use aws_types::region::Region;
 use std::error::Error;
 
@@ -102,7 +103,7 @@ async fn one(named: &Provider, base: &SdkConfig) -> SharedCredentialsProvider {
 async fn assume(role: &Role, base: &SdkConfig) -> AssumeRoleProvider {
     let mut sts = base.to_builder();
     if let Some(endpoint) = &role.endpoint {
-        sts.set_endpoint_url(Some(endpoint.clone()));
+        set_endpoint(&mut sts, endpoint);
     }
     let mut builder =
         AssumeRoleProvider::builder(&role.arn).session_name(&role.session).configure(&sts.build());
@@ -113,6 +114,12 @@ async fn assume(role: &Role, base: &SdkConfig) -> AssumeRoleProvider {
         builder = builder.region(Region::new(region.clone()));
     }
     builder.build_from_provider(default_chain(base)).await
+}
+
+/// An address that the properties name. It counts for more than those in variables and profiles.
+pub fn set_endpoint(config: &mut aws_types::sdk_config::Builder, endpoint: &str) {
+    config.set_endpoint_url(Some(endpoint.to_owned()));
+    config.insert_origin("endpoint_url", Origin::shared_config());
 }
 
 fn provider_config(base: &SdkConfig) -> ProviderConfig {

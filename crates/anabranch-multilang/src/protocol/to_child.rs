@@ -269,7 +269,22 @@ mod tests {
 
     #[test]
     fn no_key_cuts_a_message_in_two() {
-        for key in ["", "plain ~", "a\"b\\c", "\u{7f}", "\0", "é", "\n", "\r", "\r\n", "\u{2028}", "a\u{2029}b", "\u{85}", "\u{b}", "\u{c}"] {
+        for key in [
+            "",
+            "plain ~",
+            "a\"b\\c",
+            "\u{7f}",
+            "\0",
+            "é",
+            "\n",
+            "\r",
+            "\r\n",
+            "\u{2028}",
+            "a\u{2029}b",
+            "\u{85}",
+            "\u{b}",
+            "\u{c}",
+        ] {
             let request = Request::process_records(&[record(key, 0, b"x")], None);
             let text = String::from_utf8(request.line).unwrap();
             let body = text.strip_suffix('\n').unwrap();

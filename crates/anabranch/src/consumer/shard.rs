@@ -71,6 +71,8 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     let (how, why) = reader.read().await;
     reader.over(why).await;
     drop(admitted);
+    // What was done since the figures were last told belongs to them too.
+    events.emit(reader.vitals.figures(reader.worker.clock.wall_ms()));
     events.emit(ShardEvent::Stopped { shard, why });
     reader.grip.finish(how);
 }

@@ -3,6 +3,7 @@
 //! Noting costs a plain store or addition and reads no clock, so that it may stand on the path of
 //! every record. How long something stands still, the watcher finds out by looking again.
 
+use crate::event::ShardEvent;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::record::UserRecord;
 use anabranch_model::watch::{Phase, Remedy, Sight};
@@ -80,6 +81,8 @@ pub(super) struct Vitals {
     runs: AtomicU64,
     /// Milliseconds that those took, retries included.
     busy_ms: AtomicU64,
+    /// What of these was told as an event.
+    told: Mutex<Totals>,
     /// In which phase it stands still, and since when by the watcher's clock.
     stuck: Mutex<Option<(Phase, u64)>>,
     /// Whether a handler runs that can't be stopped.
@@ -160,6 +163,7 @@ impl Vitals {
             bytes: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             busy_ms: AtomicU64::new(0),
+            told: Mutex::default(),
             stuck: Mutex::default(),
             unstoppable: AtomicBool::new(false),
             ordered: AtomicU8::new(0),
@@ -314,6 +318,21 @@ impl Vitals {
             bytes: self.bytes.load(Ordering::Relaxed),
             runs: self.runs.load(Ordering::Relaxed),
             busy_ms: self.busy_ms.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The figures since they were last asked for, to be told.
+    pub(super) fn figures(&self, wall_ms: u64) -> ShardEvent {
+        let now = self.totals();
+        let before = std::mem::replace(&mut *lock(&self.told), now);
+        ShardEvent::Figures {
+            shard: Arc::clone(&self.shard),
+            records: now.records.saturating_sub(before.records),
+            bytes: now.bytes.saturating_sub(before.bytes),
+            runs: now.runs.saturating_sub(before.runs),
+            busy_ms: now.busy_ms.saturating_sub(before.busy_ms),
+            behind_ms: self.behind_ms(),
+            age_ms: self.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! restarted or given back, and now and then tells the figures.
 
 use super::health::Health;
-use super::vitals::{Order, Totals, Vitals};
+use super::vitals::{Order, Vitals};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
 use anabranch_model::lease::LeaseKey;
@@ -33,8 +33,6 @@ struct Watched {
     vitals: Arc<Vitals>,
     /// The watch over it.
     watch: Watch,
-    /// What was told so far.
-    told: Totals,
 }
 
 impl Watcher {
@@ -57,14 +55,12 @@ impl Watcher {
             }
             for vitals in shards {
                 let shard = Arc::clone(&vitals.shard);
-                let known = watched.entry(shard).or_insert_with(|| Watched {
-                    vitals,
-                    watch: Watch::new(self.limits.clone()),
-                    told: Totals::default(),
-                });
+                let known = watched
+                    .entry(shard)
+                    .or_insert_with(|| Watched { vitals, watch: Watch::new(self.limits.clone()) });
                 self.look(known, now_ms);
                 if tell {
-                    self.tell(known);
+                    self.events.emit(known.vitals.figures(self.clock.wall_ms()));
                 }
             }
         }
@@ -82,20 +78,5 @@ impl Watcher {
         if let Some(order) = Order::of(phase, remedy) {
             vitals.order(order);
         }
-    }
-
-    fn tell(&self, known: &mut Watched) {
-        let (vitals, now) = (&known.vitals, known.vitals.totals());
-        let before = std::mem::replace(&mut known.told, now);
-        let wall_ms = self.clock.wall_ms();
-        self.events.emit(ShardEvent::Figures {
-            shard: Arc::clone(&vitals.shard),
-            records: now.records - before.records,
-            bytes: now.bytes - before.bytes,
-            runs: now.runs - before.runs,
-            busy_ms: now.busy_ms - before.busy_ms,
-            behind_ms: vitals.behind_ms(),
-            age_ms: vitals.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),
-        });
     }
 }

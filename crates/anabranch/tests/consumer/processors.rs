@@ -340,8 +340,7 @@ async fn a_stop_asks_for_a_last_checkpoint_and_repeats_nothing() {
     let first = worker(&world, &script, "first", 1);
     world.until_all_seen().await;
     first.stop().await;
-    let calls =
-        ["0 initialize", "0 process 10", "0 shutdown_requested", "0 lease_lost", "0 heard"];
+    let calls = ["0 initialize", "0 process 10", "0 shutdown_requested", "0 lease_lost", "0 heard"];
     assert_eq!(script.calls(), calls);
     world.put_round(10);
     let second = worker(&world, &script, "second", 2);
