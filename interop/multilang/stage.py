@@ -23,6 +23,7 @@ failures = []
 def check(name, holds, why=""):
     if not holds:
         failures.append(name)
+    why = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in str(why))
     print(f"ok {name}" if holds else f"not ok {name}: {why}", flush=True)
 
 

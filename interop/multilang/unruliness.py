@@ -26,9 +26,10 @@ def run(seed="1"):
 
         lives = daemon.until(over)
         check("unruly: the daemon outlives every trouble of a worker", lives, f"{kinds - made()}\n{daemon.tail()}")
-        begun = records.words().count("initialize")
         # Two shards, and one more start after each trouble that a worker can't go on after.
         expected = 2 + len(unruly.DEADLY) + 2
+        daemon.until(lambda: records.words().count("initialize") >= expected)
+        begun = records.words().count("initialize")
         check("unruly: only what is deadly costs a worker", begun == expected, f"{begun} starts, not {expected}\n{daemon.tail()}")
         refused = [words[2] for words in records.lines() if words[1] == "refused"]
         check("unruly: a checkpoint out of place is refused as Java does", refused == ["IllegalArgumentException"] * 3, refused)
