@@ -50,6 +50,8 @@ pub struct Temper {
     pub checkpoint_ms: u64,
     /// The memory of a worker.
     pub memory_bytes: usize,
+    /// For how long a fetch may stand still before it is restarted, if not for the usual time.
+    pub fetch_limit_ms: Option<u64>,
 }
 
 impl Default for Temper {
@@ -64,6 +66,7 @@ impl Default for Temper {
             grace_ms: 2_000,
             checkpoint_ms: 500,
             memory_bytes: 256 << 20,
+            fetch_limit_ms: None,
         }
     }
 }
@@ -128,6 +131,9 @@ async fn live(mut berth: Berth, fleet: Fleet) {
             settings.checkpoint_ms = temper.checkpoint_ms;
             settings.memory_bytes = temper.memory_bytes;
             settings.retry = Backoff::new(20, 1_000);
+            if let Some(limit_ms) = temper.fetch_limit_ms {
+                (settings.watch.fetch_ms, settings.watch.iterator_ms) = (limit_ms, limit_ms);
+            }
         });
     let handled = Arc::clone(&desk);
     let consumer = consumer.each(move |delivery: Delivery| {

@@ -38,7 +38,6 @@ pub struct Line {
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "writes that landed are most of the lines")]
 pub enum What {
     /// The world did something, in words.
     World(String),

@@ -1,7 +1,8 @@
 //! Fleets of real consumers under faults: every promise holds on every seed, in every case of a
 //! reshard with every kind of trouble, and in every story that broke something before.
 
-use anabranch::event::{Event, LeaseEvent};
+use anabranch::consumer::Remedy;
+use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
 use anabranch_sim::checkers::{checkpoint, lineage, order};
@@ -13,6 +14,7 @@ use anabranch_sim::scenarios::fixed::{self, Story};
 use anabranch_sim::scenarios::{Report, consumer};
 use anabranch_sim::seeds;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many seeds the suite runs. `cargo xtask sim --full` runs a thousand.
 const SEEDS: u64 = 150;
@@ -31,14 +33,22 @@ fn hold(seeds: Range<u64>, run: impl Fn(u64) -> Report + Sync) -> seeds::Summary
 
 #[test]
 fn consumers_keep_every_promise_on_every_seed() {
+    let restarted = AtomicU64::new(0);
     let summary = hold(0..SEEDS, |seed| {
         let report = consumer::run(seed, ConsumerFlaw::None);
         let reshards = report.faults.of(Fault::Split) + report.faults.of(Fault::Merge);
         assert!(reshards > 0, "seed {seed} has no reshard");
         assert!(report.faults.of(Fault::Crash) > 0, "seed {seed} has no crash");
+        let restart = |what: &What| {
+            matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { remedy, .. }))
+                if *remedy == Remedy::Restart)
+        };
+        restarted.fetch_add(u64::from(report.first(restart).is_some()), Ordering::Relaxed);
         report
     });
     println!("{summary}");
+    let restarted = restarted.into_inner();
+    assert!(restarted > 10, "too few seeds in which fetching is restarted: {restarted}");
     for fault in [
         Fault::Error,
         Fault::Throttle,

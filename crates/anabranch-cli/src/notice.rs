@@ -75,6 +75,14 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Lease(LeaseEvent::Hole { stream, keys, looks }) if *looks > 1 => {
             format!("no lease covers the keys {keys:?} of {stream}")
         }
+        Event::Shard(ShardEvent::Trimmed { shard, after, to }) => {
+            let to = to.map_or("now".to_owned(), |to| to.to_string());
+            format!(
+                "{}: what came between {after} and {to} is past retention, and lost if it was not \
+                 read: have it read sooner, or raise the stream's retention",
+                short(&shard.shard)
+            )
+        }
         Event::Shard(ShardEvent::AggregateDropped { shard, records, .. }) => format!(
             "{}: an aggregate of {records} records holds one of another shard, so none is given, \
              as KCL does",

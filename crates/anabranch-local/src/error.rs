@@ -21,6 +21,10 @@ pub enum ErrorKind {
     ExpiredIterator,
     /// The token of a list is too old.
     ExpiredNextToken,
+    /// The caller may not do this. Given on request only: the engine knows no permissions.
+    AccessDenied,
+    /// The caller's credentials are too old. Given on request only.
+    ExpiredToken,
     /// The operation's name is not known.
     UnknownOperation,
     /// The service failed.
@@ -43,6 +47,8 @@ impl ErrorKind {
             Self::ProvisionedThroughputExceeded => "ProvisionedThroughputExceededException",
             Self::ExpiredIterator => "ExpiredIteratorException",
             Self::ExpiredNextToken => "ExpiredNextTokenException",
+            Self::AccessDenied => "AccessDeniedException",
+            Self::ExpiredToken => "ExpiredTokenException",
             Self::UnknownOperation => "UnknownOperationException",
             Self::InternalFailure => "InternalFailure",
             Self::ReplyLost => "ReplyLost",

@@ -51,6 +51,10 @@ pub enum Effect {
     FailEntries,
     /// The call fails with HTTP 500 and does nothing; with a shard, as `Throttle`.
     InternalError,
+    /// The call is refused with `AccessDeniedException`, as without the permission.
+    Deny,
+    /// The call is refused with `ExpiredTokenException`, as with old credentials.
+    ExpireToken,
     /// The call takes effect, and its reply is lost.
     DropReply,
     /// The call waits first. Carried out by who calls the engine, see `Engine::delay_ms`.
@@ -179,6 +183,8 @@ impl Faults {
         let refused = |rule: &FaultRule| match rule.effect {
             Effect::Throttle if whole(rule) => Some(throttled()),
             Effect::InternalError if whole(rule) => Some(ApiError::internal()),
+            Effect::Deny => Some(denied(site)),
+            Effect::ExpireToken => Some(token_expired()),
             _ => None,
         };
         if let Some(error) = self.strike(site, refused, true) {
@@ -260,4 +266,20 @@ fn matches(rule: &FaultRule, site: Site<'_>, by_shard: bool) -> bool {
 /// The error of a call that is throttled on request.
 fn throttled() -> ApiError {
     ApiError::new(ErrorKind::ProvisionedThroughputExceeded, "Rate exceeded (fault on request).")
+}
+
+/// The error of a caller without the permission.
+fn denied(site: Site<'_>) -> ApiError {
+    let (operation, stream) = (site.operation, site.stream.unwrap_or("any stream"));
+    let text = format!(
+        "User is not authorized to perform: kinesis:{operation} on resource: {stream} (fault on \
+         request)."
+    );
+    ApiError::new(ErrorKind::AccessDenied, text)
+}
+
+/// The error of a caller whose credentials are too old.
+fn token_expired() -> ApiError {
+    let text = "The security token included in the request is expired (fault on request).";
+    ApiError::new(ErrorKind::ExpiredToken, text)
 }

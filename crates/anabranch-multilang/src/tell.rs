@@ -27,6 +27,7 @@ pub(crate) fn to_log() -> Events {
         )
         | Event::Shard(
             ShardEvent::FetchFailed { .. }
+            | ShardEvent::Trimmed { .. }
             | ShardEvent::HandlerFailed { .. }
             | ShardEvent::CallFailed { .. }
             | ShardEvent::Stuck { .. }

@@ -35,7 +35,8 @@ const CHUNKS: usize = 16;
 /// Each key comes in order: a shard that was split or merged is read to its end before those that
 /// follow it. Shards that had ended before the start are skipped. It begins with the first call of
 /// [`Tail::next`], and stops when it is dropped. Calls that fail are made again, for ever; what
-/// can't pass by itself (no such stream, no permission) is an error, and ends it.
+/// can't pass by itself (no such stream, no permission, credentials that stay expired for half a
+/// minute) is an error, and ends it.
 ///
 /// ```no_run
 /// # use anabranch::tail::Tail;

@@ -56,6 +56,9 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
 fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
     let large = rng.u32(0..10) == 0;
     let slow = rng.u32(0..4) == 0;
+    let fetch = if rng.u32(0..4) == 0 { FetchMode::FanOut } else { FetchMode::Poll };
+    // What is pushed stands still between two signs of life, which are seconds apart.
+    let impatient = fetch == FetchMode::Poll && rng.bool();
     Setting {
         seed,
         replay: format!("cargo xtask sim --consumer --seed {seed}"),
@@ -67,7 +70,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
         },
         temper: Temper {
             lanes: if rng.bool() { vec![1] } else { vec![1, 2, 3, 7] },
-            fetch: if rng.u32(0..4) == 0 { FetchMode::FanOut } else { FetchMode::Poll },
+            fetch,
             // Handlers that are always busy are met by everything in the middle of a call.
             call_ms: if large || rng.u32(0..3) == 0 { rng.u64(40..300) } else { rng.u64(0..20) },
             slow: if slow { 5 } else { 0 },
@@ -76,6 +79,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng) -> Setting {
             grace_ms: rng.u64(500..4_000),
             checkpoint_ms: rng.u64(50..1_500),
             memory_bytes: if large || rng.bool() { TIGHT_BYTES } else { 256 << 20 },
+            fetch_limit_ms: impatient.then(|| rng.u64(1_000..5_000)),
         },
         put_every_ms: if large { rng.u64(150..400) } else { rng.u64(60..400) },
         flaw,

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the house that a machine can check.
 
 mod bans;
+mod decisions;
 mod file_map;
 mod purity;
 mod size;
@@ -19,6 +20,7 @@ pub(crate) fn run() -> Tally {
     tally.check("tidy: files are small and well named", size::check(&sources));
     tally.check("tidy: the model is pure", purity::check());
     tally.check("tidy: no banned call", bans::check(&sources));
+    tally.check("tidy: every decision has its tests", decisions::check(&sources));
     tally
 }
 

@@ -19,13 +19,15 @@ pub(super) struct Scribe {
     worker: Option<Arc<str>>,
     /// Shards that are read.
     shards: u64,
+    /// Workers and leases of the fleet, once it was seen.
+    fleet: Option<(u64, u64)>,
 }
 
 impl Default for Scribe {
     fn default() -> Self {
-        let (worker, shards) = (None, 0);
+        let (worker, shards, fleet) = (None, 0, None);
         let (worker_dimension, stream_dimension) = (false, false);
-        Self { level: Level::Detailed, worker_dimension, stream_dimension, worker, shards }
+        Self { level: Level::Detailed, worker_dimension, stream_dimension, worker, shards, fleet }
     }
 }
 
@@ -57,6 +59,11 @@ impl Scribe {
     pub(super) fn before_flush(&self, mut add: impl FnMut(Series, f64)) {
         let operation = "RenewAllLeases";
         self.say(&mut add, Summary, operation, Of::Worker, ("CurrentLeases", Count), self.shards);
+        if let Some((workers, leases)) = self.fleet {
+            let (operation, of) = ("TakeLeases", Of::Worker);
+            self.say(&mut add, Summary, operation, of, ("NumWorkers", Count), workers);
+            self.say(&mut add, Detailed, operation, of, ("TotalLeases", Count), leases);
+        }
     }
 
     fn hear_shard(&mut self, event: &ShardEvent, mut add: impl FnMut(Series, f64)) {
@@ -84,8 +91,12 @@ impl Scribe {
                 }
             }
             ShardEvent::HandlerFailed { shard, .. } => say(Summary, shard, ("Success", Count), 0),
-            ShardEvent::Fetched { shard, .. } => {
+            ShardEvent::Fetched { shard, took_ms, .. } => {
                 say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 1);
+                if let Some(took_ms) = took_ms {
+                    let time = "KinesisDataFetcher.getRecords.Time";
+                    say(Detailed, shard, (time, Milliseconds), *took_ms);
+                }
             }
             ShardEvent::FetchFailed { shard, .. } => {
                 say(Detailed, shard, ("KinesisDataFetcher.getRecords.Success", Count), 0);
@@ -99,7 +110,8 @@ impl Scribe {
             ShardEvent::CheckpointFailed { shard, .. } => {
                 say(Detailed, shard, ("UpdateLease.Success", Count), 0);
             }
-            ShardEvent::AggregateDropped { .. }
+            ShardEvent::Trimmed { .. }
+            | ShardEvent::AggregateDropped { .. }
             | ShardEvent::AggregateCut { .. }
             | ShardEvent::Parked { .. }
             | ShardEvent::ParkFailed { .. }
@@ -112,6 +124,9 @@ impl Scribe {
     fn hear_lease(&mut self, event: &LeaseEvent, mut add: impl FnMut(Series, f64)) {
         if let LeaseEvent::Joined { worker } = event {
             self.worker = Some(worker.to_string().into());
+        }
+        if let LeaseEvent::FleetSeen { workers, leases } = event {
+            self.fleet = Some((*workers as u64, *leases as u64));
         }
         let mut say = |level, operation, metric, value| {
             self.say(&mut add, level, operation, Of::Worker, metric, value);

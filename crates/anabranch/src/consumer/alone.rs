@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::decode::Feed;
 use super::fetch::poll::Poll;
 use super::fetch::{FetchEnd, Source};
-use super::lanes::Chunk;
+use super::lanes::{Chunk, Way};
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::Vitals;
@@ -62,7 +62,7 @@ impl<A: StreamApi> Alone<A> {
             shard: Arc::clone(shard),
             range,
             resume,
-            lanes: vec![chunks],
+            lanes: vec![Way::of_chunks(chunks)],
             chunk: CHUNK,
             tells_empty: true,
             progress: Arc::clone(&progress),
@@ -78,7 +78,8 @@ impl<A: StreamApi> Alone<A> {
             clock: self.clock.clone(),
             chance: self.chance.clone(),
         };
-        let poll = Poll { source, idle_poll_ms: self.idle_poll_ms, first: begin.iterator };
+        let (idle_poll_ms, first) = (self.idle_poll_ms, begin.iterator);
+        let poll = Poll { source, idle_poll_ms, first, ends_refused: true };
         let end = poll.run(begin.from, CancellationToken::new()).await;
         let on = match progress.given() {
             Position::At { sequence, .. } => ReadFrom::After(sequence),

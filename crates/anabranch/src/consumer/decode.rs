@@ -1,7 +1,7 @@
 //! Taking records apart and giving them to their lanes.
 
 use super::budget::{Room, Share};
-use super::lanes::Chunk;
+use super::lanes::{Chunk, Way};
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::{Step, Vitals};
@@ -14,7 +14,6 @@ use anabranch_model::position::Position;
 use anabranch_model::record::{Record, UserRecord};
 use std::iter::Once;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// Takes records apart and gives them to their lanes, in order.
 pub(crate) struct Feed {
@@ -25,7 +24,7 @@ pub(crate) struct Feed {
     /// What was done before.
     pub(super) resume: Resume,
     /// The lanes.
-    pub(super) lanes: Vec<mpsc::Sender<Chunk>>,
+    pub(super) lanes: Vec<Way>,
     /// How many records of one lane go together.
     pub(super) chunk: usize,
     /// Whether the first lane is told of reads that gave no records.
@@ -94,23 +93,28 @@ impl Feed {
     async fn tell_empty(&self, behind_ms: u64, at_end: bool) -> Result<(), LanesStopped> {
         let Some(lane) = self.lanes.first().filter(|_| self.tells_empty) else { return Ok(()) };
         let (shard, records) = (Arc::clone(&self.shard), Vec::new());
-        let chunk = Chunk { shard, records, behind_ms, at_end, room: None, own: None };
+        let (room, own, place) = (None, None, None);
+        let chunk = Chunk { shard, records, behind_ms, at_end, room, own, place };
         self.vitals.enter(Step::Lanes);
-        lane.send(chunk).await.map_err(|_| LanesStopped)
+        if lane.send(chunk).await { Ok(()) } else { Err(LanesStopped) }
     }
 
+    /// Sends each lane its records. Dropped in the middle, it leaves in `progress` who has them.
     async fn send(&self, slice: &mut Slice, at_end: bool) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
         self.vitals.enter(Step::Lanes);
         self.progress.give(to, slice.lanes.iter().map(Vec::len));
-        for (records, lane) in slice.lanes.iter_mut().zip(&self.lanes) {
+        for (index, (records, lane)) in slice.lanes.iter_mut().zip(&self.lanes).enumerate() {
             if !records.is_empty() {
                 let records = std::mem::take(records);
                 let (shard, room) = (Arc::clone(&self.shard), slice.room.clone());
                 let own = Some(self.share.chunk(records.len(), &self.clock).await);
-                let behind_ms = slice.behind_ms;
-                let chunk = Chunk { shard, records, behind_ms, at_end, room, own };
-                lane.send(chunk).await.map_err(|_| LanesStopped)?;
+                let (behind_ms, place) = (slice.behind_ms, None);
+                let chunk = Chunk { shard, records, behind_ms, at_end, room, own, place };
+                if !lane.send(chunk).await {
+                    return Err(LanesStopped);
+                }
+                self.progress.sent(index);
             }
         }
         self.vitals.enter(Step::Decode);

@@ -7,6 +7,7 @@ use super::park::{OnError, Park};
 use super::processor::StartOver;
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
+use super::shard::Predecessor;
 use super::vitals::{LaneSign, Vitals};
 use crate::event::ShardEvent;
 use crate::lease::{Grip, LeaseStore};
@@ -15,8 +16,8 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The pause before a record that could not be parked is parked again.
 const PARK_PAUSE_MS: u64 = 1_000;
@@ -37,6 +38,70 @@ pub(crate) struct Chunk {
     /// The memory that they take by themselves.
     #[expect(dead_code, reason = "held until the records are done")]
     pub(super) own: Option<ChunkRoom>,
+    /// Its place in front of the lane, until the lane takes it.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+}
+
+/// The way to a lane. It holds as many records as may wait there, however few come at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// Where the records go.
+    chunks: mpsc::Sender<Chunk>,
+    /// A permit for each record that may wait, where records are counted.
+    places: Option<Arc<Semaphore>>,
+    /// How many there are.
+    most: usize,
+}
+
+/// A way that is open only as long as somebody else keeps it so.
+#[derive(Debug)]
+pub(super) struct WeakWay {
+    chunks: mpsc::WeakSender<Chunk>,
+    places: Option<Arc<Semaphore>>,
+    most: usize,
+}
+
+impl Way {
+    /// A way on which so many records may wait, and its end.
+    pub(super) fn of_records(most: usize) -> (Self, mpsc::Receiver<Chunk>) {
+        let most = most.max(1);
+        let (chunks, end) = mpsc::channel(most);
+        (Self { chunks, places: Some(Arc::new(Semaphore::new(most))), most }, end)
+    }
+
+    /// A way that somebody else bounds.
+    pub(super) fn of_chunks(chunks: mpsc::Sender<Chunk>) -> Self {
+        Self { chunks, places: None, most: 0 }
+    }
+
+    /// Waits for places, and sends. `false` if nobody takes them.
+    pub(super) async fn send(&self, mut chunk: Chunk) -> bool {
+        if let Some(places) = &self.places {
+            // A chunk larger than all places passes alone.
+            let count = u32::try_from(chunk.records.len().min(self.most)).unwrap_or(u32::MAX);
+            let place = Arc::clone(places).acquire_many_owned(count);
+            let place = tokio::select! {
+                biased;
+                () = self.chunks.closed() => return false,
+                place = place => place,
+            };
+            chunk.place = Some(place.expect("the places are never closed"));
+        }
+        self.chunks.send(chunk).await.is_ok()
+    }
+
+    pub(super) fn downgrade(&self) -> WeakWay {
+        let (chunks, places) = (self.chunks.downgrade(), self.places.clone());
+        WeakWay { chunks, places, most: self.most }
+    }
+}
+
+impl WeakWay {
+    /// The way, if it is still open.
+    pub(super) fn upgrade(&self) -> Option<Way> {
+        let (chunks, places) = (self.chunks.upgrade()?, self.places.clone());
+        Some(Way { chunks, places, most: self.most })
+    }
 }
 
 /// One lane of a shard.
@@ -61,6 +126,10 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     pub(super) stop: CancellationToken,
     /// Says that the user's code can't go on.
     pub(super) start_over: CancellationToken,
+    /// The lane of an earlier session whose handler still runs. This one delivers after it.
+    pub(super) before: Option<Predecessor>,
+    /// Tells, dropped with the lane, that it delivers no more.
+    pub(super) _over: DropGuard,
 }
 
 /// What became of records.
@@ -75,17 +144,20 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     /// Delivers until there are no more records, or until it is told to stop.
     pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
         let most = self.worker.handler.most().max(1);
+        let Some(done) = self.await_predecessor().await else { return };
         loop {
             let chunk = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 chunk = chunks.recv() => chunk,
             };
-            let Some(chunk) = chunk else { return };
+            let Some(mut chunk) = chunk else { return };
+            chunk.place = None;
             let begun_ms = self.worker.clock.now_ms();
             if chunk.records.is_empty() {
                 let Delivered::Done = self.deliver(self.call(&chunk, &[])).await else { return };
             }
+            self.skip(&mut chunk, done);
             for records in chunk.records.chunks(most) {
                 let call = self.call(&chunk, records);
                 let Delivered::Done = self.deliver(call).await else { return };
@@ -96,6 +168,30 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             if !chunk.records.is_empty() {
                 self.vitals.ran(self.worker.clock.now_ms().saturating_sub(begun_ms));
             }
+        }
+    }
+
+    /// Waits for the lane that this one follows. Returns up to where that was done, or `None` if
+    /// this one is to stop.
+    async fn await_predecessor(&self) -> Option<Position> {
+        let Some(before) = &self.before else { return Some(Position::AtTimestamp(0)) };
+        let done = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            done = before.over() => done,
+        };
+        self.progress.catch_up(self.index, done);
+        // Its last call may have been dropped when it let go of its thread.
+        self.sign.idle();
+        Some(done)
+    }
+
+    /// Leaves out what the lane before has done.
+    fn skip(&self, chunk: &mut Chunk, done: Position) {
+        let count = chunk.records.partition_point(|record| record.position() <= done);
+        if let Some(last) = chunk.records[..count].last().map(UserRecord::position) {
+            self.progress.done(self.index, last, count);
+            chunk.records.drain(..count);
         }
     }
 

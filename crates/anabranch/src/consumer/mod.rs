@@ -41,9 +41,9 @@ pub use config::{BadSettings, Consumer, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
-pub(crate) use fetch::FetchEnd;
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
+pub(crate) use fetch::{FetchEnd, is_final};
 pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
 pub use health::{Health, ShardHealth};
 pub(crate) use lanes::Chunk;

@@ -13,8 +13,10 @@ pub struct Progress {
 
 #[derive(Debug)]
 struct Inside {
-    /// Every record up to here was given to its lane.
+    /// Every record up to here was given to its lane, or is on its way there.
     given: Position,
+    /// Every record up to here was given to its lane when the last ones set out.
+    before: Position,
     /// The lanes.
     lanes: Vec<LaneProgress>,
     /// Bytes of records that were read and not yet told of.
@@ -27,6 +29,8 @@ struct LaneProgress {
     done: Position,
     /// How many records were given and are not done.
     open: usize,
+    /// How many of those are on their way, and are lost with the task that brings them.
+    unsent: usize,
 }
 
 impl LaneProgress {
@@ -40,21 +44,62 @@ impl LaneProgress {
 impl Progress {
     /// Nothing was given yet.
     pub(super) fn new(resume: &Resume) -> Self {
-        let lanes = resume.positions().iter().map(|done| LaneProgress { done: *done, open: 0 });
-        let inside = Inside { given: resume.lowest(), lanes: lanes.collect(), read_bytes: 0 };
-        Self { inside: Mutex::new(inside) }
+        let lanes = resume.positions().iter();
+        let lanes = lanes.map(|done| LaneProgress { done: *done, open: 0, unsent: 0 }).collect();
+        let given = resume.lowest();
+        Self { inside: Mutex::new(Inside { given, before: given, lanes, read_bytes: 0 }) }
     }
 
-    /// Notes that every record up to `to` goes to its lane, so many to each.
+    /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have
+    /// arrived when [`Progress::sent`] says so.
     pub(super) fn give(&self, to: Position, counts: impl Iterator<Item = usize>) {
         let mut inside = self.lock();
         let before = inside.given;
+        inside.before = before;
         inside.given = before.max(to);
         for (lane, count) in inside.lanes.iter_mut().zip(counts) {
             // What counted as done must stay so when the lane gets work again.
             lane.done = lane.watermark(before);
             lane.open += count;
+            lane.unsent = count;
         }
+    }
+
+    /// Notes that a lane has what was given last.
+    pub(super) fn sent(&self, lane: usize) {
+        self.lock().lanes[lane].unsent = 0;
+    }
+
+    /// Takes back what was given and is lost on its way, because the task that brought it was
+    /// dropped. Returns up to where each lane has its records.
+    pub(super) fn take_back(&self) -> Vec<Position> {
+        let mut inside = self.lock();
+        let Inside { given, before, lanes, .. } = &mut *inside;
+        let whole = *given;
+        if lanes.iter().any(|lane| lane.unsent > 0) {
+            *given = *before;
+        }
+        let has = lanes.iter_mut().map(|lane| match std::mem::take(&mut lane.unsent) {
+            0 => whole,
+            unsent => {
+                lane.open = lane.open.saturating_sub(unsent);
+                *before
+            }
+        });
+        has.collect()
+    }
+
+    /// Notes that a lane is done up to `at`, by what another session did.
+    pub(super) fn catch_up(&self, lane: usize, at: Position) {
+        let mut inside = self.lock();
+        let lane = &mut inside.lanes[lane];
+        lane.done = lane.done.max(at);
+    }
+
+    /// Up to where a lane is done.
+    pub(super) fn done_by(&self, lane: usize) -> Position {
+        let inside = self.lock();
+        inside.lanes[lane].watermark(inside.given)
     }
 
     /// Notes that so many bytes of records were read.
@@ -147,6 +192,24 @@ mod tests {
         progress.done(1, at(12), 1);
         check(&progress, &[at(12), at(12)]);
         assert_eq!(progress.open(), 0);
+    }
+
+    #[test]
+    fn what_is_lost_on_its_way_counts_as_never_given() {
+        let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 3));
+        progress.give(at(4), [1, 1, 0].into_iter());
+        (0..3).for_each(|lane| progress.sent(lane));
+        assert_eq!(progress.take_back(), [at(4); 3], "everything has arrived");
+        progress.give(at(9), [2, 1, 1].into_iter());
+        progress.sent(0);
+        // The first lane has its records; those of the others come again.
+        assert_eq!(progress.take_back(), [at(9), at(4), at(4)]);
+        assert_eq!((progress.given(), progress.open()), (at(4), 4));
+        progress.done(0, at(8), 3);
+        progress.done(1, at(3), 1);
+        check(&progress, &[at(8), at(4), at(4)]);
+        progress.give(at(9), [0, 1, 1].into_iter());
+        check(&progress, &[at(9), at(4), at(4)]);
     }
 
     #[test]

@@ -29,6 +29,17 @@ impl Resume {
         Self { lanes: vec![checkpoint.lowest()] }
     }
 
+    /// What the row says, in its own number of lanes, level or not.
+    pub(super) fn as_it_stands(checkpoint: &Checkpoint) -> Self {
+        Self { lanes: checkpoint.lanes().to_vec() }
+    }
+
+    /// The same lanes, none of them behind where it was given its records.
+    pub(super) fn behind(&self, given: &[Position]) -> Self {
+        let lanes = self.lanes.iter().zip(given);
+        Self { lanes: lanes.map(|(done, given)| *done.max(given)).collect() }
+    }
+
     /// How many lanes there are.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()

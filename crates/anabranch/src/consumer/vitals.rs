@@ -109,6 +109,11 @@ impl LaneSign {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// No call runs. One may have been dropped.
+    pub(super) fn idle(&self) {
+        self.0.fetch_and(!1, Ordering::Relaxed);
+    }
+
     fn mark(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed);
         (word & 1 == 1).then_some(word >> 1)
@@ -127,8 +132,8 @@ pub(super) struct Totals {
 /// What the watcher wants done with a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
-    /// The reading begins anew; handlers end the call that they are in.
-    Restart,
+    /// The fetching begins anew; the lanes go on with what they have.
+    Refetch,
     /// The reading begins anew, and the handlers are dropped.
     DropHandlers,
     /// The lease is given back, once no handler runs.
@@ -141,7 +146,7 @@ impl Order {
         match (remedy, phase) {
             (Remedy::Report, _) => None,
             (Remedy::Restart, Phase::Handler) => Some(Self::DropHandlers),
-            (Remedy::Restart, _) => Some(Self::Restart),
+            (Remedy::Restart, _) => Some(Self::Refetch),
             (Remedy::Release, _) => Some(Self::Release),
         }
     }
@@ -188,14 +193,14 @@ impl Vitals {
         Step::of(self.fetching.load(Ordering::Relaxed) & 0xff)
     }
 
-    /// The signs of so many lanes, none of which runs. Their counts go on from the last session,
-    /// so that a handler that hangs at the same record again is known again. What was ordered for
-    /// the last session is forgotten.
-    pub(super) fn lanes(&self, count: usize) -> Vec<LaneSign> {
+    /// The signs of so many lanes. Their counts go on from the last session, so that a handler that
+    /// hangs at the same record again is known again. None of them runs, but for those of which
+    /// `runs` says so: these keep their signs. What was ordered for the last session is forgotten.
+    pub(super) fn lanes(&self, count: usize, runs: impl Fn(usize) -> bool) -> Vec<LaneSign> {
         self.ordered.store(0, Ordering::Relaxed);
         let mut lanes = lock(&self.lanes);
         lanes.resize_with(count, LaneSign::default);
-        for lane in lanes.iter_mut() {
+        for (_, lane) in lanes.iter_mut().enumerate().filter(|(index, _)| !runs(*index)) {
             // A task that was dropped may still hold the old sign.
             let word = lane.0.load(Ordering::Relaxed) & !1;
             *lane = LaneSign(Arc::new(AtomicU64::new(word)));
@@ -271,7 +276,7 @@ impl Vitals {
     /// Wants something done. The last word counts.
     pub(super) fn order(&self, order: Order) {
         let number = match order {
-            Order::Restart => 1,
+            Order::Refetch => 1,
             Order::DropHandlers => 2,
             Order::Release => 3,
         };
@@ -283,7 +288,7 @@ impl Vitals {
     pub(super) async fn ordered(&self) -> Order {
         loop {
             match self.ordered.swap(0, Ordering::Relaxed) {
-                1 => return Order::Restart,
+                1 => return Order::Refetch,
                 2 => return Order::DropHandlers,
                 3 => return Order::Release,
                 _ => self.wake.notified().await,
@@ -365,14 +370,18 @@ mod tests {
         assert_eq!((sight().0, vitals.behind_ms()), (Some((Phase::Fetch, 1)), Some(5)));
         vitals.enter(Step::Lanes);
         assert_eq!(sight().0, None, "it waits for others");
-        let lanes = vitals.lanes(2);
+        let lanes = vitals.lanes(2, |_| false);
         lanes[1].called();
         assert_eq!(sight().1, vec![None, Some(0)]);
         lanes[1].returned();
         lanes[1].called();
         assert_eq!(sight().1, vec![None, Some(1)]);
         // A new session at the same place: the same mark, once the handler runs again.
-        let again = vitals.lanes(2);
+        let kept = vitals.lanes(2, |lane| lane == 1);
+        assert_eq!(sight().1, vec![None, Some(1)], "it still runs");
+        kept[1].idle();
+        lanes[1].called();
+        let again = vitals.lanes(2, |_| false);
         assert_eq!(sight().1, vec![None, None]);
         lanes[1].returned();
         again[1].called();

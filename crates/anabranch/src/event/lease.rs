@@ -47,6 +47,13 @@ pub enum LeaseEvent {
         /// That worker.
         worker: WorkerId,
     },
+    /// The fleet is of another size than at the last look.
+    FleetSeen {
+        /// Workers that take part, this one included. In KCL's layout, those that own a lease.
+        workers: usize,
+        /// Leases of the streams that are read.
+        leases: usize,
+    },
     /// It took a lease.
     Taken {
         /// The lease.

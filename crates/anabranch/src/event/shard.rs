@@ -24,6 +24,8 @@ pub enum ShardEvent {
         records: usize,
         /// How old the newest of them is against the shard's newest, in milliseconds.
         behind_ms: u64,
+        /// How long the call took, in milliseconds; `None` for what was pushed.
+        took_ms: Option<u64>,
     },
     /// The service did not give records. They are asked for again after a pause.
     FetchFailed {
@@ -40,6 +42,16 @@ pub enum ShardEvent {
     IteratorRenewed {
         /// Which shard.
         shard: Arc<LeaseKey>,
+    },
+    /// The shard was read too late: what came between these places and was not read is past the
+    /// stream's retention, and lost. It may be nothing, if nothing came there.
+    Trimmed {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Everything up to here was read.
+        after: Position,
+        /// The first record that is still there; `None` if none is.
+        to: Option<Position>,
     },
     /// An aggregate holds a record of another shard, so nothing of it is delivered. Its producer
     /// sends all of it again.

@@ -127,7 +127,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     }
 
     /// Says on the row that the lease can't be handed over, because a handler can't be stopped.
-    /// The reading goes on.
+    /// Whoever asked for it has to do without; any other reason to stop still holds.
     pub async fn cant_stop(&self) {
         self.refuse(true).await;
     }

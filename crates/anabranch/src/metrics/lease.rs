@@ -1,13 +1,17 @@
 //! Metrics of leases, and of the worker that holds them.
 
 use crate::event::LeaseEvent;
-use metrics::counter;
+use metrics::{counter, gauge};
 
 pub(super) fn record(event: &LeaseEvent) {
     match event {
         LeaseEvent::Joined { .. } => counter!("anabranch_worker_joins").increment(1),
         LeaseEvent::Expelled { .. } => counter!("anabranch_worker_expulsions").increment(1),
         LeaseEvent::Fenced { .. } => counter!("anabranch_workers_fenced").increment(1),
+        LeaseEvent::FleetSeen { workers, leases } => {
+            gauge!("anabranch_fleet_workers").set(float(*workers));
+            gauge!("anabranch_fleet_leases").set(float(*leases));
+        }
         LeaseEvent::Taken { lease, .. } => {
             counter!("anabranch_leases_taken", "stream" => lease.stream.to_string()).increment(1);
         }
@@ -54,4 +58,9 @@ pub(super) fn record(event: &LeaseEvent) {
         | LeaseEvent::Synced { .. }
         | LeaseEvent::RowRemoved { .. } => {}
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no fleet has so many workers")]
+fn float(count: usize) -> f64 {
+    count as f64
 }

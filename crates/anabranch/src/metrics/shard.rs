@@ -10,8 +10,11 @@ pub(super) fn record(event: &ShardEvent) {
         ShardEvent::Started { shard, .. } => {
             gauge!("anabranch_shards", "stream" => shard.stream.to_string()).increment(1.0);
         }
-        ShardEvent::Fetched { shard, records, behind_ms } => {
+        ShardEvent::Fetched { shard, records, behind_ms, took_ms } => {
             counter!("anabranch_fetched_records", labels(shard)).increment(*records as u64);
+            if let Some(took_ms) = took_ms {
+                histogram!("anabranch_fetch_ms", labels(shard)).record(float(*took_ms));
+            }
             gauge!("anabranch_behind_latest_ms", labels(shard)).set(float(*behind_ms));
         }
         ShardEvent::FetchFailed { shard, .. } => {
@@ -19,6 +22,9 @@ pub(super) fn record(event: &ShardEvent) {
         }
         ShardEvent::IteratorRenewed { shard } => {
             counter!("anabranch_expired_iterators", labels(shard)).increment(1);
+        }
+        ShardEvent::Trimmed { shard, .. } => {
+            counter!("anabranch_retention_gaps", labels(shard)).increment(1);
         }
         ShardEvent::AggregateDropped { shard, records, .. } => {
             counter!("anabranch_dropped_aggregates", labels(shard)).increment(1);

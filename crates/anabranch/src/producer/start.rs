@@ -162,6 +162,7 @@ mod tests {
                 arn: String::new(),
                 status: StreamStatus::Active,
                 created_ms: 0,
+                retention_ms: 86_400_000,
                 max_record_bytes: 1,
                 on_demand: true,
                 ignores_keys,

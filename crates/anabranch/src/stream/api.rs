@@ -99,6 +99,8 @@ pub struct StreamSummary {
     pub status: StreamStatus,
     /// When it was created, in milliseconds since 1970: a re-created stream is another one.
     pub created_ms: u64,
+    /// For how long it keeps records, in milliseconds.
+    pub retention_ms: u64,
     /// The largest record that it takes, in bytes of data and key.
     pub max_record_bytes: usize,
     /// Whether shards are added and removed by the service.

@@ -119,6 +119,7 @@ impl StreamApi for LocalKinesis {
                 Status::Deleting => StreamStatus::Deleting,
             },
             created_ms: summary.stream_creation_timestamp.0,
+            retention_ms: u64::from(summary.retention_period_hours) * 3_600_000,
             max_record_bytes: summary.max_record_size_in_kib as usize * 1024,
             on_demand: summary.stream_mode_details.stream_mode == "ON_DEMAND",
             ignores_keys: false,

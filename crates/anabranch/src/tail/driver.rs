@@ -1,7 +1,7 @@
 //! The task of a tail: a read for each shard, begun after its ancestors have ended.
 
 use super::Told;
-use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd};
+use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
 use crate::stream::since::{is_whole, list_from};
 use anabranch_model::descent::Descent;
@@ -114,7 +114,7 @@ impl<A: StreamApi> Driver<A> {
             StartPosition::AtTimestamp(ms) => ShardFilter::AtTimestamp(ms),
         };
         let list = self.first_list(filter).await?;
-        // The moment that an iterator at LATEST stands for, should it be needed again.
+        // The moment that LATEST stands for, where there is no iterator at it.
         let now_ms = list.service_ms.unwrap_or_else(|| self.told.clock.wall_ms());
         // From now on there are only open shards.
         let closed = match since {
@@ -195,18 +195,10 @@ impl<A: StreamApi> Driver<A> {
         inside.descent.start()
     }
 
-    /// An iterator at what arrives next.
+    /// An iterator at what arrives next, if it can be had at once. A later one would skip what came
+    /// meanwhile; without one the reading begins at the moment of the list.
     async fn newest(&self, shard: &ShardId) -> Option<ShardIterator> {
-        let mut failures = 0;
-        loop {
-            let asked = self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await;
-            match asked {
-                Ok(iterator) => return Some(iterator),
-                // The read that follows finds out what is wrong.
-                Err(error) if !error.is_retryable() => return None,
-                Err(_) => self.pause(&mut failures).await,
-            }
-        }
+        self.told.api.iterator(&self.told.stream, shard, ReadFrom::Latest).await.ok()
     }
 
     /// Reads a shard to its end.
@@ -222,6 +214,7 @@ impl<A: StreamApi> Driver<A> {
                 }
                 FetchEnd::ShardEnd(_) => self.children(&shard, range).await,
                 FetchEnd::Missing => self.heirs(&shard, &range).await,
+                FetchEnd::Refused(error) => Err(error),
                 // Nobody takes the records any more.
                 FetchEnd::Stopped => Ok(Some(Vec::new())),
             };
@@ -281,8 +274,7 @@ impl<A: StreamApi> Driver<A> {
         loop {
             match call().await {
                 Ok(answer) => return Ok(answer),
-                // A stream that is being made is busy.
-                Err(error) if error.is_retryable() || error.fault == Fault::Busy => {
+                Err(error) if error.is_retryable() && !is_final(&error, failures) => {
                     self.pause(&mut failures).await;
                 }
                 Err(error) => return Err(error),

@@ -2,12 +2,13 @@
 
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{Batch, Delivery, HandlerError};
+use anabranch_model::hash::HashKey;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The keys of ten that share a lane of eight with `key-0`.
-fn beside_key_0() -> Vec<String> {
-    use anabranch_model::hash::HashKey;
+pub(crate) fn beside_key_0() -> Vec<String> {
     let lane = |key: &str| HashKey::of_partition_key(key).0 % 8;
     let keys = (0..10).map(|key| format!("key-{key}"));
     keys.filter(|key| lane(key) == lane("key-0")).collect()
@@ -107,4 +108,76 @@ async fn batches_come_whole_again_after_an_error() {
     assert!(calls.iter().all(|(_, records)| *records <= 50));
     assert!(calls.iter().any(|(_, records)| *records == 50), "{calls:?}");
     assert!(calls.chunks(2).all(|two| two[0] == two[1]), "{calls:?}");
+}
+
+/// Decision 10: a slow key doesn't hold back another lane, also where each read gives little.
+#[tokio::test(start_paused = true)]
+async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() {
+    let world = World::ticking(1);
+    let (note, free) = (Arc::new(world.note("one")), Arc::new(AtomicBool::new(false)));
+    let go = Arc::clone(&free);
+    let worker =
+        Running::start(world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
+            let (note, go) = (Arc::clone(&note), Arc::clone(&go));
+            async move {
+                while record.partition_key.as_str() == "key-0" && !go.load(Ordering::Relaxed) {
+                    pause(100).await;
+                }
+                note(record).await
+            }
+        }));
+    let others = (1..10).map(|key| format!("key-{key}"));
+    let others: Vec<_> = others.filter(|key| !beside_key_0().contains(key)).collect();
+    for _ in 0..100 {
+        world.put("key-0");
+        for key in &others {
+            world.put(key);
+        }
+        pause(1_000).await;
+    }
+    let come = 100 * others.len();
+    world.until("all others come", || world.oracle.seen() == come).await;
+    free.store(true, Ordering::Relaxed);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+/// Decision 10: the gap above the lowest lane has a named bound, `lane_records`.
+#[tokio::test(start_paused = true)]
+async fn no_lane_gets_further_ahead_than_the_bound_allows() {
+    for (lane_records, most) in [(64, 64 * 4), (512, 512 + 64 * 3)] {
+        let world = World::new(1);
+        let note = Arc::new(world.note("one"));
+        let free = Arc::new(AtomicBool::new(false));
+        let go = Arc::clone(&free);
+        let consumer = world.consumer(1).with_concurrency(2).each(move |record: Delivery| {
+            let (note, go) = (Arc::clone(&note), Arc::clone(&go));
+            async move {
+                while record.partition_key.as_str() == "stuck" && !go.load(Ordering::Relaxed) {
+                    pause(100).await;
+                }
+                note(record).await
+            }
+        });
+        let worker = Running::start(consumer.with_settings(|settings| {
+            settings.lane_records = lane_records;
+        }));
+        let lane = |key: &str| HashKey::of_partition_key(key).0 % 2;
+        let mut others = (0..100).map(|key| format!("key-{key}"));
+        let other = others.find(|key| lane(key) != lane("stuck")).unwrap();
+        // As many of the one as of the other, so that what waits of one tells what came of both.
+        for _ in 0..2_000 {
+            world.put("stuck");
+            world.put(&other);
+        }
+        pause(60_000).await;
+        let ahead = world.oracle.seen();
+        assert!((lane_records..=most).contains(&ahead), "{ahead} of {lane_records}");
+        free.store(true, Ordering::Relaxed);
+        world.until_all_seen().await;
+        worker.stop().await;
+        world.oracle.check();
+    }
 }

@@ -13,6 +13,7 @@ mod stops;
 mod outage;
 mod fanout;
 mod watchdog;
+mod retention;
 mod parking;
 mod memory;
 mod processors;

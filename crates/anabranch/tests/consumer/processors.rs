@@ -309,6 +309,30 @@ async fn a_processor_that_was_replaced_checkpoints_nothing_for_the_one_in_its_pl
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_while_a_start_at_latest_fails_is_not_skipped() {
+    let mut world = World::ticking(1);
+    // The only layout whose rows keep LATEST.
+    world.leases = MemoryStore::new(Layout::Kcl);
+    world.put_data("old", b"0");
+    pause(5_000).await;
+    let script = Script::of(&world);
+    // The lease is given back after each of these, and taken again after a pause.
+    script.bad_starts.store(3, Ordering::SeqCst);
+    let consumer = world.consumer(1).starting_at(StartPosition::Latest);
+    let worker = Running::start(consumer.processors(processors(&script, "one")));
+    for start in 1..4 {
+        world.until("it starts", || script.count("initialize") >= start).await;
+        world.put_round(10);
+        pause(500).await;
+    }
+    world.until_all_seen().await;
+    assert_eq!(script.count("initialize"), 4);
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_came_since_a_start_at_latest_comes_again_to_a_processor_that_starts_over() {
     let mut world = World::ticking(1);
     // The only layout whose rows keep LATEST.

@@ -2,6 +2,8 @@
 
 use crate::world::{Running, World, pause};
 use anabranch::consumer::Delivery;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
 use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
@@ -76,6 +78,25 @@ async fn reshards_with_a_crash_and_a_stop_lose_nothing_and_keep_order() {
         worker.stop().await;
     }
     world.oracle.check();
+}
+
+/// Decision 3: children come from the read itself.
+#[tokio::test(start_paused = true)]
+async fn children_are_read_although_no_list_can_be_had() {
+    let world = World::new(2);
+    world.put_round(30);
+    let worker = world.worker("one", 1);
+    world.until_all_seen().await;
+    world.split(0);
+    world.put_round(30);
+    // Its other parent is a child of the first split.
+    world.merge(1);
+    world.put_round(30);
+    world.strike(Operation::ListShards, Effect::InternalError, 0, u64::MAX);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }
 
 #[tokio::test(start_paused = true)]

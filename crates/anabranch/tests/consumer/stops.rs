@@ -1,9 +1,14 @@
 //! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::consumer::{Delivery, HandlerError, RunError};
-use std::sync::Arc;
+use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
+use anabranch::event::{Event, LeaseEvent};
+use anabranch::lease::MemoryStore;
+use anabranch::stream::LocalKinesis;
+use anabranch_model::lease::{HandOver, Lease};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_the_handler_end_its_call_and_repeats_nothing() {
@@ -112,5 +117,151 @@ fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it
         world.until("it is given back or read", || !kept() || calls() > 1).await;
         assert_eq!(calls(), 1, "a stream that was removed is read no more");
         worker.stop().await;
+    });
+}
+
+/// Threads enough for handlers that block theirs.
+fn threads(count: usize) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(count).enable_all().build().unwrap()
+}
+
+/// A consumer of eight lanes whose handler blocks its thread at the first record of each shard, until
+/// it is set free, and tells the oracle of all.
+struct Blocking {
+    /// The keys whose handlers block, by shard.
+    blocked: Arc<Mutex<BTreeMap<String, String>>>,
+    free: Arc<AtomicBool>,
+}
+
+impl Blocking {
+    fn new() -> Self {
+        Self { blocked: Arc::default(), free: Arc::default() }
+    }
+
+    fn consumer(
+        &self,
+        world: &World,
+    ) -> Consumer<LocalKinesis, MemoryStore, impl Shape<MemoryStore> + use<>> {
+        let (blocked, free) = (Arc::clone(&self.blocked), Arc::clone(&self.free));
+        let oracle = world.oracle.clone();
+        world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
+            let key = record.partition_key.as_str();
+            let first = {
+                let mut blocked = blocked.lock().unwrap();
+                let first = blocked.entry(record.shard.shard.to_string());
+                let first = first.or_insert_with(|| key.to_owned());
+                *first == key
+            };
+            while first && !free.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            oracle.delivered(key, &record.data, "first");
+            std::future::ready(Ok::<(), HandlerError>(()))
+        })
+    }
+
+    fn set_free(&self) {
+        self.free.store(true, Ordering::SeqCst);
+    }
+
+    /// The keys of so many that share no lane of eight with a key whose handler blocks.
+    fn free_keys(&self, of: usize) -> Vec<String> {
+        use anabranch_model::hash::HashKey;
+        let lane = |key: &str| HashKey::of_partition_key(key).0 % 8;
+        let held: Vec<_> = self.blocked.lock().unwrap().values().map(|key| lane(key)).collect();
+        let keys = (0..of).map(|key| format!("key-{key}"));
+        keys.filter(|key| !held.contains(&lane(key))).collect()
+    }
+}
+
+/// A test that fails must not wait for the handlers that it blocks.
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        self.set_free();
+    }
+}
+
+fn rows(world: &World) -> Vec<Lease> {
+    world.leases.snapshot().leases(&STREAM.into()).cloned().collect()
+}
+
+/// Decision 7: a handler that can't be stopped keeps the lease, and the other lanes deliver on.
+#[test]
+fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease() {
+    threads(6).block_on(async {
+        let blocking = Blocking::new();
+        let world = World::new(2);
+        world.put_round(40);
+        let consumer = blocking.consumer(&world).with_settings(|settings| settings.grace_ms = 300);
+        let health = consumer.health();
+        let first = Running::start(consumer);
+        let both = || blocking.blocked.lock().unwrap().len() == 2;
+        world.until("both shards have a handler that blocks", both).await;
+        // Another worker asks for one of the two.
+        let second = world.worker("second", 2);
+        world.until("a handler can't be stopped", || !health.is_live()).await;
+        let refused = |row: &Lease| row.hand_over == HandOver::Refused;
+        world.until("the row says so", || rows(&world).iter().any(refused)).await;
+        let kept = rows(&world).iter().filter(|row| row.owner.is_some()).count();
+        assert_eq!(kept, 2, "nobody has let go");
+        let free = blocking.free_keys(40);
+        assert!(free.len() > 5, "the test has other lanes to look at: {free:?}");
+        let seen = || {
+            let seen = world.oracle.deliveries();
+            free.iter().all(|key| seen.contains(&(key.clone(), 1)))
+        };
+        world.put_round(40);
+        world.until("the other lanes deliver on", seen).await;
+        assert_eq!(world.oracle.given_to("second"), 0, "the lease was refused");
+        blocking.set_free();
+        world.until_all_seen().await;
+        // What kept the lease has returned, so it can be handed over.
+        let handed = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Passed { .. }));
+        world.until("the lease is handed over", || world.told(handed)).await;
+        assert!(health.is_live());
+        world.put_round(40);
+        world.until_all_seen().await;
+        first.stop().await;
+        second.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 0);
+    });
+}
+
+#[test]
+fn a_stream_removed_while_a_shard_of_it_is_drained_for_another_worker_is_read_no_more() {
+    threads(6).block_on(async {
+        let blocking = Blocking::new();
+        let world = World::new(2);
+        world.put_round(40);
+        let mut consumer =
+            blocking.consumer(&world).with_settings(|settings| settings.grace_ms = 2_000);
+        let (health, control) = (consumer.health(), consumer.control());
+        let first = Running::start(consumer);
+        let both = || blocking.blocked.lock().unwrap().len() == 2;
+        world.until("both shards have a handler that blocks", both).await;
+        let second = world.worker("second", 2);
+        let drains = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Draining { .. }));
+        world.until("a shard is drained", || world.told(drains)).await;
+        // The removal has a later deadline than the hand-over.
+        let (left, ()) = tokio::join!(control.remove(STREAM), async {
+            world.until("a handler can't be stopped", || !health.is_live()).await;
+        });
+        assert_eq!(left.unwrap().len(), 2, "both are kept");
+        let before = world.oracle.given_to("first");
+        world.put_round(40);
+        pause(2_000).await;
+        assert_eq!(world.oracle.given_to("first"), before, "no lane of either goes on");
+        blocking.set_free();
+        let name = |row: &Lease| row.owner.as_ref().map(ToString::to_string).unwrap_or_default();
+        let apart = || rows(&world).iter().map(name).collect::<std::collections::BTreeSet<_>>();
+        world.until_all_seen().await;
+        world.until("the second has both", || apart().len() == 1).await;
+        let by_first = world.oracle.given_to("first");
+        assert!(by_first <= before + 2, "the two calls that were made: {before}, {by_first}");
+        first.stop().await;
+        second.stop().await;
+        world.oracle.check();
     });
 }

@@ -218,3 +218,63 @@ async fn a_start_before_retention_leaves_no_key_out() {
     world.until("it comes again", || world.oracle.duplicates() == before + 20).await;
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_does_not_pass_by_itself_ends_the_tail_with_the_services_words() {
+    let operations = [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords];
+    for (operation, since) in operations
+        .map(|it| (it, StartPosition::Latest))
+        .into_iter()
+        .chain(operations.map(|it| (it, StartPosition::TrimHorizon)))
+    {
+        for (effect, fault, words) in [
+            (Effect::Deny, Fault::AccessDenied, "not authorized"),
+            (Effect::ExpireToken, Fault::CredentialsExpired, "token included in the request"),
+        ] {
+            let world = World::ticking(2);
+            world.put_round(20);
+            world.strike(operation, effect, 0, u64::MAX);
+            let mut tail = tail(&world, since);
+            let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
+            let error = next.expect("it ends").unwrap().unwrap_err();
+            assert_eq!(error.fault, fault, "{operation} {since:?}");
+            let said = error.to_string();
+            assert!(said.contains(words) && said.contains(STREAM), "{said}");
+            assert!(tail.next().await.is_none(), "that was all");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_are_renewed_in_time_only_delay_a_tail() {
+    let world = World::ticking(2);
+    world.put_round(20);
+    for operation in [Operation::ListShards, Operation::GetShardIterator, Operation::GetRecords] {
+        world.strike(operation, Effect::ExpireToken, 0, 5);
+    }
+    let mut tail = tail(&world, StartPosition::TrimHorizon);
+    follow(&world, &mut tail).await;
+    world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_a_tail_finds_its_place_is_not_skipped() {
+    let world = World::ticking(2);
+    world.put_data("old", b"0");
+    pause(5_000).await;
+    world.strike(Operation::GetShardIterator, Effect::InternalError, 0, 4);
+    let mut tail = tail(&world, StartPosition::Latest);
+    tokio::join!(
+        async {
+            // The first call begins it.
+            let first = tail.next().await.unwrap().unwrap();
+            world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
+            follow(&world, &mut tail).await;
+        },
+        async {
+            pause(30).await;
+            world.put_round(20);
+        }
+    );
+    world.oracle.check();
+}

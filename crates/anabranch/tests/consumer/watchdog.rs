@@ -1,9 +1,10 @@
 //! Shards that stand still: told by name, restarted, in the end given to others; and how health
 //! shows it.
 
+use crate::lanes::beside_key_0;
 use crate::outage::{Cut, consumer};
 use crate::world::{Running, World, pause};
-use anabranch::consumer::{ConsumerSettings, Delivery, Phase, Remedy};
+use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, Phase, Remedy};
 use anabranch::event::{Event, ShardEvent, ShardStop};
 use anabranch::lease::MemoryStore;
 use anabranch_local::fault::Effect;
@@ -58,6 +59,62 @@ async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
         world.oracle.check();
         assert_eq!(world.oracle.duplicates(), 0);
         assert!(!world.released(), "a restart has helped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
+    // A subscription lasts for five minutes, and the one after it hangs.
+    for (operation, rounds) in [
+        (Operation::GetRecords, 20),
+        (Operation::GetShardIterator, 20),
+        (Operation::SubscribeToShard, 330),
+    ] {
+        let world = World::ticking(1);
+        let (free, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (note, go, made) = (Arc::new(world.note("one")), Arc::clone(&free), Arc::clone(&calls));
+        let consumer = world.consumer(1).with_concurrency(8).with_settings(|settings| {
+            short(settings);
+            settings.watch.handler_ms = HOUR_MS;
+            if operation == Operation::SubscribeToShard {
+                settings.fetch = FetchMode::FanOut;
+            }
+        });
+        let worker = Running::start(consumer.each(move |record: Delivery| {
+            let (note, go, made) = (Arc::clone(&note), Arc::clone(&go), Arc::clone(&made));
+            async move {
+                if record.partition_key.as_str() == "key-0" {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    while !go.load(Ordering::Relaxed) {
+                        pause(100).await;
+                    }
+                }
+                note(record).await
+            }
+        }));
+        world.put("key-0");
+        world.until("the handler runs", || calls.load(Ordering::Relaxed) == 1).await;
+        world.strike(operation, Effect::Delay { ms: HOUR_MS }, 0, 1);
+        world.strike(Operation::GetRecords, Effect::ExpireIterator, 0, 1);
+        let held = beside_key_0();
+        let others = (0..10).map(|key| format!("key-{key}"));
+        let others: Vec<_> = others.filter(|key| !held.contains(key)).collect();
+        for _ in 0..rounds {
+            for key in &others {
+                world.put(key);
+            }
+            pause(1_000).await;
+        }
+        let all_but_one = world.oracle.puts() - 1;
+        world.until("the other lanes deliver on", || world.oracle.seen() == all_but_one).await;
+        let restarts = [Phase::Fetch, Phase::Iterator].map(|it| world.stuck(it, Remedy::Restart));
+        assert!(restarts.iter().sum::<usize>() >= 1, "{operation}: {restarts:?}");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "{operation}: the call goes on");
+        free.store(true, Ordering::Relaxed);
+        world.until_all_seen().await;
+        worker.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 0, "{operation}");
     }
 }
 
@@ -239,5 +296,97 @@ fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
         assert!(health.shards().iter().any(|shard| shard.unstoppable));
         free.store(true, Ordering::SeqCst);
         let _ = worker.stopped().await;
+    });
+}
+
+/// Sets a handler free that blocks its thread, also when the test fails.
+struct Freed(Arc<AtomicBool>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_only() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let free = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        let world = World::new(1);
+        let (go, calls) = (Arc::clone(&free), Arc::new(AtomicUsize::new(0)));
+        let _free = Freed(Arc::clone(&free));
+        let (note, made) = (world.note("one"), Arc::clone(&calls));
+        let consumer = world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
+            if record.partition_key.as_str() == "key-0" {
+                made.fetch_add(1, Ordering::SeqCst);
+                while !go.load(Ordering::SeqCst) {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            }
+            note(record)
+        });
+        let consumer = consumer.with_settings(|settings| {
+            settings.watch.handler_ms = 1_000;
+            settings.watch.drop_handlers = true;
+            settings.watch.restarts = 1;
+        });
+        let health = consumer.health();
+        let worker = Running::start(consumer);
+        world.put_round(10);
+        world.until("it can't be stopped", || !health.is_live()).await;
+        let shared = beside_key_0();
+        for round in 1..4 {
+            world.put_round(10);
+            let seen = || {
+                let seen = world.oracle.deliveries();
+                let others = (0..10).map(|key| format!("key-{key}"));
+                let mut others = others.filter(|key| !shared.contains(key));
+                others.all(|key| seen.contains(&(key, round)))
+            };
+            world.until("the other lanes deliver on", seen).await;
+            // Long enough for the watcher to find it still there, and to want it given back.
+            pause(2_000).await;
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "the record is not handled twice at once");
+        assert!(!world.released() && !health.is_live());
+        assert!(health.shards()[0].stuck.is_some(), "the watcher still sees it");
+        free.store(true, Ordering::SeqCst);
+        world.until_all_seen().await;
+        world.until("it is well", || health.is_live()).await;
+        worker.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 0);
+    });
+}
+
+/// Decision 5: renewal never shares a task with user code.
+#[test]
+fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_shard() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = World::new(1);
+        let (note, blocks) = (world.note("first"), AtomicBool::new(true));
+        let consumer = world.consumer(1).each(move |record: Delivery| {
+            if blocks.swap(false, Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_secs(4));
+            }
+            note(record)
+        });
+        let short = |settings: &mut ConsumerSettings| settings.lease_time_ms = 1_000;
+        world.put_round(5);
+        let first = Running::start(consumer.with_settings(short));
+        let read = |event: &Event| matches!(event, Event::Shard(ShardEvent::Started { .. }));
+        world.until("it reads", || world.told(read)).await;
+        // This one waits for nothing but a worker that falls silent.
+        let other = world.consumer(2).with_settings(short).each(world.note("other"));
+        let other = Running::start(other);
+        world.until_all_seen().await;
+        first.stop().await;
+        other.stop().await;
+        world.oracle.check();
+        assert_eq!((world.oracle.given_to("other"), world.oracle.duplicates()), (0, 0));
     });
 }

@@ -1,11 +1,12 @@
 //! When the children of a split or a merge may start.
 
 use crate::fleet::{Fleet, STREAM, Worker, id};
-use crate::troubled::Line;
+use crate::troubled::{Line, TroubledStore};
 use anabranch::lease::Stopped;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
-use anabranch_model::lease::{Layout, LeaseKey};
+use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, Write};
+use std::sync::{Arc, Mutex};
 
 const HALF: u128 = 1 << 127;
 
@@ -40,6 +41,38 @@ async fn children_start_after_their_parents() {
 #[tokio::test(start_paused = true)]
 async fn children_start_after_their_parents_in_kcls_layout() {
     splits_and_merges(Layout::Kcl).await;
+}
+
+/// Decision 2: first the child rows, then the children's names on the parent, then the end.
+#[tokio::test(start_paused = true)]
+async fn the_rows_of_the_children_come_before_their_names_and_these_before_the_end() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 1);
+        let store = TroubledStore::new(fleet.store.clone());
+        let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+        fleet.until("shard 0 is read", 60_000, || started(&fleet, 0)).await;
+        let writes: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = Arc::clone(&writes);
+        store.fail_if(move |write| {
+            let Write::Lease { key, change, .. } = write else { return false };
+            let what = match change {
+                LeaseChange::Create(_) => "create",
+                LeaseChange::NoteChildren(_) => "name",
+                LeaseChange::End { .. } => "end",
+                _ => return false,
+            };
+            let digit = key.shard.as_str().chars().last().unwrap();
+            noted.lock().unwrap().push(format!("{what} {digit}"));
+            false
+        });
+        fleet.split(0, HALF);
+        fleet
+            .until("its children are read", 60_000, || started(&fleet, 1) && started(&fleet, 2))
+            .await;
+        let writes = writes.lock().unwrap().clone();
+        assert_eq!(writes, ["create 1", "create 2", "name 0", "end 0"], "{layout:?}");
+        drop(a);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,13 +3,14 @@
 use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{Settings, StartError, StreamSettings};
+use anabranch::lease::{Settings, StartError, Stopped, StreamSettings};
+use anabranch_local::{Engine, Options};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 fn synced(fleet: &Fleet) -> bool {
     fleet.table().application().streams.values().all(|facts| facts.first_sync_done)
@@ -110,6 +111,38 @@ async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
     fleet.create(1);
     let error = fleet.try_worker(Fleet::settings("b")).await.err().unwrap();
     assert!(error.to_string().contains("stream s was deleted and created again"), "{error}");
+}
+
+/// Decision 9: start waits for a CREATING or UPDATING stream.
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_for_a_stream_that_is_being_made_or_changed() {
+    let mut fleet = Fleet::native(1);
+    let slow = Options { create_delay_ms: 60_000, update_delay_ms: 60_000, ..Options::instant() };
+    let clock = anabranch_local::Clock::manual(1_700_000_000_000);
+    fleet.engine = Arc::new(Engine::new(slow, clock.clone()));
+    let check = async |name: &str, holds| {
+        let started = AtomicBool::new(false);
+        let start = async {
+            let worker = fleet.worker(name).await;
+            started.store(true, Ordering::Relaxed);
+            worker
+        };
+        let (worker, ()) = tokio::join!(start, async {
+            for _ in 0..59 {
+                fleet.pass(1_000).await;
+                clock.advance(1_000);
+            }
+            assert!(!started.load(Ordering::Relaxed), "{name}: the stream can't be used yet");
+            assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{name} takes nothing");
+            clock.advance(1_000);
+        });
+        fleet.until("it holds all", 20_000, || worker.holds() == holds).await;
+        worker.stop(1_000).await
+    };
+    fleet.create(2);
+    assert_eq!(check("creating", 2).await, Stopped::Left);
+    fleet.split(0, 1 << 100);
+    assert_eq!(check("updating", 3).await, Stopped::Left, "the children and the other one");
 }
 
 #[tokio::test(start_paused = true)]

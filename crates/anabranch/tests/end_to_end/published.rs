@@ -14,6 +14,9 @@ fn tell(events: &Events) {
     let shard = |n| Arc::new(LeaseKey::new("orders", format!("shardId-00000000000{n}")));
     let from = || Checkpoint::at(Position::TrimHorizon);
     events.emit(LeaseEvent::Joined { worker: WorkerId::from("mailer-1".to_owned()) });
+    for (workers, leases) in [(1, 3), (4, 9)] {
+        events.emit(LeaseEvent::FleetSeen { workers, leases });
+    }
     for n in 0..3 {
         let (lease, worker) = ((*shard(n)).clone(), WorkerId::from("mailer-1".to_owned()));
         events.emit(LeaseEvent::Taken { lease, worker, term: 1 });
@@ -23,7 +26,8 @@ fn tell(events: &Events) {
     events.emit(LeaseEvent::Lost { lease: (*shard(2)).clone() });
     events.emit(ShardEvent::IteratorRenewed { shard: shard(1) });
     for (n, records, behind_ms) in [(0, 5, 1_000), (0, 7, 3_000), (1, 1, 0)] {
-        events.emit(ShardEvent::Fetched { shard: shard(n), records: 1, behind_ms });
+        let took_ms = Some(behind_ms / 100);
+        events.emit(ShardEvent::Fetched { shard: shard(n), records: 1, behind_ms, took_ms });
         events.emit(ShardEvent::Checkpointed { shard: shard(n), at: from() });
         events.emit(ShardEvent::Figures {
             shard: shard(n),
@@ -78,6 +82,10 @@ async fn metrics_arrive_under_the_names_and_dimensions_of_kcl() {
     assert_eq!(shard(0, "RecordProcessor.processRecords.Time"), Some(&[2.0, 40.0, 20.0, 20.0]));
     assert_eq!(shard(1, "ExpiredIterator"), Some(&[1.0, 1.0, 1.0, 1.0]));
     assert_eq!(shard(1, "UpdateLease.Success"), Some(&[1.0, 1.0, 1.0, 1.0]));
+    let time = "KinesisDataFetcher.getRecords.Time";
+    assert_eq!(shard(0, time), Some(&[2.0, 40.0, 10.0, 30.0]));
+    assert_eq!(got.get("TakeLeases/-/- NumWorkers"), Some(&[1.0, 4.0, 4.0, 4.0]));
+    assert_eq!(got.get("TakeLeases/-/- TotalLeases"), Some(&[1.0, 9.0, 9.0, 9.0]));
     let lag = got.get("ApplicationTracker/-/- MillisBehindLatest");
     assert_eq!(lag, Some(&[3.0, 4_000.0, 0.0, 3_000.0]));
     assert_eq!(got.get("TakeLeases/-/- TakenLeases"), Some(&[3.0, 3.0, 1.0, 1.0]));

@@ -150,6 +150,8 @@ async fn faults(api: &impl StreamApi, stage: &Stage) {
         (Effect::Throttle, Fault::Throttled),
         (Effect::InternalError, Fault::Internal),
         (Effect::DropReply, Fault::ReplyLost),
+        (Effect::Deny, Fault::AccessDenied),
+        (Effect::ExpireToken, Fault::CredentialsExpired),
         (Effect::ExpireIterator, Fault::IteratorExpired),
     ] {
         stage.strike(Operation::GetRecords, effect);

@@ -332,6 +332,7 @@ mod tests {
                 arn: "arn".to_owned(),
                 status: StreamStatus::Active,
                 created_ms: 1,
+                retention_ms: 24 * HOUR_MS,
                 max_record_bytes: 1,
                 on_demand: false,
                 ignores_keys: false,

@@ -7,6 +7,7 @@
 //!                └───── failed: a pause ───┘
 //! ```
 
+use super::reach::Reach;
 use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
@@ -134,10 +135,10 @@ impl<A: StreamApi> FanOut<A> {
 
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
-        let mut failures = 0_u32;
+        let (mut failures, mut reach) = (0_u32, Reach::new(from));
         loop {
             let before = from;
-            let error = match self.subscription(&mut from).await {
+            let error = match self.subscription(&mut from, &mut reach).await {
                 SubscriptionEnd::Final(end) => return end,
                 SubscriptionEnd::Over { told: true } => {
                     failures = 0;
@@ -172,14 +173,18 @@ impl<A: StreamApi> FanOut<A> {
     }
 
     /// Reads one subscription, and moves `from` on.
-    async fn subscription(&self, from: &mut ReadFrom) -> SubscriptionEnd {
-        match self.events(from).await {
+    async fn subscription(&self, from: &mut ReadFrom, reach: &mut Reach) -> SubscriptionEnd {
+        match self.events(from, reach).await {
             Ok(end) => end,
             Err(error) => SubscriptionEnd::Failed(error),
         }
     }
 
-    async fn events(&self, from: &mut ReadFrom) -> Result<SubscriptionEnd, StreamError> {
+    async fn events(
+        &self,
+        from: &mut ReadFrom,
+        reach: &mut Reach,
+    ) -> Result<SubscriptionEnd, StreamError> {
         let (source, vitals) = (&self.source, &self.source.feed.vitals);
         vitals.enter(Step::Iterator);
         *from = source.fixed(*from).await?;
@@ -188,6 +193,10 @@ impl<A: StreamApi> FanOut<A> {
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
         let share = &source.feed.share;
         let mut told = false;
+        // What a subscription pushes after its first event has not waited there, though it may have
+        // waited to be taken: it left the service at the event before, at the earliest.
+        let mut pushed_ms = source.clock.now_ms();
+        let mut waited_ms = reach.waited_ms(pushed_ms);
         loop {
             vitals.enter(Step::Room);
             let own = share.await_push().await;
@@ -197,9 +206,11 @@ impl<A: StreamApi> FanOut<A> {
             told = true;
             vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
+            source.reached(reach, waited_ms.take(), (pushed_ms, &records, behind_ms)).await;
+            pushed_ms = source.clock.now_ms();
             let mut room = None;
             if !records.is_empty() {
-                source.fetched(records.len(), behind_ms);
+                source.fetched(records.len(), behind_ms, None);
                 vitals.enter(Step::Room);
                 room = Some(share.admit(&records, own, &source.clock).await);
             }

@@ -2,19 +2,32 @@
 
 pub(super) mod poll;
 pub(super) mod fanout;
+mod latest;
+mod reach;
+
+pub(super) use latest::{Latest, Moments};
 
 use super::decode::Feed;
 use crate::clock::{Chance, Clock};
 use crate::event::ShardEvent;
-use crate::stream::api::{ChildShard, ReadFrom, ShardFilter, StreamApi, StreamError};
+use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError};
+use anabranch_model::lease::LeaseKey;
+use anabranch_model::limits;
+use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
+use reach::Reach;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Pauses after a call that failed.
-const FAILED: Backoff = Backoff::new(200, 10_000);
+pub(super) const FAILED: Backoff = Backoff::new(200, 10_000);
 /// The longest that one call is waited for, whatever time-outs the API has of its own.
 const CALL_MS: u64 = 40_000;
+/// How often in a row credentials may be refused that somebody may be about to renew, and requests
+/// that a fresh iterator may mend: about half a minute.
+const DOUBTS: u32 = 8;
+/// Nothing that has waited for less than this is past retention.
+const KEPT_MS: u64 = limits::RETENTION_MIN_HOURS as u64 * 3_600_000;
 
 /// How records are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,14 +47,41 @@ pub(crate) enum FetchEnd {
     ShardEnd(Vec<ChildShard>),
     /// The service says that it has no such shard.
     Missing,
+    /// The service refuses, and will go on to. Only those who asked for it are told so.
+    Refused(StreamError),
     /// It was told to stop.
     Stopped,
 }
 
-/// The moment that LATEST stands for while a shard is held: found out by the first who reads from
-/// there, and kept for all that read after it. A moment of their own would skip what came between.
-#[derive(Debug, Default)]
-pub(super) struct Latest(OnceLock<u64>);
+/// Whether an error that came so often in a row does not pass by itself.
+pub(crate) fn is_final(error: &StreamError, failures: u32) -> bool {
+    match error.fault {
+        Fault::CredentialsExpired | Fault::Invalid => failures >= DOUBTS,
+        // Whoever asks finds out what is missing.
+        Fault::Missing => false,
+        fault => !fault.is_retryable(),
+    }
+}
+
+/// A call that is given up when it takes too long.
+async fn in_time<T>(
+    clock: &Clock,
+    operation: &'static str,
+    shard: &LeaseKey,
+    call: impl Future<Output = Result<T, StreamError>>,
+) -> Result<T, StreamError> {
+    tokio::select! {
+        biased;
+        outcome = call => outcome,
+        () = clock.sleep(CALL_MS) => Err(StreamError {
+            fault: Fault::ReplyLost,
+            operation,
+            target: shard.to_string(),
+            detail: format!("no answer within {CALL_MS} ms"),
+            source: None,
+        }),
+    }
+}
 
 /// What fetching one shard needs, whichever way.
 pub(super) struct Source<A> {
@@ -64,17 +104,7 @@ impl<A: StreamApi> Source<A> {
         operation: &'static str,
         call: impl Future<Output = Result<T, StreamError>>,
     ) -> Result<T, StreamError> {
-        tokio::select! {
-            biased;
-            outcome = call => outcome,
-            () = self.clock.sleep(CALL_MS) => Err(StreamError {
-                fault: Fault::ReplyLost,
-                operation,
-                target: self.feed.shard.to_string(),
-                detail: format!("no answer within {CALL_MS} ms"),
-                source: None,
-            }),
-        }
+        in_time(&self.clock, operation, &self.feed.shard, call).await
     }
 
     /// The same place without LATEST, which becomes a moment.
@@ -82,13 +112,33 @@ impl<A: StreamApi> Source<A> {
         if from != ReadFrom::Latest {
             return Ok(from);
         }
-        if let Some(ms) = self.latest.0.get() {
-            return Ok(ReadFrom::AtTimestamp(*ms));
+        let moment = self.latest.moment(&*self.api, &self.feed.shard, &self.clock);
+        Ok(ReadFrom::AtTimestamp(moment.await?))
+    }
+
+    /// Notes what a reply says of how far the shard was read, and tells what was lost before it. The
+    /// reply is of a moment at or after the one that stands first.
+    async fn reached(
+        &self,
+        reach: &mut Reach,
+        waited_ms: Option<u64>,
+        reply: (u64, &[Record], u64),
+    ) {
+        let now_ms = self.clock.now_ms();
+        if waited_ms.is_some_and(|ms| ms > KEPT_MS) && reach.asks_for_retention(now_ms) {
+            reach.note_retention(now_ms, self.retention_ms().await);
         }
-        let list = self.api.list_shards(&self.feed.shard.stream, ShardFilter::AtLatest);
-        let list = self.in_time("ListShards", list).await?;
-        let ms = list.service_ms.unwrap_or_else(|| self.clock.wall_ms());
-        Ok(ReadFrom::AtTimestamp(*self.latest.0.get_or_init(|| ms)))
+        if let Some(gap) = reach.reply(reply, waited_ms) {
+            let shard = Arc::clone(&self.feed.shard);
+            self.feed.events.emit(ShardEvent::Trimmed { shard, after: gap.after, to: gap.to });
+        }
+    }
+
+    /// For how long the stream keeps records, if it says so now.
+    async fn retention_ms(&self) -> Option<u64> {
+        let described = self.api.describe(&self.feed.shard.stream);
+        let summary = self.in_time("DescribeStreamSummary", described).await.ok()?;
+        Some(summary.retention_ms)
     }
 
     /// Tells that a call failed, and gives the pause before the next.
@@ -100,8 +150,8 @@ impl<A: StreamApi> Source<A> {
     }
 
     /// Tells that records came.
-    fn fetched(&self, records: usize, behind_ms: u64) {
+    fn fetched(&self, records: usize, behind_ms: u64, took_ms: Option<u64>) {
         let shard = Arc::clone(&self.feed.shard);
-        self.feed.events.emit(ShardEvent::Fetched { shard, records, behind_ms });
+        self.feed.events.emit(ShardEvent::Fetched { shard, records, behind_ms, took_ms });
     }
 }

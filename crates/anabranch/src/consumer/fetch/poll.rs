@@ -7,7 +7,8 @@
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
-use super::{FetchEnd, Source};
+use super::reach::Reach;
+use super::{FetchEnd, Source, is_final};
 use crate::consumer::budget::Expects;
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
@@ -31,6 +32,9 @@ pub(crate) struct Poll<A> {
     pub(crate) idle_poll_ms: u64,
     /// An iterator that stands where the reading begins, if there is one.
     pub(crate) first: Option<ShardIterator>,
+    /// Whether it ends when the service refuses what will not pass by itself. If not, it asks for
+    /// ever: somebody may give the permission that lacks.
+    pub(crate) ends_refused: bool,
 }
 
 /// Where reading stands.
@@ -45,6 +49,8 @@ struct Place {
     failures: u32,
     /// What the next read may give, as far as the last one tells.
     expects: Expects,
+    /// How far the shard was read.
+    reach: Reach,
 }
 
 /// What one round of polling came to.
@@ -72,7 +78,8 @@ impl<A: StreamApi> Poll<A> {
         let mut rates =
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
         let (iterator, expects) = (self.first.clone(), Expects::Little);
-        let mut place = Place { from, iterator, empty: 0, failures: 0, expects };
+        let reach = Reach::new(from);
+        let mut place = Place { from, iterator, empty: 0, failures: 0, expects, reach };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -92,23 +99,26 @@ impl<A: StreamApi> Poll<A> {
             Some(iterator) => iterator.clone(),
             None => match self.iterator_at(place).await {
                 Ok(iterator) => iterator,
-                Err(error) => return self.failed(place, &error),
+                Err(error) => return self.failed(place, error),
             },
         };
         vitals.enter(Step::Room);
         let room = self.source.feed.share.reserve(&self.source.clock, place.expects).await;
         vitals.enter(Step::Fetch);
         let stream = &self.source.feed.shard.stream;
-        rates.charge(self.source.clock.now_ms(), [1, 0]);
+        let asked_ms = self.source.clock.now_ms();
+        let waited_ms = place.reach.waited_ms(asked_ms);
+        rates.charge(asked_ms, [1, 0]);
         let read = self
             .source
             .in_time("GetRecords", self.source.api.records(stream, &iterator, room.limit));
         let fetched = match read.await {
             Ok(fetched) => fetched,
-            Err(error) => return self.failed(place, &error),
+            Err(error) => return self.failed(place, error),
         };
         let bytes: usize = fetched.records.iter().map(size).sum();
-        rates.charge(self.source.clock.now_ms(), [0, bytes as u64]);
+        let now_ms = self.source.clock.now_ms();
+        rates.charge(now_ms, [0, bytes as u64]);
         vitals.replied(fetched.behind_ms);
         place.failures = 0;
         if let Some(last) = fetched.records.last() {
@@ -116,11 +126,13 @@ impl<A: StreamApi> Poll<A> {
         }
         place.iterator = fetched.next;
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
+        let reply = (asked_ms, &*fetched.records, behind_ms);
+        self.source.reached(&mut place.reach, waited_ms, reply).await;
         let full = came >= room.limit as usize;
         // Who is caught up and finds a record at a time needs no room for ten megabytes.
         place.expects = if behind_ms > 0 || came > 1 { Expects::Much } else { Expects::Little };
         if came > 0 {
-            self.source.fetched(came, behind_ms);
+            self.source.fetched(came, behind_ms, Some(now_ms.saturating_sub(asked_ms)));
         }
         let room = Some(room.settle(&fetched.records));
         let at_end = place.iterator.is_none();
@@ -157,7 +169,7 @@ impl<A: StreamApi> Poll<A> {
         Ok(iterator)
     }
 
-    fn failed(&self, place: &mut Place, error: &StreamError) -> Round {
+    fn failed(&self, place: &mut Place, error: StreamError) -> Round {
         let shard = Arc::clone(&self.source.feed.shard);
         match error.fault {
             Fault::Missing => return Round::Over(FetchEnd::Missing),
@@ -171,7 +183,10 @@ impl<A: StreamApi> Poll<A> {
             _ => {}
         }
         place.failures = place.failures.saturating_add(1);
-        Round::After(self.source.failed(error, place.failures))
+        if self.ends_refused && is_final(&error, place.failures) {
+            return Round::Over(FetchEnd::Refused(error));
+        }
+        Round::After(self.source.failed(&error, place.failures))
     }
 }
 

@@ -162,8 +162,11 @@ impl Work for Streaming {
     }
 
     async fn gives_up(&self) {
-        let at_end = self.sender().is_none() && !self.closed.is_cancelled();
-        if at_end {
+        if self.closed.is_cancelled() {
+            // A stop has ended the stream, and was taken back: nobody takes from it any more.
+            return;
+        }
+        if self.sender().is_none() {
             // The stream of a closed shard may go before the last acks come.
             self.hopeless.cancelled().await;
         } else {

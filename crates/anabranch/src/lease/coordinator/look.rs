@@ -3,13 +3,14 @@
 use super::Tools;
 use super::crew::Crew;
 use super::ready::Ready;
+use crate::event::LeaseEvent;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
 use anabranch_model::lease::view::View;
-use anabranch_model::lease::{HandOver, Lease, LeaseKey, Worker, WorkerId, WorkerState};
-use std::collections::BTreeMap;
+use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, Worker, WorkerId, WorkerState};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What this worker has seen of the fleet.
 #[derive(Debug)]
@@ -22,11 +23,13 @@ pub(super) struct Sight {
     version: Option<u64>,
     /// When the leases were listed.
     listed_ms: Option<u64>,
+    /// How many workers and leases were told of last.
+    told: (usize, usize),
 }
 
 impl Sight {
     pub(super) fn new(view: View) -> Self {
-        Self { view, rows: BTreeMap::new(), version: None, listed_ms: None }
+        Self { view, rows: BTreeMap::new(), version: None, listed_ms: None, told: (0, 0) }
     }
 
     /// Looks once. Returns whether the version shows that anything but hearts has moved since
@@ -53,8 +56,26 @@ impl Sight {
             workers: look.workers.iter().map(worker_seen).collect(),
             leases: leases.collect(),
         };
+        self.tell_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
         Ok(!known && look.version.is_some())
+    }
+
+    /// Tells how large the fleet is, when that has changed.
+    fn tell_size<S: LeaseStore, A: StreamApi>(&mut self, crew: &Crew<S, A>, seen: &Snapshot) {
+        let me = crew.holdings.member().id.clone();
+        let active = seen.workers.iter().filter(|worker| worker.standing == Standing::Active);
+        let mut workers: BTreeSet<_> = active.map(|worker| &worker.id).collect();
+        if crew.tools.store.layout() == Layout::Kcl {
+            workers = seen.leases.iter().filter_map(|lease| lease.owner.as_ref()).collect();
+        }
+        workers.insert(&me);
+        let now = (workers.len(), seen.leases.len());
+        if self.told != now {
+            self.told = now;
+            let (workers, leases) = now;
+            crew.tools.tell(LeaseEvent::FleetSeen { workers, leases });
+        }
     }
 
     /// The version is read before the list, so the list shows that version or a later one.

@@ -63,11 +63,18 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
             return;
         }
         let mut row = self.held.row().await;
-        let nonce = self.tools.chance.nonce();
-        let write = if refuse { row.hold.refuse(nonce) } else { row.hold.unrefuse(nonce) };
-        if let OwnWrite::Done = self.held.write_own(&self.tools, &mut row, &write).await
-            && refuse
-        {
+        loop {
+            let nonce = self.tools.chance.nonce();
+            let write = if refuse { row.hold.refuse(nonce) } else { row.hold.unrefuse(nonce) };
+            match self.held.write_own(&self.tools, &mut row, &write).await {
+                // Where the row does not say so, whoever asked asks again, and is told again.
+                OwnWrite::Done | OwnWrite::Wrong | OwnWrite::Failed(_) => break,
+                // An earlier checkpoint came late.
+                OwnWrite::Moved => {}
+                OwnWrite::Lost => return,
+            }
+        }
+        if refuse {
             self.held.run_on();
         }
     }

@@ -32,6 +32,7 @@ impl Call<'_> {
             arn: summary.stream_arn,
             status,
             created_ms: millis(summary.stream_creation_timestamp),
+            retention_ms: u64::try_from(summary.retention_period_hours).unwrap_or(0) * 3_600_000,
             max_record_bytes: kib.map_or(limits::RECORD_MAX_BYTES_DEFAULT, |kib| kib * 1024),
             on_demand: mode == Some(types::StreamMode::OnDemand),
             ignores_keys: summary.record_distribution_strategy

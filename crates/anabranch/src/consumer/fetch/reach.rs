@@ -1,0 +1,171 @@
+//! What passed retention before it was read.
+//!
+//! The service trims what is older than the stream's retention, read or not, and says nothing: the
+//! next read goes on behind the gap. Two things tell of it here:
+//!
+//! | told by                                   | because                                           |
+//! |-------------------------------------------|---------------------------------------------------|
+//! | what is read next has waited for longer   | the last reply says how far it was behind, and    |
+//! | than the retention                        | the worker's clock how long ago that was          |
+//! | the reading begins at a record that is    | a checkpoint's record is read again; one that is  |
+//! | gone, while later ones are there          | gone is past retention, and so is what follows it |
+
+use crate::stream::api::ReadFrom;
+use anabranch_model::position::Position;
+use anabranch_model::record::Record;
+use anabranch_model::sequence::SequenceNumber;
+
+/// For how long it is believed what the service said of the retention, in milliseconds.
+const BELIEVED_MS: u64 = 600_000;
+
+/// How far a shard was read.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// Everything up to here was read.
+    read: Position,
+    /// The record that the next reply begins with, if it is still there.
+    begins: Option<SequenceNumber>,
+    /// A moment before the last reply, by the worker's clock, and how far that was behind the newest
+    /// record.
+    last: Option<(u64, u64)>,
+    /// For how long the stream keeps records, as far as it told, and when it was asked.
+    retention: Option<(u64, Option<u64>)>,
+}
+
+/// Records that nobody can read any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Gap {
+    /// They came behind this place.
+    pub(super) after: Position,
+    /// The first one that is still there, if there is one.
+    pub(super) to: Option<Position>,
+}
+
+impl Reach {
+    /// Reading begins here.
+    pub(super) fn new(from: ReadFrom) -> Self {
+        let (read, begins) = match from {
+            ReadFrom::At(sequence) => (at(sequence), Some(sequence)),
+            ReadFrom::After(sequence) => (at(sequence), None),
+            ReadFrom::AtTimestamp(ms) => (Position::AtTimestamp(ms), None),
+            ReadFrom::TrimHorizon => (Position::TrimHorizon, None),
+            ReadFrom::Latest => (Position::Latest, None),
+        };
+        Self { read, begins, last: None, retention: None }
+    }
+
+    /// For how long, in milliseconds, what is asked for now may have waited.
+    pub(super) fn waited_ms(&self, now_ms: u64) -> Option<u64> {
+        let (replied_ms, behind_ms) = self.last?;
+        Some(now_ms.saturating_sub(replied_ms).saturating_add(behind_ms))
+    }
+
+    /// Whether the stream is to be asked for how long it keeps records.
+    pub(super) fn asks_for_retention(&self, now_ms: u64) -> bool {
+        self.retention.is_none_or(|(asked_ms, _)| now_ms.saturating_sub(asked_ms) > BELIEVED_MS)
+    }
+
+    /// Notes for how long the stream keeps records, if it said so.
+    pub(super) fn note_retention(&mut self, now_ms: u64, kept_ms: Option<u64>) {
+        let before = self.retention.and_then(|(_, before)| before);
+        self.retention = Some((now_ms, kept_ms.or(before)));
+    }
+
+    /// A reply came, for what had waited so long: a moment before it, its records, and how far it is
+    /// behind the newest one. Returns what was lost before its first record.
+    pub(super) fn reply(
+        &mut self,
+        (at_ms, records, behind_ms): (u64, &[Record], u64),
+        waited_ms: Option<u64>,
+    ) -> Option<Gap> {
+        let first = records.first().map(|record| record.sequence);
+        let kept_ms = self.retention.and_then(|(_, kept_ms)| kept_ms);
+        let too_late = waited_ms.zip(kept_ms).is_some_and(|(waited, kept)| waited > kept);
+        let gone = self.begins.zip(first).is_some_and(|(begins, first)| begins < first);
+        let gap = (too_late || gone).then(|| Gap { after: self.read, to: first.map(at) });
+        // A shard that holds nothing says nothing about what it held.
+        if first.is_some() || behind_ms == 0 {
+            self.begins = None;
+        }
+        if let Some(last) = records.last() {
+            self.read = at(last.sequence);
+        }
+        self.last = Some((at_ms, behind_ms));
+        gap
+    }
+}
+
+fn at(sequence: SequenceNumber) -> Position {
+    Position::At { sequence, sub: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: u64 = 86_400_000;
+
+    fn number(low: u64) -> SequenceNumber {
+        SequenceNumber::from_limbs(0, 0, low).unwrap()
+    }
+
+    fn records(numbers: &[u64]) -> Vec<Record> {
+        let record = |low: &u64| Record {
+            sequence: number(*low),
+            partition_key: "k".into(),
+            data: bytes::Bytes::new(),
+            arrival_ms: 0,
+        };
+        numbers.iter().map(record).collect()
+    }
+
+    /// A reply after `pause_ms`, from a stream that keeps a day.
+    fn check(
+        reach: &mut Reach,
+        now_ms: &mut u64,
+        (pause_ms, came, behind_ms): (u64, &[u64], u64),
+        want: Option<(Position, Option<u64>)>,
+    ) {
+        *now_ms += pause_ms;
+        let waited_ms = reach.waited_ms(*now_ms);
+        reach.note_retention(*now_ms, Some(DAY_MS));
+        let gap = reach.reply((*now_ms, &records(came), behind_ms), waited_ms);
+        let want = want.map(|(after, to)| Gap { after, to: to.map(|low| at(number(low))) });
+        assert_eq!(gap, want, "{came:?} after {pause_ms} ms");
+    }
+
+    #[test]
+    fn what_has_waited_for_longer_than_the_retention_is_told() {
+        let (mut reach, mut now_ms) = (Reach::new(ReadFrom::TrimHorizon), 7);
+        let mut step = |reply, want| check(&mut reach, &mut now_ms, reply, want);
+        step((DAY_MS * 9, &[1, 2], 0), None);
+        step((DAY_MS, &[3], 0), None);
+        step((DAY_MS + 1, &[9], 5_000), Some((at(number(3)), Some(9))));
+        // Far behind, and slower than the records grow old.
+        step((10, &[10], DAY_MS - 100), None);
+        step((90, &[11], DAY_MS - 50), None);
+        step((90, &[15], DAY_MS - 50), Some((at(number(11)), Some(15))));
+        step((2 * DAY_MS, &[], 0), Some((at(number(15)), None)));
+        step((1, &[], 0), None);
+    }
+
+    #[test]
+    fn a_checkpoint_whose_record_is_gone_is_told_where_later_ones_are_there() {
+        let at_5 = ReadFrom::At(number(5));
+        for (from, replies, want) in [
+            (at_5, vec![vec![5, 6]], None),
+            (at_5, vec![vec![7]], Some((at(number(5)), Some(7)))),
+            // The shard was idle for a whole retention.
+            (at_5, vec![vec![], vec![7]], None),
+            (ReadFrom::After(number(5)), vec![vec![7]], None),
+            (ReadFrom::TrimHorizon, vec![vec![7]], None),
+        ] {
+            let (mut reach, mut now_ms) = (Reach::new(from), 0);
+            let last = replies.len() - 1;
+            for (index, came) in replies.iter().enumerate() {
+                let want = want.filter(|_| index == last);
+                check(&mut reach, &mut now_ms, (1_000, came, 0), want);
+            }
+        }
+    }
+}

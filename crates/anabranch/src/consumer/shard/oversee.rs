@@ -1,0 +1,126 @@
+//! Watching over a session: what it has done is written down, and what the watcher orders is done.
+
+use super::session::TaskEnd;
+use super::{ABORT_MS, LOST, Reader, Session, SessionEnd};
+use crate::consumer::checkpoint::Tenancy;
+use crate::consumer::fetch::FetchEnd;
+use crate::consumer::shape::{Shape, Work};
+use crate::consumer::vitals::Order;
+use crate::event::ShardStop;
+use crate::lease::{How, LeaseStore};
+use crate::stream::api::StreamApi;
+use std::sync::Arc;
+
+/// The shard can't be read now.
+const FAILED: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Failed);
+
+impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+    /// Watches over the tasks, and writes down what they have done.
+    pub(super) async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
+        let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
+        let vitals = Arc::clone(&self.vitals);
+        let work = Arc::clone(&self.work);
+        let every_ms = worker.settings.checkpoint_ms;
+        let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
+        let mut released = false;
+        loop {
+            let mut ordered = None;
+            tokio::select! {
+                biased;
+                stop = grip.asked_to_stop() => return self.stop(session, stop).await,
+                () = work.gives_up() => {
+                    session.drop_all().await;
+                    return FAILED;
+                }
+                Some(ended) = session.next_end() => match ended {
+                    TaskEnd::Over => {}
+                    TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),
+                    // A fault of this library, not of the handler.
+                    TaskEnd::Panicked => {
+                        session.drop_all().await;
+                        return FAILED;
+                    }
+                },
+                order = vitals.ordered() => ordered = Some(order),
+                () = worker.clock.sleep_until(due_ms) => {
+                    // A store that never answers must not keep the watcher's word from being heard.
+                    // A write that is given up may still land; the next one finds it on the row.
+                    let noted = tokio::select! {
+                        biased;
+                        order = vitals.ordered() => {
+                            ordered = Some(order);
+                            Tenancy::Kept
+                        }
+                        noted = self.note(session) => noted,
+                    };
+                    if noted == Tenancy::Lost {
+                        session.drop_all().await;
+                        return LOST;
+                    }
+                    due_ms = worker.clock.now_ms().saturating_add(every_ms);
+                }
+            }
+            if vitals.is_unstoppable() && !session.has_left() {
+                self.has_returned().await;
+            }
+            if session.start_over.is_cancelled() {
+                session.drop_all().await;
+                return SessionEnd::StartOver;
+            }
+            match ordered {
+                None => {}
+                Some(Order::Refetch) => session.drop_fetching(),
+                // A handler that can't be stopped keeps the lease, and was dropped before. When it
+                // has returned and something stands still all the same, the order comes again.
+                Some(_) if session.has_left() => {}
+                Some(Order::DropHandlers) => return self.drop_handlers(session).await,
+                Some(Order::Release) => {
+                    session.stop();
+                    released = true;
+                }
+            }
+            if released && session.is_over() {
+                return match self.note_in_time(session).await {
+                    Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Stuck),
+                    Tenancy::Lost => LOST,
+                };
+            }
+            match session.outcome() {
+                None => {}
+                Some(FetchEnd::ShardEnd(children)) => return self.end(session, &children).await,
+                Some(FetchEnd::Missing) => return self.gone().await,
+                Some(FetchEnd::Stopped | FetchEnd::Refused(_)) => return SessionEnd::Again,
+            }
+        }
+    }
+
+    /// Drops the handlers of a shard that stands still. The reading begins anew, in all lanes but
+    /// those whose handlers can't be stopped.
+    async fn drop_handlers(&mut self, session: &mut Session) -> SessionEnd {
+        session.stop();
+        session.drop_tasks();
+        tokio::select! {
+            biased;
+            () = session.ended() => {}
+            () = self.worker.clock.sleep(ABORT_MS) => self.vitals.set_unstoppable(true),
+        }
+        match self.note_in_time(session).await {
+            Tenancy::Kept => SessionEnd::Again,
+            Tenancy::Lost => {
+                session.drop_all().await;
+                LOST
+            }
+        }
+    }
+
+    /// Writes down what is done, unless the store takes too long.
+    async fn note_in_time(&mut self, session: &Session) -> Tenancy {
+        let clock = self.worker.clock.clone();
+        let patience_ms = self.worker.settings.lease_time_ms / 2;
+        tokio::select! {
+            biased;
+            noted = self.note(session) => noted,
+            () = clock.sleep(patience_ms) => Tenancy::Kept,
+        }
+    }
+}

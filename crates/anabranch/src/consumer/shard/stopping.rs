@@ -1,0 +1,128 @@
+//! Stopping: the lanes end their calls, or are dropped at the deadline, and the lease can go.
+//!
+//! | at the deadline              | asked for by another worker       | any other reason             |
+//! |------------------------------|-----------------------------------|------------------------------|
+//! | every handler was dropped    | drained                           | drained                      |
+//! | one blocks its thread        | refused: the other lanes go on    | kept until it returns        |
+
+use super::{ABORT_MS, LOST, Reader, Session, SessionEnd};
+use crate::consumer::checkpoint::Tenancy;
+use crate::consumer::handler::attempt;
+use crate::consumer::shape::{Shape, Work};
+use crate::event::ShardStop;
+use crate::lease::{DrainReason, How, LeaseStore, Stop};
+use crate::stream::api::StreamApi;
+use std::pin::pin;
+
+const DRAINED: SessionEnd = SessionEnd::Over(How::Drained, ShardStop::Drained);
+
+/// What a drain came to.
+enum Drain {
+    /// Every lane has ended its call, and the user's code knows.
+    Done,
+    /// The deadline has come.
+    Late,
+    /// The lease is lost.
+    Lost,
+}
+
+impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+    /// Stops the reading of a shard.
+    pub(super) async fn stop(&mut self, session: &mut Session, stop: Stop) -> SessionEnd {
+        let Stop::Drain { deadline_ms, why } = stop else {
+            session.drop_all().await;
+            return LOST;
+        };
+        session.stop();
+        self.work.stop_soon();
+        let (drain, why) = self.drain(session, deadline_ms, why).await;
+        match drain {
+            Drain::Done => {}
+            Drain::Late => session.drop_tasks(),
+            Drain::Lost => {
+                session.drop_all().await;
+                return LOST;
+            }
+        }
+        tokio::select! {
+            biased;
+            () = session.ended() => {}
+            () = self.worker.clock.sleep(ABORT_MS) => return self.cant_stop(session, &why).await,
+        }
+        if self.vitals.is_unstoppable() {
+            self.has_returned().await;
+        }
+        match self.note(session).await {
+            Tenancy::Kept => DRAINED,
+            Tenancy::Lost => LOST,
+        }
+    }
+
+    /// Waits until every lane has ended its call. Another reason to stop may come meanwhile, and
+    /// another deadline with it: the last word counts.
+    async fn drain(
+        &self,
+        session: &mut Session,
+        mut deadline_ms: u64,
+        mut why: DrainReason,
+    ) -> (Drain, DrainReason) {
+        let drained = async {
+            session.ended().await;
+            self.stopping().await;
+        };
+        let mut drained = pin!(drained);
+        loop {
+            tokio::select! {
+                biased;
+                stop = self.grip.asked_to_stop() => match stop {
+                    Stop::Lost => return (Drain::Lost, why),
+                    Stop::Drain { deadline_ms: by_ms, why: now } => {
+                        (deadline_ms, why) = (by_ms, now);
+                    }
+                },
+                () = &mut drained => return (Drain::Done, why),
+                () = self.worker.clock.sleep_until(deadline_ms) => return (Drain::Late, why),
+            }
+        }
+    }
+
+    /// Tells the user's code that the shard is to be given back.
+    async fn stopping(&self) {
+        if let Err(error) = attempt(async { self.work.stopping().await }).await {
+            self.call_failed("shutdown_requested", &error);
+        }
+    }
+
+    /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
+    /// nobody may ask for it meanwhile. Whoever asked before has been told no, so the reading goes
+    /// on in the other lanes; any other reason to stop still holds.
+    async fn cant_stop(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
+        self.vitals.set_unstoppable(true);
+        self.grip.cant_stop().await;
+        self.refused = true;
+        if matches!(why, DrainReason::HandOver { .. }) {
+            return match self.note(session).await {
+                Tenancy::Kept => SessionEnd::Again,
+                Tenancy::Lost => {
+                    session.drop_all().await;
+                    LOST
+                }
+            };
+        }
+        session.ended().await;
+        let noted = self.note(session).await;
+        self.has_returned().await;
+        match noted {
+            Tenancy::Kept => DRAINED,
+            Tenancy::Lost => LOST,
+        }
+    }
+
+    /// No handler runs any more that could not be stopped.
+    pub(super) async fn has_returned(&mut self) {
+        self.vitals.set_unstoppable(false);
+        if std::mem::take(&mut self.refused) {
+            self.grip.can_stop().await;
+        }
+    }
+}
