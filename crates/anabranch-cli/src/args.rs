@@ -1,7 +1,7 @@
 //! The command line: what can be asked, and one clear line when it is asked wrongly.
 
 use crate::commands::{
-    consume, cp, demo, doctor, leases, local, multilang, put, relay, shards, shell, tail,
+    consume, cp, demo, doctor, leases, local, multilang, put, redrive, relay, shards, shell, tail,
 };
 use crate::connection;
 use crate::failure::Failure;
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Cp(cp::Options),
     /// Give every record of a stream to a program, or print it, and remember what is done
     Consume(consume::Options),
+    /// Have records handled again that `consume --park` put aside
+    Redrive(redrive::Options),
     /// Show the shards of a stream as a tree, and why one isn't being read
     Shards(shards::Options),
     /// Look at the leases of an application, and change them: reset, release, snapshot, copy

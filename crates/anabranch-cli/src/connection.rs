@@ -3,11 +3,14 @@
 mod file;
 mod aws;
 mod store;
+mod kcl_streams;
 mod trouble;
 
 pub(crate) use aws::Aws;
+pub(crate) use kcl_streams::KclStreams;
 
 use crate::failure::Failure;
+use crate::shell_word::shell_word;
 use anabranch::lease::{AnyStore, StoreAddress};
 use file::ConfigFile;
 use std::path::PathBuf;
@@ -97,6 +100,22 @@ impl Connection {
         }
     }
 
+    /// The same settings as options of a command that a person is told to run. A password is left
+    /// out.
+    pub(crate) fn options(&self) -> String {
+        let leases = self.leases.as_ref().map(ToString::to_string);
+        let options = [
+            ("leases", &leases),
+            ("endpoint", &self.endpoint),
+            ("region", &self.region),
+            ("profile", &self.profile),
+        ];
+        let option = |(name, value): (&str, &Option<String>)| {
+            value.as_ref().map(|value| format!(" --{name} {}", shell_word(value)))
+        };
+        options.into_iter().filter_map(option).collect()
+    }
+
     /// The lease store of an application, which the configuration has to name.
     pub(crate) async fn leases(&self, application: &str) -> Result<AnyStore, Failure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
@@ -111,10 +130,15 @@ impl Connection {
         }
     }
 
-    /// The lease store of an application that is there already: nothing is made.
-    pub(crate) async fn existing_leases(&self, application: &str) -> Result<AnyStore, Failure> {
+    /// The lease store of an application that is there already: nothing is made. A `stream` that
+    /// is named has to be one of those that the store is for.
+    pub(crate) async fn existing_leases(
+        &self,
+        application: &str,
+        stream: Option<&str>,
+    ) -> Result<AnyStore, Failure> {
         let address = self.leases.as_ref().ok_or_else(no_leases)?;
-        self.existing_store(address, application).await
+        self.existing_store(address, application, stream).await
     }
 }
 

@@ -5,6 +5,7 @@ mod failure;
 mod connection;
 mod output;
 mod table;
+mod shell_word;
 mod stop;
 mod moment;
 mod line;
@@ -48,7 +49,10 @@ async fn run(line: Line) -> Result<(), Failure> {
         Command::Put(options) => commands::put::run(options, &connection.settle()?).await,
         Command::Tail(options) => commands::tail::run(options, &connection.settle()?).await,
         Command::Cp(options) => commands::cp::run(options, &connection.settle()?).await,
-        Command::Consume(options) => commands::consume::run(options, &connection.settle()?).await,
+        Command::Consume(options) => {
+            Box::pin(commands::consume::run(options, &connection.settle()?)).await
+        }
+        Command::Redrive(options) => commands::redrive::run(options).await,
         Command::Shards(options) => commands::shards::run(options, &connection.settle()?).await,
         Command::Leases(options) => commands::leases::run(options, &connection.settle()?).await,
         Command::Doctor(options) => commands::doctor::run(options, &connection.settle()?).await,

@@ -11,6 +11,7 @@ pub mod config;
 pub mod credentials;
 pub mod protocol;
 pub mod session;
+pub mod group;
 pub mod child;
 mod reaper;
 mod processor;

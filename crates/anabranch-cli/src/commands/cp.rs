@@ -10,11 +10,12 @@ use crate::notice;
 use crate::output::note;
 use anabranch::consumer::Delivery;
 use anabranch::producer::NewRecord;
+use anabranch::stream::AwsKinesis;
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
 use std::fs::OpenOptions;
 use std::io::{BufWriter, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// What can be chosen about a copy.
@@ -94,7 +95,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         }
         (Place::Stream(from), Place::Stream(to)) => {
             let (aws, there) = (connection.aws().await?, there.aws().await?);
-            let source = aws.look_at(from).await?;
+            let source = aws.look_before_reading(from).await?;
             // One stream has many names and addresses. Two doubles of the service have the same
             // account, so their streams differ in when they were made only.
             let target = there.look_if_allowed(to).await?;
@@ -102,9 +103,9 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
                 return Err(into_itself(from));
             }
             let mut sink = Sink::start(&there, to, &options.sending).await?;
-            let mut tail = tail(&aws, from, &options);
+            let mut tail = Reading::new(&aws, from, &options);
             let fed = async {
-                while let Some(record) = next(&mut tail, options.follow).await? {
+                while let Some(record) = tail.next(&aws).await? {
                     let place = format!("{} {}", record.shard.shard, record.sequence);
                     sink.put(place, again(&record)).await?;
                 }
@@ -119,35 +120,56 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         }
         (Place::Stream(from), Place::File(file)) => {
             let aws = connection.aws().await?;
-            aws.look_at(from).await?;
-            let mut out = create(file)?;
-            let mut tail = tail(&aws, from, &options);
-            let mut count = 0_u64;
-            let copying = async {
-                while let Some(record) = next(&mut tail, options.follow).await? {
-                    let line = line::json(&record.shard.shard, &record);
-                    match out.write_all(line.as_bytes()) {
-                        // `| head` has seen enough.
-                        Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-                        written => written.map_err(|error| unwritable(file, &error))?,
-                    }
-                    count += 1;
-                }
-                Ok(())
-            };
-            let copied = tokio::select! {
-                biased;
-                () = stop => Err(stopped()),
-                copied = copying => copied,
-            };
-            match out.flush() {
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-                flushed => flushed.map_err(|error| unwritable(file, &error))?,
-            }
-            note!("{count} records of {from} are in {}", file.display());
-            copied
+            aws.look_before_reading(from).await?;
+            to_file(&aws, Reading::new(&aws, from, &options), file, stop).await
         }
     }
+}
+
+/// Copies a stream into a file. One that would be empty because nothing can be read is not left.
+async fn to_file(
+    aws: &Aws,
+    mut reading: Reading,
+    file: &Path,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let mut out = create(file)?;
+    let mut count = 0_u64;
+    let mut unread = false;
+    let copying = async {
+        while let Some(record) = reading.next(aws).await? {
+            let line = line::json(&record.shard.shard, &record);
+            match out.write_all(line.as_bytes()) {
+                // `| head` has seen enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                    unread = true;
+                    return Ok(());
+                }
+                written => written.map_err(|error| unwritable(file, &error))?,
+            }
+            count += 1;
+        }
+        Ok(())
+    };
+    let copied = tokio::select! {
+        biased;
+        () = stop => Err(stopped()),
+        copied = copying => copied,
+    };
+    match out.flush() {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => unread = true,
+        flushed => flushed.map_err(|error| unwritable(file, &error))?,
+    }
+    let standard = is_standard(file);
+    if copied.is_err() && count == 0 && !standard {
+        // It was made by this command, and holds nothing.
+        let _ = std::fs::remove_file(file);
+    } else if !unread {
+        let name = file.display().to_string();
+        let place = if standard { "standard output" } else { &name };
+        note!("{count} records of {} are in {place}", reading.stream);
+    }
+    copied
 }
 
 fn into_itself(stream: &StreamName) -> Failure {
@@ -158,12 +180,16 @@ fn stopped() -> Failure {
     Failure::result("stopped before the end")
 }
 
-fn unwritable(file: &std::path::Path, error: &std::io::Error) -> Failure {
+fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
     Failure::result(format!("{} can't be written: {error}", file.display()))
 }
 
-fn create(file: &std::path::Path) -> Result<Box<dyn Write + Send>, Failure> {
-    if file == std::path::Path::new("-") {
+fn is_standard(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+fn create(file: &Path) -> Result<Box<dyn Write + Send>, Failure> {
+    if is_standard(file) {
         return Ok(Box::new(std::io::stdout()));
     }
     let made = OpenOptions::new().write(true).create_new(true).open(file);
@@ -173,19 +199,39 @@ fn create(file: &std::path::Path) -> Result<Box<dyn Write + Send>, Failure> {
     Ok(Box::new(BufWriter::new(made)))
 }
 
-fn tail(aws: &Aws, stream: &StreamName, options: &Options) -> Tail<anabranch::stream::AwsKinesis> {
-    Tail::new(aws.kinesis.clone(), stream.clone())
-        .since(options.since.start())
-        .with_idle_poll_ms(500)
-        .with_events(notice::printed(false))
+/// A stream that is being copied.
+struct Reading {
+    tail: Tail<AwsKinesis>,
+    stream: StreamName,
+    /// Whether it goes on with what comes.
+    follow: bool,
+    /// Whether a record has come.
+    begun: bool,
 }
 
-async fn next(
-    tail: &mut Tail<anabranch::stream::AwsKinesis>,
-    follow: bool,
-) -> Result<Option<Delivery>, Failure> {
-    let next = if follow { tail.next().await } else { tail.next_until_caught_up().await };
-    next.transpose().map_err(Failure::result)
+impl Reading {
+    fn new(aws: &Aws, stream: &StreamName, options: &Options) -> Self {
+        let tail = Tail::new(aws.kinesis.clone(), stream.clone())
+            .since(options.since.start())
+            .with_idle_poll_ms(500)
+            .with_events(notice::printed(false));
+        Self { tail, stream: stream.clone(), follow: options.follow, begun: false }
+    }
+
+    async fn next(&mut self, aws: &Aws) -> Result<Option<Delivery>, Failure> {
+        let next = if self.follow {
+            self.tail.next().await
+        } else {
+            self.tail.next_until_caught_up().await
+        };
+        match next.transpose() {
+            Ok(record) => {
+                self.begun = true;
+                Ok(record)
+            }
+            Err(error) => Err(aws.reading_failed(&self.stream, &error, self.begun).await),
+        }
+    }
 }
 
 /// A record as it is put again.

@@ -6,6 +6,7 @@ pub(crate) mod put;
 pub(crate) mod tail;
 pub(crate) mod cp;
 pub(crate) mod consume;
+pub(crate) mod redrive;
 pub(crate) mod shards;
 pub(crate) mod leases;
 pub(crate) mod doctor;

@@ -7,6 +7,7 @@ use crate::moment::Moment;
 use crate::notice;
 use crate::printer::{self, Printer};
 use anabranch::consumer::Delivery;
+use anabranch::stream::api::{StreamApi, StreamError};
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
 
@@ -58,9 +59,9 @@ fn holds(data: &[u8], text: &[u8]) -> bool {
 pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    aws.look_at(&stream).await?;
+    aws.look_before_reading(&stream).await?;
     let usual = if options.until_caught_up { Moment::Trim } else { Moment::Latest };
-    let mut tail = Tail::new(aws.kinesis, stream)
+    let mut tail = Tail::new(aws.kinesis.clone(), stream.clone())
         .since(options.since.unwrap_or(usual).start())
         .with_idle_poll_ms(500)
         .with_events(notice::printed(false));
@@ -71,7 +72,10 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         biased;
         () = stop => Ok(()),
         () = gone.gone() => Ok(()),
-        ended = follow(&mut tail, &options, &printer) => ended,
+        ended = follow(&mut tail, &options, &printer) => match ended {
+            Err((error, begun)) => Err(aws.reading_failed(&stream, &error, begun).await),
+            Ok(()) => Ok(()),
+        },
     };
     drop((printer, gone));
     let end_of_output = tokio::task::spawn_blocking(move || thread.join());
@@ -82,14 +86,15 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     }
 }
 
-/// Prints records until there are no more.
-async fn follow<A: anabranch::stream::api::StreamApi>(
+/// Prints records until there are no more. A failure comes with whether any had come before.
+async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
     options: &Options,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<(), (StreamError, bool)> {
     let form = if options.json { Form::Json } else { Form::Plain };
     let mut left = options.limit.unwrap_or(u64::MAX);
+    let mut begun = false;
     while left > 0 {
         let next = if options.until_caught_up {
             tail.next_until_caught_up().await
@@ -97,7 +102,8 @@ async fn follow<A: anabranch::stream::api::StreamApi>(
             tail.next().await
         };
         let Some(record) = next else { return Ok(()) };
-        let record = record.map_err(Failure::result)?;
+        let record = record.map_err(|error| (error, begun))?;
+        begun = true;
         if options.wants(&record) {
             left -= 1;
             if printer.print(form.line(&record.shard, &record)).await.is_err() {

@@ -3,7 +3,7 @@
 use super::{Connection, trouble};
 use crate::failure::Failure;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{StreamApi, StreamError, StreamSummary};
+use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
 use anabranch::stream::aws::{Access, SetupError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -81,8 +81,14 @@ fn setup_failure(error: &SetupError) -> Failure {
             "no AWS region is set: give --region, set AWS_REGION, or `region` in the profile; {LOCAL}"
         ),
         SetupError::NoCredentials { detail, .. } => format!(
-            "no AWS credentials were found ({detail}): set AWS_ACCESS_KEY_ID and \
-             AWS_SECRET_ACCESS_KEY, give --profile, or run where a role is attached; {LOCAL}"
+            "no AWS credentials were found{}: set AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY, give --profile, or run where a role is attached; {LOCAL}",
+            // What each provider of an empty chain says helps nobody.
+            if detail.contains("no credentials found in chain") {
+                String::new()
+            } else {
+                format!(" ({detail})")
+            }
         ),
     })
 }
@@ -91,6 +97,32 @@ impl Aws {
     /// Looks at a stream before work begins, so that a mistake is told at once and in words.
     pub(crate) async fn look_at(&self, stream: &StreamName) -> Result<StreamSummary, Failure> {
         self.ask(stream, || self.kinesis.describe(stream)).await
+    }
+
+    /// The same before a stream is read: whoever may not read it is told so before the first record
+    /// is waited for.
+    pub(crate) async fn look_before_reading(
+        &self,
+        stream: &StreamName,
+    ) -> Result<StreamSummary, Failure> {
+        let summary = self.look_at(stream).await?;
+        match self.try_to_read(stream).await {
+            Err(error) if error.fault == Fault::AccessDenied => {
+                Err(trouble::of_stream(self, stream, &error).await)
+            }
+            // Whatever else is wrong may pass.
+            _ => Ok(summary),
+        }
+    }
+
+    /// Makes each call that a reader makes, once.
+    async fn try_to_read(&self, stream: &StreamName) -> Result<(), StreamError> {
+        let list = self.kinesis.list_shards(stream, ShardFilter::AtLatest).await?;
+        if let Some(shard) = list.shards.first() {
+            let iterator = self.kinesis.iterator(stream, &shard.id, ReadFrom::Latest).await?;
+            self.kinesis.records(stream, &iterator, 1).await?;
+        }
+        Ok(())
     }
 
     /// The same for those who can work without: `None` where looking is not allowed.
@@ -123,6 +155,17 @@ impl Aws {
             tokio::time::sleep(PAUSE).await;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Why reading a stream ended, in words. `begun` says whether records had come before.
+    pub(crate) async fn reading_failed(
+        &self,
+        stream: &StreamName,
+        error: &StreamError,
+        begun: bool,
+    ) -> Failure {
+        let failure = trouble::of_stream(self, stream, error).await;
+        if begun { failure.after("what came before that is whole") } else { failure }
     }
 
     /// The address that calls go to, for messages.

@@ -51,6 +51,15 @@ pub(super) fn of_store(error: &StoreError) -> Failure {
             "the lease store {store} holds no leases yet: check its address, or start a worker there"
         ));
     }
+    if let StoreError::Unusable { detail, .. } = error
+        && let Some((_, rest)) = detail.split_once("there is no table `")
+    {
+        let table = rest.split('`').next().unwrap_or(rest);
+        return Failure::usage(format!(
+            "there is no table {table}: check --leases, the region and the account, or start a \
+             worker there"
+        ));
+    }
     let hint = match error {
         StoreError::ForeignSchema { store, .. } if store.starts_with("dynamodb:") => {
             "; the table of a KCL application is given as kcl:TABLE"

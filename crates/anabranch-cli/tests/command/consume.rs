@@ -129,6 +129,8 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started() {
                    else touch mark; (sleep 1000 & echo $! > sleeper; wait); fi";
     let mut command = stage.command("consume orders --app a --leases sqlite:leases.db");
     command.args(["--exec", program, "--timeout", "1s"]);
+    // A small image has a shell and what the program needs, and no `kill`.
+    command.env("PATH", small_image(&stage, &["sh", "touch", "sleep"]));
     let running = crate::stage::Running::start(command);
     let file =
         |name: &str| std::fs::read_to_string(stage.folder.path().join(name)).unwrap_or_default();
@@ -140,6 +142,41 @@ fn a_program_that_hangs_is_killed_with_all_that_it_started() {
     });
     let ran = running.stop().ok();
     assert!(ran.err.contains("did not answer in time"), "{ran:?}");
+}
+
+/// A folder with these programs only.
+fn small_image(stage: &Stage, programs: &[&str]) -> std::path::PathBuf {
+    let folder = stage.folder.path().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    for program in programs {
+        let path = std::env::var_os("PATH").unwrap();
+        let found = std::env::split_paths(&path).map(|at| at.join(program)).find(|at| at.exists());
+        std::os::unix::fs::symlink(found.unwrap(), folder.join(program)).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn nothing_that_a_program_started_outlives_a_stop_that_is_forced() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(3)).ok();
+    let mut command = stage.command("consume orders --app a --leases sqlite:leases.db --grace 60s");
+    // It hears no signal and does not see the end of its input.
+    command.args(["--exec", "trap '' TERM INT; sleep 1000 & echo $! > sleeper; wait"]);
+    let running = crate::stage::Running::start(command);
+    let sleeper =
+        || std::fs::read_to_string(stage.folder.path().join("sleeper")).unwrap_or_default();
+    until("the program", || sleeper().ends_with('\n'));
+    running.signal("TERM");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    running.signal("INT");
+    let ran = running.wait();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("second signal"), "{ran:?}");
+    until("the end of the sleeper", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", sleeper().trim()));
+        status.map_or(true, |status| status.contains(" Z "))
+    });
 }
 
 #[test]

@@ -59,10 +59,15 @@ impl Client {
 
     /// Calls any service that speaks JSON.
     pub(crate) fn send(&mut self, version: &str, target: &str, body: &Value) -> Option<Value> {
+        let kind = format!("application/x-amz-json-{version}");
+        self.post("/", &format!("Content-Type: {kind}\r\nX-Amz-Target: {target}\r\n"), body)
+    }
+
+    /// Posts JSON to a path, with these lines in the head.
+    pub(crate) fn post(&mut self, path: &str, head: &str, body: &Value) -> Option<Value> {
         let body = body.to_string();
         let request = format!(
-            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-{version}\r\n\
-             X-Amz-Target: {target}\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{head}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.0.get_mut().write_all(request.as_bytes()).ok()?;

@@ -144,8 +144,8 @@ fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
     assert_eq!(failed.code, Some(1), "{failed:?}");
     for expected in [
         "orders/shardId-000000000000 may stand at SHARD_END",
-        "before workers start",
-        "`anabranch leases app restore before.json --yes`",
+        "before workers start, finish it with the same command",
+        "`anabranch leases app restore before.json --yes --stream orders --leases sqlite:leases.db",
     ] {
         assert!(failed.err.contains(expected), "{expected}: {failed:?}");
     }
@@ -155,13 +155,92 @@ fn a_reset_that_fails_half_way_names_the_shard_and_the_way_back() {
     assert_eq!(checkpoints(&stage, store), before);
 }
 
+/// What the doctor found, by kind and mend.
+fn found(stage: &Stage, store: &str) -> Vec<(String, String)> {
+    let ran = stage.run(&format!("doctor orders app --leases {store} --watch 1s --json"), "");
+    let found: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    found.iter().map(|it| (text(&it["kind"]), text(&it["mend"]))).collect()
+}
+
+#[test]
+fn a_reset_that_was_cut_off_is_found_and_the_command_that_is_named_finishes_it() {
+    // What is cut off: the row of the one shard stands at its end, or is gone.
+    for (trigger, kinds) in [
+        ("BEFORE DELETE ON anabranch_lease", &["unfinished-change", "ended-too-early"][..]),
+        ("BEFORE INSERT ON anabranch_lease", &["unfinished-change", "hole"]),
+    ] {
+        let (stage, store) = (Stage::start(&["orders:1"]), "sqlite:leases.db");
+        put(&stage, 0, 10);
+        consume(&stage, store, 10);
+        let code = format!(
+            "db.execute(\"CREATE TRIGGER stuck {trigger} BEGIN SELECT RAISE(ABORT, 'stuck'); END\")"
+        );
+        assert!(with_database(&stage, &code).status().unwrap().success());
+        let failed = leases(&stage, store, "reset --to trim --yes");
+        assert_eq!(failed.code, Some(1), "{failed:?}");
+        let code = "db.execute('DROP TRIGGER stuck')";
+        assert!(with_database(&stage, code).status().unwrap().success());
+
+        let sick = found(&stage, store);
+        let named: Vec<_> = sick.iter().map(|(kind, _)| kind.as_str()).collect();
+        assert_eq!(named[..2], *kinds, "{sick:?}");
+        let shards = stage.run(&format!("shards orders --app app --leases {store}"), "");
+        assert_eq!(shards.code, Some(1), "{shards:?}");
+        // The command that it names, as a person would copy it.
+        let (_, mend) = sick[0].1.split_once("anabranch ").unwrap();
+        assert!(mend.starts_with("leases app reset --to trim --yes --stream orders"), "{mend}");
+        let mut command = crate::stage::program();
+        command.args(mend.split_whitespace()).args(["--lease-time", "1s"]);
+        command.current_dir(stage.folder.path());
+        crate::stage::run(command, "").ok();
+        let well = found(&stage, store);
+        assert_eq!(well.len(), 1, "{well:?}");
+        assert_eq!(well[0].0, "no-worker");
+        consume(&stage, store, 10);
+    }
+}
+
+#[test]
+fn a_reset_that_is_killed_again_and_again_is_finished_by_the_last_one() {
+    for store in ["sqlite:leases.db", "dynamodb:app"] {
+        let stage = Stage::start(&["orders:6"]);
+        put(&stage, 0, 60);
+        consume(&stage, store, 60);
+        let reset = |file: &str| {
+            stage.spawn(&format!(
+                "leases app --leases {store} --stream orders --lease-time 500ms reset --to trim \
+                 --yes --snapshot {file}"
+            ))
+        };
+        for round in 0..6 {
+            let file = format!("{round}.json");
+            let mut running = reset(&file);
+            until("the snapshot", || {
+                stage.folder.path().join(&file).exists()
+                    || running.child.try_wait().unwrap().is_some()
+            });
+            // Each round is killed at another moment of its work.
+            std::thread::sleep(std::time::Duration::from_millis(3 * round));
+            running.child.kill().unwrap();
+            running.wait();
+        }
+        reset("last.json").wait().ok();
+        assert_eq!(
+            found(&stage, store).iter().map(|it| it.0.as_str()).collect::<Vec<_>>(),
+            ["no-worker"]
+        );
+        consume(&stage, store, 60);
+    }
+}
+
 #[test]
 fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
     let (stage, store) = (Stage::start(&["orders:2"]), "sqlite:leases.db");
     put(&stage, 0, 20);
     consume(&stage, store, 20);
     let before = checkpoints(&stage, store);
-    let hold = |signal: Option<&str>| {
+    let hold = |signals: &[&str]| {
         // Longer than a single call waits for the file.
         let lock = "db.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()";
         let mut locker = with_database(&stage, lock);
@@ -173,27 +252,40 @@ fn a_reset_waits_for_a_busy_store_and_stops_between_two_shards() {
         let mut held = String::new();
         let mut out = std::io::BufReader::new(locker.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut out, &mut held).unwrap();
-        let file = if signal.is_some() { "stopped.json" } else { "waited.json" };
+        let file = format!("{}.json", signals.join("-"));
         let reset = stage.spawn(&format!(
-            "leases app --leases {store} --stream orders reset --to trim --snapshot {file} --yes"
+            "leases app --leases {store} --stream orders --lease-time 2s reset --to trim --yes \
+             --snapshot {file}"
         ));
-        until("the first change", || stage.folder.path().join(file).exists());
+        until("the first change", || stage.folder.path().join(&file).exists());
         std::thread::sleep(std::time::Duration::from_secs(4));
-        if let Some(signal) = signal {
+        for signal in signals {
             reset.signal(signal);
+            std::thread::sleep(std::time::Duration::from_millis(500));
         }
-        drop(locker.stdin.take());
-        let ran = reset.wait();
+        // One signal lets it finish what it has begun; after two nobody waits for the file.
+        let (ran, free) = if signals.len() > 1 {
+            let ran = reset.wait();
+            (ran, locker.stdin.take())
+        } else {
+            drop(locker.stdin.take());
+            (reset.wait(), None)
+        };
+        drop(free);
         locker.wait().unwrap();
         ran
     };
-    let stopped = hold(Some("TERM"));
+    let forced = hold(&["TERM", "INT"]);
+    assert_eq!(forced.code, Some(1), "{forced:?}");
+    assert!(forced.err.contains("stopped at once by a second signal"), "{forced:?}");
+    assert_eq!(checkpoints(&stage, store), before, "nothing was changed");
+    let stopped = hold(&["TERM"]);
     assert_eq!(stopped.code, Some(1), "{stopped:?}");
     assert!(stopped.err.contains("stopped before all leases were changed"), "{stopped:?}");
     let after = checkpoints(&stage, store);
     assert_eq!(after[0].1, "TRIM_HORIZON", "the first one was done to its end");
     assert_eq!(after[1], before[1], "the second one was not begun");
-    hold(None).ok();
+    hold(&[]).ok();
     assert_eq!(checkpoints(&stage, store)[1].1, "TRIM_HORIZON");
 }
 

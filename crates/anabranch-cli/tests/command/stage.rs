@@ -101,6 +101,13 @@ impl Stage {
         Client::connect(address).unwrap().send("1.0", &target, body).unwrap()
     }
 
+    /// Has calls of the stream go wrong from now on.
+    pub(crate) fn fault(&self, rule: &Value) {
+        let address = self.endpoint.rsplit('/').next().unwrap();
+        let added = Client::connect(address).unwrap().post("/_anabranch/faults", "", rule).unwrap();
+        assert!(added["id"].is_u64(), "{added}");
+    }
+
     /// Every record of a stream as it is stored, by shard and in order: the data.
     pub(crate) fn stored(&self, stream: &str) -> Vec<String> {
         let shards = self.call("ListShards", &json!({"StreamName": stream}))["Shards"].clone();

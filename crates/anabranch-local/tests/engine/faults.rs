@@ -39,6 +39,8 @@ fn whole_calls_are_throttled_or_fail_and_do_nothing() {
     for (effect, kind) in [
         (Effect::Throttle, ErrorKind::ProvisionedThroughputExceeded),
         (Effect::InternalError, ErrorKind::InternalFailure),
+        (Effect::Deny, ErrorKind::AccessDenied),
+        (Effect::ExpireToken, ErrorKind::ExpiredToken),
     ] {
         let stage = Stage::with_stream(2);
         let fault = rule(effect, Operation::PutRecords);

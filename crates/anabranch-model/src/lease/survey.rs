@@ -28,6 +28,8 @@ pub struct Survey {
     pub coordinator_denied: Option<String>,
     /// Leases of a table for several streams where one is wanted, or the other way round.
     pub of_other_mode: u64,
+    /// How many leases each stream has in a table for several, by KCL's id of the stream.
+    pub streams: BTreeMap<String, u64>,
     /// Rows that should be leases and can't be read.
     pub unreadable: Vec<String>,
 }

@@ -1,10 +1,10 @@
 //! How a child ends: by itself when its input is closed, or killed; reaped in any case.
 
 use super::{Child, Nowhere};
+use crate::group;
 use crate::protocol::{Action, Request, ShutdownMessages};
 use crate::session::ChildFault;
-use std::process::{ExitStatus, Stdio};
-use tokio::process::Command;
+use std::process::ExitStatus;
 
 /// How long the exit of a child is waited for that has closed its output.
 const REAP_MS: u64 = 1_000;
@@ -61,9 +61,8 @@ impl Child {
 
     /// Kills it and all that it started, and waits until it is gone.
     pub async fn kill(mut self) {
-        if cfg!(unix) {
-            kill_group(self.pid).await;
-        }
+        // A wrapper that does not `exec` has the real worker in its group.
+        group::kill(self.pid);
         // It can fail only where the process has ended already.
         let _ = self.process.kill().await;
     }
@@ -78,20 +77,4 @@ impl Child {
         };
         ChildFault::Ended { asked, status: status.map(|status: ExitStatus| status.to_string()) }
     }
-}
-
-/// Kills a process group: a wrapper that does not `exec` has the real worker in its group. It may
-/// be gone itself by now.
-async fn kill_group(leader: u32) {
-    // Of an unknown process it would be the daemon's own group.
-    if leader == 0 {
-        return;
-    }
-    // The shell has `kill` built in; as a program of its own it is missing in small images.
-    let kill = format!("kill -KILL -{leader}");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &kill]).kill_on_drop(true);
-    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // It can fail only where nobody is left.
-    let _ = shell.status().await;
 }

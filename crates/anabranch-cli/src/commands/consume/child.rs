@@ -5,6 +5,7 @@ use crate::line::short;
 use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch_model::ids::ShardId;
+use anabranch_multilang::group;
 use std::collections::VecDeque;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -54,13 +55,36 @@ fn read_answer(line: &str) -> Answer {
 
 /// A running child.
 struct Running {
+    /// The shell.
     child: Child,
+    /// The shell and all that it started. None of them outlives the conversation.
+    group: Group,
     /// Closed when nothing more comes.
     stdin: Option<ChildStdin>,
     stdout: Printed<BufReader<ChildStdout>>,
     shard: ShardId,
     /// Who waits for an answer.
     waiting: Waiting,
+}
+
+/// A process group, killed when it is dropped.
+struct Group {
+    /// The process that made it.
+    leader: Option<u32>,
+}
+
+impl Group {
+    fn kill(&self) {
+        if let Some(leader) = self.leader {
+            group::kill(leader);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
 }
 
 /// Who waits for an answer, oldest first.
@@ -124,6 +148,7 @@ impl Running {
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         Ok(Self {
+            group: Group { leader: child.id() },
             child,
             stdin: Some(stdin),
             stdout: Printed::new(BufReader::new(stdout)),
@@ -230,11 +255,8 @@ impl Running {
 
     /// Kills the shell and all that it started.
     async fn kill(&mut self) {
-        if let Some(id) = self.child.id() {
-            let group = format!("-{id}");
-            let kill = Command::new("kill").args(["-KILL", "--", &group]).output();
-            let _ = kill.await;
-        }
+        self.group.kill();
+        // It can fail only where the process has ended already.
         let _ = self.child.kill().await;
     }
 }

@@ -73,15 +73,18 @@ impl Exec {
         crew.asks.remove(shard);
     }
 
-    /// Lets all children end. Those that don't are killed.
-    pub(crate) async fn close(&self) {
+    /// Lets all children end, unless somebody forces a stop. Those that don't are killed.
+    pub(crate) async fn close(&self, forced: bool) {
         let mut tasks = {
             let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
             crew.asks.clear();
             std::mem::take(&mut crew.tasks)
         };
-        let all = async { while tasks.join_next().await.is_some() {} };
-        // What is left is dropped, and killed with its task.
-        let _ = tokio::time::timeout(FAREWELL, all).await;
+        if !forced {
+            let all = async { while tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(FAREWELL, all).await;
+        }
+        // What is left is killed with its task.
+        tasks.shutdown().await;
     }
 }

@@ -7,22 +7,23 @@
 //! ```
 
 pub(crate) mod outlet;
-mod exec;
+pub(crate) mod exec;
 mod child;
 mod printed;
+pub(crate) mod park;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::moment::Moment;
 use crate::notice;
 use crate::printer::{self, Printer};
-use anabranch::consumer::{Consumer, OnError, ParkFile, RunError};
+use anabranch::consumer::{Consumer, OnError, RunError};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
 use exec::Exec;
 use outlet::{Form, Outlet};
-use std::path::PathBuf;
+use park::ParkPlace;
 use std::time::Duration;
 
 /// The longest that a handler may be told to take, in milliseconds.
@@ -41,6 +42,7 @@ Without --exec records are printed, and what was written is done.
 
 Run it as often as you like: all that share --app and --leases share the shards. SIGTERM and Ctrl-C \
 stop it in order; nothing comes twice then.")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Options {
     /// The stream
     stream: String,
@@ -64,14 +66,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "exec")]
     #[arg(value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Put a record aside, whole, in this file when it failed --attempts times; without it, it is
-    /// tried for ever
-    #[arg(long, value_name = "FILE")]
-    park: Option<PathBuf>,
+    /// Put a record aside, whole, when it failed --attempts times: in a file, sqlite:PATH#TABLE,
+    /// postgres:URL#TABLE or stream:NAME; without it, it is tried for ever
+    #[arg(long, value_name = "PLACE")]
+    park: Option<ParkPlace>,
     /// How often a record is tried before it is put aside
     #[arg(long, value_name = "N", default_value_t = 5, requires = "park")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     attempts: u32,
+    /// The stream holds what `--park stream:NAME` put aside: give the records as they were
+    #[arg(long)]
+    parked: bool,
     /// For how long a worker may be silent before others take its shards
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     lease_time: Duration,
@@ -92,15 +97,25 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
-    aws.look_at(&stream).await?;
+    if options.fan_out {
+        aws.look_at(&stream).await?;
+    } else {
+        aws.look_before_reading(&stream).await?;
+    }
+    let park = match &options.park {
+        Some(place) => Some(place.open(&aws, &stream).await?),
+        None => None,
+    };
     leases.prepare().await?;
 
     let (printer, thread) = Printer::start();
     let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
     let form = if options.json { Form::Json } else { Form::Plain };
-    let outlet = children
-        .clone()
-        .map_or_else(|| Outlet::Print { printer: printer.clone(), form }, Outlet::Exec);
+    let parked = options.parked;
+    let outlet = match &children {
+        Some(children) => Outlet::Exec { children: children.clone(), parked },
+        None => Outlet::Print { printer: printer.clone(), form, parked },
+    };
     let mut consumer = Consumer::new(stream, options.app.as_str())
         .with_kinesis(aws.kinesis)
         .with_leases(leases)
@@ -118,9 +133,8 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     if options.fan_out {
         consumer = consumer.with_fan_out();
     }
-    if let Some(path) = &options.park {
-        let file = ParkFile::new(path);
-        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, to: file.into() });
+    if let Some(to) = park {
+        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, to });
     }
     let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
     let reader = printer.clone();
@@ -137,7 +151,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         ended = Box::pin(consumer.run_until(stop)) => ended,
     };
     if let Some(children) = children {
-        children.close().await;
+        children.close(matches!(ended, Err(RunError::Forced))).await;
     }
     drop(printer);
     let end_of_output = tokio::task::spawn_blocking(move || thread.join());

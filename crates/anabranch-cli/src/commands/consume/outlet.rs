@@ -3,7 +3,7 @@
 use super::exec::Exec;
 use crate::line;
 use crate::printer::{NOBODY_READS, Printer};
-use anabranch::consumer::{Handler, HandlerError};
+use anabranch::consumer::{Handler, HandlerError, Parked};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
 use std::io::Write as _;
@@ -12,13 +12,20 @@ use std::sync::Arc;
 /// Where a record goes. One type for all of them, so that there is one consumer to build.
 pub(crate) enum Outlet {
     /// To the child of its shard, which answers.
-    Exec(Exec),
+    Exec {
+        /// The children.
+        children: Exec,
+        /// Whether the stream holds records that were put aside.
+        parked: bool,
+    },
     /// To standard output.
     Print {
         /// The thread that prints.
         printer: Printer,
         /// How.
         form: Form,
+        /// Whether the stream holds records that were put aside.
+        parked: bool,
     },
     /// Into a file that other processes append to as well, one write a record.
     Append {
@@ -42,6 +49,20 @@ pub(crate) enum Form {
 }
 
 impl Form {
+    /// The line of a record of a stream that may hold what was put aside.
+    fn line_of(
+        self,
+        parked: bool,
+        shard: &LeaseKey,
+        record: &UserRecord,
+    ) -> Result<String, HandlerError> {
+        if !parked {
+            return Ok(self.line(shard, record));
+        }
+        let parked = Parked::of(record)?;
+        Ok(self.line(&parked.shard, &parked.record))
+    }
+
     /// The line of a record.
     pub(crate) fn line(self, shard: &LeaseKey, record: &UserRecord) -> String {
         match self {
@@ -54,7 +75,7 @@ impl Form {
 impl Handler for Outlet {
     fn most(&self) -> usize {
         match self {
-            Self::Exec(_) | Self::Append { .. } => 1,
+            Self::Exec { .. } | Self::Append { .. } => 1,
             // What is printed together is done together.
             Self::Print { .. } => 500,
         }
@@ -66,14 +87,16 @@ impl Handler for Outlet {
         records: &[UserRecord],
     ) -> Result<(), HandlerError> {
         match self {
-            Self::Exec(children) => {
+            Self::Exec { children, parked } => {
                 for record in records {
-                    children.hand(&shard.shard, line::json(&shard.shard, record)).await?;
+                    let line = Form::Json.line_of(*parked, shard, record)?;
+                    children.hand(&shard.shard, line).await?;
                 }
                 Ok(())
             }
-            Self::Print { printer, form } => {
-                let text: String = records.iter().map(|record| form.line(shard, record)).collect();
+            Self::Print { printer, form, parked } => {
+                let lines = records.iter().map(|record| form.line_of(*parked, shard, record));
+                let text: String = lines.collect::<Result<_, _>>()?;
                 let printed = printer.print(text).await;
                 printed.map_err(|_| NOBODY_READS.into())
             }

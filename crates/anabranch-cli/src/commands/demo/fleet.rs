@@ -158,7 +158,7 @@ impl Fleet {
     /// Asks a worker to stop, and waits until it has.
     pub(super) async fn stop(&mut self, name: &str) -> Result<(), Failure> {
         let Some(child) = self.workers.remove(name) else { return Ok(()) };
-        terminate(&child).await?;
+        terminate(&child)?;
         stopped(name, child).await
     }
 
@@ -166,7 +166,7 @@ impl Fleet {
     pub(super) async fn stop_all(&mut self) -> Result<(), Failure> {
         let workers = std::mem::take(&mut self.workers);
         for child in workers.values() {
-            terminate(child).await?;
+            terminate(child)?;
         }
         for (name, child) in workers {
             stopped(&name, child).await?;
@@ -186,14 +186,12 @@ async fn stopped(name: &str, mut child: Child) -> Result<(), Failure> {
 }
 
 /// Sends SIGTERM. A process that has ended needs none.
-async fn terminate(child: &Child) -> Result<(), Failure> {
-    if let Some(id) = child.id() {
-        let mut kill = Command::new("kill");
-        kill.args(["-TERM", &id.to_string()]).stderr(Stdio::null());
-        let mut kill = kill.spawn().map_err(Failure::result)?;
-        kill.wait().await.map_err(Failure::result)?;
+fn terminate(child: &Child) -> Result<(), Failure> {
+    use rustix::process::{Pid, Signal, kill_process};
+    match child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+        Some(id) => kill_process(id, Signal::TERM).map_err(Failure::result),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// For how long a killed worker is waited for.

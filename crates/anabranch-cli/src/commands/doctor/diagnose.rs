@@ -3,9 +3,10 @@
 use super::facts::Facts;
 use crate::commands::shards::{Lag, Standing, standing};
 use crate::moment;
+use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamStatus;
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{HandOver, Layout};
+use anabranch_model::lease::{HandOver, Layout, Lease};
 use serde::Serialize;
 
 /// Fan-out consumers that a stream takes.
@@ -50,6 +51,7 @@ fn noted(kind: &'static str, what: String, evidence: String, mend: String) -> Fi
 pub(super) fn diagnose(facts: &Facts) -> Vec<Finding> {
     let mut found = of_stream(facts);
     found.extend(of_permissions(facts));
+    found.extend(of_changes(facts));
     found.extend(of_holes(facts));
     found.extend(of_owners(facts));
     found.extend(of_lags(facts));
@@ -117,8 +119,32 @@ fn of_permissions(facts: &Facts) -> Vec<Finding> {
     denied.collect()
 }
 
+/// What an operator's command left half done.
+fn of_changes(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for left in &facts.unfinished {
+        found.push(problem(
+            "unfinished-change",
+            "a command that changes leases has not come to its end".to_owned(),
+            format!("it began {} and left its row", moment::text(left.began_ms)),
+            format!("unless it still runs, run it again before workers start: {}", left.command),
+        ));
+    }
+    for shard in facts.lineage.open_shards() {
+        if facts.rows.get(&shard.id).is_some_and(Lease::is_ended) {
+            let words = format!("reset --shard {} --to trim --yes", shard.id);
+            found.push(problem(
+                "ended-too-early",
+                format!("nobody reads {} any more, and records still arrive there", shard.id),
+                "its lease says SHARD_END, and the stream says that it is open".to_owned(),
+                format!("{} (or --to TIME, or restore a snapshot)", facts.leases_command(&words)),
+            ));
+        }
+    }
+    found
+}
+
 fn of_holes(facts: &Facts) -> Vec<Finding> {
-    let (stream, app) = (&facts.stream, &facts.application);
     let hole = facts
         .lineage
         .open_shards()
@@ -129,9 +155,8 @@ fn of_holes(facts: &Facts) -> Vec<Finding> {
             format!("nobody reads {}, and nobody will", shard.id),
             "it is open, it has no lease, and no lease of an ancestor is unfinished".to_owned(),
             format!(
-                "anabranch leases {app} --stream {stream} reset --shard {} --to trim --yes (a running \
-                 worker of this library repairs it by itself)",
-                shard.id
+                "{} (a running worker of this library repairs it by itself)",
+                facts.leases_command(&format!("reset --shard {} --to trim --yes", shard.id))
             ),
         )
     })
@@ -152,8 +177,8 @@ fn of_owners(facts: &Facts) -> Vec<Finding> {
                 format!("{shard} belongs to a worker that shows no sign of life"),
                 format!("the heart of {owner} stood still for {watched}"),
                 format!(
-                    "start a worker, which takes it over, or: anabranch leases {app} release {shard} \
-                     --yes"
+                    "start a worker, which takes it over, or: {}",
+                    facts.leases_command(&format!("release {shard} --yes"))
                 ),
             ));
         }
@@ -164,7 +189,12 @@ fn of_owners(facts: &Facts) -> Vec<Finding> {
             "no-worker",
             format!("no worker of {app} is there"),
             format!("none of {unfinished} unfinished leases has an owner"),
-            format!("start one, such as: anabranch consume {} --app {app}", facts.stream),
+            format!(
+                "start one, such as: anabranch consume {} --app {}{}",
+                shell_word(&facts.stream),
+                shell_word(app),
+                facts.options
+            ),
         ));
     }
     for (id, row) in &facts.rows {
@@ -182,7 +212,6 @@ fn of_owners(facts: &Facts) -> Vec<Finding> {
 }
 
 fn of_lags(facts: &Facts) -> Vec<Finding> {
-    let app = &facts.application;
     let mut found = Vec::new();
     for (shard, lag) in &facts.lags {
         match (lag, facts.retention_ms) {
@@ -190,7 +219,7 @@ fn of_lags(facts: &Facts) -> Vec<Finding> {
                 "trimmed",
                 format!("records of {shard} were deleted before they were read"),
                 "the record at its checkpoint is past the retention period".to_owned(),
-                format!("anabranch leases {app} reset --shard {shard} --to trim --yes"),
+                facts.leases_command(&format!("reset --shard {shard} --to trim --yes")),
             )),
             (Lag::Behind(ms), Some(retention_ms))
                 if ms.saturating_mul(100) > retention_ms.saturating_mul(DANGEROUS_PERCENT) =>
@@ -233,7 +262,7 @@ fn of_hand_overs(facts: &Facts) -> Vec<Finding> {
                 "orphaned-hand-over",
                 format!("the hand-over of {id} waits for a worker that is gone"),
                 format!("{taker} asked for it and has no row, and its owner does not beat"),
-                format!("anabranch leases {} release {id} --yes", facts.application),
+                facts.leases_command(&format!("release {id} --yes")),
             ));
         }
     }
@@ -297,12 +326,12 @@ fn of_kcl(facts: &Facts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::KclFacts;
+    use super::super::facts::{KclFacts, Unfinished};
     use super::*;
     use anabranch::stream::api::StreamSummary;
     use anabranch_model::hash::HashRange;
     use anabranch_model::lease::survey::Leader;
-    use anabranch_model::lease::{NewLease, StreamFacts, WorkerId};
+    use anabranch_model::lease::{Checkpoint, NewLease, StreamFacts, WorkerId};
     use anabranch_model::lineage::{Lineage, Shard};
     use anabranch_model::position::Position;
     use anabranch_model::sequence::SequenceNumber;
@@ -349,6 +378,8 @@ mod tests {
             watched_ms: 10_000,
             beats: [(id, true)].into(),
             workers: ["w".to_owned()].into(),
+            unfinished: Vec::new(),
+            options: " --leases memory".to_owned(),
             kcl: KclFacts::default(),
         }
     }
@@ -384,6 +415,22 @@ mod tests {
                 facts.beats.clear();
             },
             &[("hole", Problem)],
+        );
+        check(
+            |facts| {
+                let command = "anabranch leases a reset --to trim --yes".to_owned();
+                facts.unfinished.push(Unfinished { command, began_ms: 1 });
+            },
+            &[("unfinished-change", Problem)],
+        );
+        check(
+            |facts| {
+                let end = Checkpoint::at(Position::ShardEnd);
+                facts.rows.values_mut().for_each(|row| row.checkpoint = end.clone());
+                facts.lags.clear();
+                facts.beats.clear();
+            },
+            &[("ended-too-early", Problem)],
         );
         check(
             |facts| {

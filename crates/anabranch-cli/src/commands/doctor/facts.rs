@@ -1,6 +1,7 @@
 //! What was seen of a stream and an application.
 
 use crate::commands::shards::Lag;
+use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::survey::Leader;
@@ -38,8 +39,21 @@ pub(super) struct Facts {
     pub(super) beats: BTreeMap<ShardId, bool>,
     /// Workers with a row that is not shut out (native layout).
     pub(super) workers: BTreeSet<String>,
+    /// Commands of an operator that began to change leases and did not come to their end.
+    pub(super) unfinished: Vec<Unfinished>,
+    /// Where everything is, as options of a command.
+    pub(super) options: String,
     /// What only a table of KCL has.
     pub(super) kcl: KclFacts,
+}
+
+/// A command that began to change leases, by the row that it left (native layout).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    /// The command.
+    pub(super) command: String,
+    /// When it began, in milliseconds since 1970.
+    pub(super) began_ms: u64,
 }
 
 /// What only a table of KCL has.
@@ -56,6 +70,12 @@ pub(super) struct KclFacts {
 }
 
 impl Facts {
+    /// A command on the leases that were looked at, for a person to run.
+    pub(super) fn leases_command(&self, words: &str) -> String {
+        let (app, stream) = (shell_word(&self.application), shell_word(&self.stream));
+        format!("anabranch leases {app} {words} --stream {stream}{}", self.options)
+    }
+
     /// One line on what was examined.
     pub(super) fn headline(&self) -> String {
         let open = self.lineage.open_shards().count();

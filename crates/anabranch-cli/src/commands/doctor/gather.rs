@@ -1,16 +1,16 @@
 //! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
 
-use super::facts::{Facts, KclFacts};
-use crate::commands::leases::quiet;
+use super::facts::{Facts, KclFacts, Unfinished};
+use crate::commands::leases::{editor, quiet};
 use crate::commands::shards::{Lag, lags};
-use crate::connection::Aws;
+use crate::connection::{Aws, KclStreams};
 use crate::failure::Failure;
 use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease};
+use anabranch_model::lease::{Layout, Lease, StreamFacts, Survey};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,23 +29,30 @@ pub(super) async fn facts(
     watch: Duration,
 ) -> Result<Facts, Failure> {
     let summary = aws.look_at(stream).await?;
-    let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
-    let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
     let first = rows(store, stream).await?;
-    if first.is_empty() {
+    let remembered = store.application().await?.streams.get(stream).copied();
+    // A change of leases that was killed may have left none.
+    if first.is_empty() && remembered.is_none() {
         return Err(Failure::usage(format!(
             "there are no leases of application {application} on {stream} there: check the names \
              and --leases"
         )));
     }
-    let remembered = store.application().await?.streams.get(stream).copied();
     let survey = store.survey().await?;
+    let remembered = remembered.or_else(|| of_kcl(&survey, stream, summary.created_ms));
     let (beats, watched_ms) =
         watch_hearts(store, stream, &first, watch, survey.leader.is_some()).await?;
     let later = store.survey().await?;
     let rows = rows(store, stream).await?;
+    // Behind the rows: a shard that ended meanwhile must not look open.
+    let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
+    let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
     let lags = lags(&aws.kinesis, &lineage, &rows).await;
     let workers = store.look().await?.workers;
+    let alive = workers.iter().filter(|worker| worker.is_alive());
+    let left = alive.clone().filter(|worker| editor::is(&worker.id));
+    let unfinished =
+        left.map(|it| Unfinished { command: it.host.clone(), began_ms: it.started_ms }).collect();
     let mut kcl = KclFacts { unreadable: later.unreadable.clone(), ..KclFacts::default() };
     if let Some(table) = kcl_table {
         table.clone_into(&mut kcl.table);
@@ -67,9 +74,20 @@ pub(super) async fn facts(
         lags,
         watched_ms,
         beats,
-        workers: workers.iter().filter(|w| w.is_alive()).map(|w| w.id.to_string()).collect(),
+        workers: alive.filter(|w| !editor::is(&w.id)).map(|w| w.id.to_string()).collect(),
+        unfinished,
+        options: String::new(),
         kcl,
     })
+}
+
+/// When a KCL table for several streams says that this one was created. It knows whole seconds.
+fn of_kcl(survey: &Survey, stream: &StreamName, created_ms: u64) -> Option<StreamFacts> {
+    let streams = KclStreams::of(survey);
+    let (_, id) = streams.find(stream.as_str())?;
+    let same = id.created_s() == created_ms / 1_000;
+    let created_ms = if same { created_ms } else { id.created_s() * 1_000 };
+    Some(StreamFacts { t0_ms: created_ms, created_ms, first_sync_done: true })
 }
 
 async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {

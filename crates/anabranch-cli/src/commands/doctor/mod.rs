@@ -37,12 +37,13 @@ pub(crate) struct Options {
 
 /// Examines, and says what it found.
 pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
-    let store = connection.existing_leases(&options.app).await?;
+    let store = connection.existing_leases(&options.app, Some(&options.stream)).await?;
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());
     let table = connection.kcl_table(&options.app);
-    let facts =
+    let mut facts =
         gather::facts(&aws, &stream, &options.app, &store, table.as_deref(), options.watch).await?;
+    facts.options = connection.options();
     let findings = diagnose(&facts);
     if options.json {
         say!("{}", serde_json::to_string(&findings).unwrap_or_default());

@@ -1,7 +1,7 @@
 //! Everything that a store keeps for an application.
 
 use super::Options;
-use crate::connection::Connection;
+use crate::connection::{Connection, KclStreams};
 use crate::failure::Failure;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -23,6 +23,9 @@ pub(crate) struct StreamRows {
 pub(crate) struct Standing {
     /// Where it is kept.
     pub(crate) store: AnyStore,
+    /// Whether the store says which streams these are: the table of a KCL application for one
+    /// stream does not.
+    pub(crate) names_streams: bool,
     /// Its streams.
     pub(crate) streams: Vec<StreamRows>,
     /// Its workers. KCL's layout has no rows for them.
@@ -32,16 +35,42 @@ pub(crate) struct Standing {
 impl Standing {
     /// Reads the application that the options name. One without leases is a mistake.
     pub(super) async fn read(options: &Options, connection: &Connection) -> Result<Self, Failure> {
-        let store = connection.existing_leases(&options.app).await?;
-        let standing = Self::of(store, options.stream.as_deref(), &options.app).await?;
-        if standing.streams.iter().all(|stream| stream.rows.is_empty()) {
-            return Err(Failure::usage(format!(
-                "there are no leases of application {} there: check its name and --leases{}",
-                options.app,
-                standing.other_mode().await
-            )));
+        let standing = Self::read_any(options, connection).await?;
+        if standing.store.layout() == Layout::Kcl && standing.has_no_rows() {
+            return Err(standing.nothing(options));
         }
         Ok(standing)
+    }
+
+    /// The same for a change of leases, which goes on where one was killed that had removed all: in
+    /// KCL's layout a table without leases will do.
+    pub(super) async fn read_any(
+        options: &Options,
+        connection: &Connection,
+    ) -> Result<Self, Failure> {
+        let store = connection.existing_leases(&options.app, options.stream.as_deref()).await?;
+        let standing = Self::of(store, options.stream.as_deref(), &options.app).await?;
+        let remembered = standing.streams.iter().any(|stream| stream.facts.is_some());
+        if standing.store.layout() == Layout::Native && standing.has_no_rows() && !remembered {
+            return Err(standing.nothing(options));
+        }
+        Ok(standing)
+    }
+
+    fn has_no_rows(&self) -> bool {
+        self.streams.iter().all(|stream| stream.rows.is_empty())
+    }
+
+    fn nothing(&self, options: &Options) -> Failure {
+        let names: Vec<_> = self.streams.iter().map(|s| s.stream.to_string()).collect();
+        let stream = match (&options.stream, names.as_slice()) {
+            (Some(_), [name]) => format!(" on stream {name}"),
+            _ => String::new(),
+        };
+        Failure::usage(format!(
+            "there are no leases of application {}{stream} there: check its name and --leases",
+            options.app,
+        ))
     }
 
     /// Reads an application, which may have nothing.
@@ -51,9 +80,21 @@ impl Standing {
         application: &str,
     ) -> Result<Self, Failure> {
         let known = store.application().await?.streams;
+        let several = match store.layout() {
+            Layout::Kcl => KclStreams::of(&store.survey().await?),
+            Layout::Native => KclStreams::default(),
+        };
         let mut streams: Vec<(StreamName, Option<StreamFacts>)> = match (store.layout(), stream) {
-            // The table does not name its stream, so any name finds the rows.
-            (Layout::Kcl, name) => vec![(name.unwrap_or(application).into(), None)],
+            // The table of one stream does not name it, so any name finds the rows.
+            (Layout::Kcl, name) if several.is_empty() => {
+                vec![(name.unwrap_or(application).into(), None)]
+            }
+            (Layout::Kcl, None) => several.names().map(|name| (name.clone(), None)).collect(),
+            (Layout::Kcl, Some(name)) => {
+                let found =
+                    several.find(name).map_or_else(|| name.into(), |(name, _)| name.clone());
+                vec![(found, None)]
+            }
             (Layout::Native, Some(name)) => {
                 let name = StreamName::from(name);
                 let facts = known.get(&name).copied();
@@ -69,27 +110,39 @@ impl Standing {
             read.push(StreamRows { stream, facts, rows });
         }
         let workers = store.look().await?.workers;
-        Ok(Self { store, streams: read, workers })
+        let names_streams = store.layout() == Layout::Native || !several.is_empty();
+        Ok(Self { store, names_streams, streams: read, workers })
     }
 
-    /// A word about a table that looks empty because it is one for several streams.
-    async fn other_mode(&self) -> &'static str {
-        match self.store.survey().await {
-            Ok(survey) if survey.of_other_mode > 0 => {
-                " (the table is that of a KCL application for several streams, which this command \
-                 can't read)"
+    /// The row of a shard that a person named, of whichever stream has it.
+    pub(super) fn named(&self, shard: &str) -> Result<&Lease, Failure> {
+        let mut found = self.streams.iter().filter_map(|stream| stream.named(shard).ok());
+        match (found.next(), found.next()) {
+            (Some(row), None) => Ok(row),
+            (Some(one), Some(other)) => Err(Failure::usage(format!(
+                "{} and {} have a shard {}: choose one with --stream",
+                one.key.stream, other.key.stream, one.key.shard
+            ))),
+            (None, _) => {
+                let first = self.streams.first();
+                first.map_or(Err(Failure::usage("there are no leases")), |rows| rows.named(shard))
             }
-            _ => "",
         }
+    }
+
+    /// Refuses where nothing says which stream it is.
+    pub(super) fn demand_names(&self, options: &Options) -> Result<(), Failure> {
+        if self.names_streams || options.stream.is_some() {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "the table of a KCL application does not name its stream: give it with --stream",
+        ))
     }
 
     /// The one stream that the options mean.
     pub(super) fn only_stream(self, options: &Options) -> Result<(AnyStore, StreamRows), Failure> {
-        if self.store.layout() == Layout::Kcl && options.stream.is_none() {
-            return Err(Failure::usage(
-                "the table of a KCL application does not name its stream: give it with --stream",
-            ));
-        }
+        self.demand_names(options)?;
         let mut streams = self.streams;
         if streams.len() == 1 {
             return Ok((self.store, streams.remove(0)));

@@ -2,19 +2,22 @@
 
 use super::application::Standing;
 use super::editor::{Editor, moved_to};
+use super::halt::Halt;
 use super::moment_of_shard::last_before;
 use super::snapshot::WantedLease;
 use super::{Options, quiet};
 use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::output::{note, say};
+use crate::shell_word::shell_word;
 use anabranch::clock::Clock;
 use anabranch::lease::{LeaseStore, StoreAddress};
 use anabranch::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Lease, StreamFacts};
+use anabranch_model::lease::{Layout, Lease, LeaseKey, StreamFacts};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::position::Position;
+use std::collections::BTreeMap;
 
 /// Shows what would be copied, and does it if that was asked for.
 pub(super) async fn run(
@@ -24,9 +27,13 @@ pub(super) async fn run(
     to: &StoreAddress,
     yes: bool,
 ) -> Result<(), Failure> {
+    let words = from.map(|from| format!(" --from {}", shell_word(from))).unwrap_or_default();
+    let words = format!("copy{words} --to {} --yes", shell_word(to));
     let from = match from {
-        Some(address) => connection.existing_store(address, &options.app).await?,
-        None => connection.existing_leases(&options.app).await?,
+        Some(address) => {
+            connection.existing_store(address, &options.app, options.stream.as_deref()).await?
+        }
+        None => connection.existing_leases(&options.app, options.stream.as_deref()).await?,
     };
     if *to == StoreAddress::Memory {
         return Err(Failure::usage("a copy in memory would be gone with this command"));
@@ -42,10 +49,14 @@ pub(super) async fn run(
     }
     let target = connection.store(to, &options.app).await?;
     let crosses = source.store.layout() != target.layout();
-    if crosses && source.store.layout() == Layout::Kcl && options.stream.is_none() {
-        return Err(Failure::usage(
-            "the table of a KCL application does not name its stream: give it with --stream",
-        ));
+    if crosses {
+        source.demand_names(options)?;
+    }
+    if target.layout() == Layout::Kcl && source.streams.len() > 1 {
+        return Err(Failure::usage(format!(
+            "{to} would be the table of one stream, and the application has several: choose one \
+             with --stream, and a table for each"
+        )));
     }
     let aws = if crosses { Some(connection.aws().await?) } else { None };
     let mut copies = Vec::new();
@@ -62,21 +73,31 @@ pub(super) async fn run(
         return Ok(());
     }
     target.prepare().await?;
-    for (stream, _, _) in &copies {
-        let there = target.list(stream).await?;
-        if !there.is_empty() {
+    let known = target.application().await?.streams;
+    let mut there = BTreeMap::new();
+    for (stream, rows, _) in &copies {
+        let found = target.list(stream).await?;
+        let half = half_copied(target.layout(), known.contains_key(stream), rows, &found);
+        if !found.is_empty() && !half {
             return Err(Failure::usage(format!(
                 "{to} holds {} leases of {} on {stream} already: nothing was copied",
-                there.len(),
+                found.len(),
                 options.app
             )));
         }
+        there.extend(found.into_iter().map(|row| (row.key.clone(), row)));
     }
-    let editor = Editor::new(&target);
+    let again = super::command(options, connection, &words);
+    let mut halt = Halt::new(format!("finish it before workers start there: `{again}`"))?;
+    let editor = Editor::announcing(&target, again);
     let mut count = 0;
     for (stream, rows, facts) in &copies {
         for row in rows {
-            editor.place(stream, row, None).await?;
+            let key = LeaseKey { stream: stream.clone(), shard: row.shard.clone() };
+            let now = there.get(&key);
+            if now.map(WantedLease::of).as_ref() != Some(row) {
+                halt.step(editor.place(stream, row, now)).await?;
+            }
             count += 1;
         }
         // The mark comes last: until then no worker takes what is half copied.
@@ -84,8 +105,21 @@ pub(super) async fn run(
             editor.remember(stream, *facts).await?;
         }
     }
+    editor.finish().await?;
     note!("{count} leases were copied to {to}; those they came from are as they were");
     Ok(())
+}
+
+/// Whether the rows there are what a copy left that did not come to its end. In our layout it has
+/// not marked the stream; in KCL's, which has no mark, its rows are some of those that it copies.
+fn half_copied(to: Layout, marked: bool, rows: &[WantedLease], there: &[Lease]) -> bool {
+    match to {
+        Layout::Native => !marked,
+        Layout::Kcl => {
+            let copied = |row: &Lease| row.owner.is_none() && rows.contains(&WantedLease::of(row));
+            there.len() < rows.len() && there.iter().all(copied)
+        }
+    }
 }
 
 /// One stream on its way to another store.

@@ -2,7 +2,7 @@
 
 use super::snapshot::WantedLease;
 use crate::failure::Failure;
-use anabranch::clock::Chance;
+use anabranch::clock::{Chance, Clock};
 use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -10,6 +10,7 @@ use anabranch_model::lease::{
     Stored, StreamChange, StreamFacts, Worker, WorkerChange, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often a write is sent whose fate stays unknown.
@@ -19,19 +20,71 @@ const ATTEMPTS: u32 = 8;
 /// The pause between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// The name under which an operator's command holds leases for a moment.
+const NAME: &str = "anabranch-leases";
+
+/// Whether a worker is an operator's command.
+pub(crate) fn is(id: &WorkerId) -> bool {
+    id.as_str().strip_prefix(NAME).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// Changes rows. Every write is conditional on the row that was shown, so a worker that comes back
 /// meanwhile makes it fail instead of being overwritten.
 pub(super) struct Editor<'a> {
+    /// Where the rows are.
     store: &'a AnyStore,
     /// The name under which leases are held for a moment.
     me: WorkerId,
+    /// For names and nonces.
     chance: Chance,
+    /// The command that is to be found when it was killed.
+    command: Option<String>,
+    /// Whether its row is there.
+    announced: AtomicBool,
 }
 
 impl<'a> Editor<'a> {
+    /// For one write a lease.
     pub(super) fn new(store: &'a AnyStore) -> Self {
         let chance = Chance::of_system();
-        Self { store, me: WorkerId::of_join("anabranch-leases", chance.bits()), chance }
+        let me = WorkerId::of_join(NAME, chance.bits());
+        Self { store, me, chance, command: None, announced: AtomicBool::new(false) }
+    }
+
+    /// For a change that takes many writes. The first of them leaves a row that says which
+    /// `command` it is, until [`finish`](Self::finish): killed in between, it leaves that row for
+    /// the doctor to find. KCL's table has no room for it.
+    pub(super) fn announcing(store: &'a AnyStore, command: String) -> Self {
+        let command = (store.layout() == Layout::Native).then_some(command);
+        Self { command, ..Self::new(store) }
+    }
+
+    async fn announce(&self) -> Result<(), Failure> {
+        let Some(command) = &self.command else { return Ok(()) };
+        if !self.announced.load(Ordering::Relaxed) {
+            let change = WorkerChange::Join {
+                host: command.clone(),
+                started_ms: Clock::machine().wall_ms(),
+                reads: Some(Vec::new()),
+            };
+            self.of_me(change).await?;
+            self.announced.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes the row away again: everything is done.
+    pub(super) async fn finish(&self) -> Result<(), Failure> {
+        if self.announced.load(Ordering::Relaxed) {
+            self.of_me(WorkerChange::Leave { counter: 0 }).await?;
+            self.of_me(WorkerChange::Delete).await?;
+        }
+        Ok(())
+    }
+
+    async fn of_me(&self, change: WorkerChange) -> Result<(), Failure> {
+        let write = Write::worker(&self.me, change, self.chance.nonce());
+        self.write(&write, &format!("the row of this command ({})", self.me)).await.map(drop)
     }
 
     /// Makes the row say what is wanted, whatever it says now.
@@ -41,6 +94,7 @@ impl<'a> Editor<'a> {
         wanted: &WantedLease,
         now: Option<&Lease>,
     ) -> Result<(), Failure> {
+        self.announce().await?;
         let key = LeaseKey { stream: stream.clone(), shard: wanted.shard.clone() };
         match (self.store.layout(), now) {
             (Layout::Kcl, Some(now)) => self.note_kcl(now, wanted).await?,
@@ -124,6 +178,7 @@ impl<'a> Editor<'a> {
 
     /// Removes a row.
     pub(super) async fn remove(&self, now: &Lease) -> Result<(), Failure> {
+        self.announce().await?;
         if self.store.layout() == Layout::Kcl || now.is_ended() {
             return self.delete(now).await;
         }

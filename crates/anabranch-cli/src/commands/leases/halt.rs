@@ -1,4 +1,4 @@
-//! Changing one lease after another: a signal ends that between two of them, never inside of one.
+//! Changing one lease after another: a signal ends that between two of them, a second one at once.
 
 use crate::failure::Failure;
 use std::pin::Pin;
@@ -7,19 +7,17 @@ use std::pin::Pin;
 pub(super) struct Halt {
     /// Resolves when somebody asks to stop.
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Resolves when somebody asks again.
+    force: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// What to do when not all changes were made.
     way_back: String,
 }
 
 impl Halt {
-    /// Listens for signals from now on. `snapshot` is what brings the leases back.
-    pub(super) fn new(application: &str, snapshot: &std::path::Path) -> Result<Self, Failure> {
-        let file = snapshot.display();
-        let way_back = format!(
-            "before workers start, bring the leases back: `anabranch leases {application} restore \
-             {file} --yes`"
-        );
-        Ok(Self { stop: Box::pin(crate::stop::signals(1)?), way_back })
+    /// Listens for signals from now on. `way_back` says what to do when not all changes were made.
+    pub(super) fn new(way_back: String) -> Result<Self, Failure> {
+        let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+        Ok(Self { stop: Box::pin(stop), force: Box::pin(force), way_back })
     }
 
     /// Makes a change to its end, unless somebody has asked to stop.
@@ -35,7 +33,13 @@ impl Halt {
         let done = if stopped {
             Err(Failure::result("stopped before all leases were changed"))
         } else {
-            change.await
+            tokio::select! {
+                biased;
+                () = &mut self.force => {
+                    Err(Failure::result("stopped at once by a second signal, inside of a change"))
+                }
+                done = change => done,
+            }
         };
         done.map_err(|failure| failure.after(&self.way_back))
     }

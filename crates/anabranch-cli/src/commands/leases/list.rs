@@ -76,13 +76,7 @@ pub(super) async fn show(
     shard: &str,
 ) -> Result<(), Failure> {
     let standing = Standing::read(options, connection).await?;
-    let stream = standing
-        .streams
-        .iter()
-        .find(|stream| stream.named(shard).is_ok())
-        .or(standing.streams.first())
-        .ok_or_else(|| Failure::usage("there are no leases"))?;
-    let lease = stream.named(shard)?;
+    let lease = standing.named(shard)?;
     let kept = KeptLease::of(lease);
     if options.json {
         say!("{}", serde_json::to_string(&kept).unwrap_or_default());
@@ -90,7 +84,7 @@ pub(super) async fn show(
     }
     let list = |ids: &[String]| if ids.is_empty() { "-".to_owned() } else { ids.join(", ") };
     let rows = [
-        ("stream", stream.stream.to_string()),
+        ("stream", lease.key.stream.to_string()),
         ("shard", kept.shard.clone()),
         ("owner", kept.owner.clone().unwrap_or_else(|| "-".to_owned())),
         ("term", kept.term.to_string()),

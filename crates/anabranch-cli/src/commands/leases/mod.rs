@@ -9,7 +9,7 @@ mod application;
 mod list;
 mod snapshot;
 pub(crate) mod quiet;
-mod editor;
+pub(crate) mod editor;
 mod halt;
 mod release;
 mod reset;
@@ -19,6 +19,7 @@ mod copy;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
+use crate::shell_word::shell_word;
 use anabranch::lease::StoreAddress;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,6 +113,17 @@ done; it needs --shard.")]
         #[arg(long)]
         yes: bool,
     },
+}
+
+/// A command on the same leases, for a person to run.
+fn command(options: &Options, connection: &Connection, words: &str) -> String {
+    let stream = options.stream.as_ref().map(|name| format!(" --stream {}", shell_word(name)));
+    format!(
+        "anabranch leases {} {words}{}{}",
+        shell_word(&options.app),
+        stream.unwrap_or_default(),
+        connection.options()
+    )
 }
 
 /// Does what is asked.

@@ -30,7 +30,11 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
             for stream in streams {
                 for row in store.list(stream).await? {
                     if let Some(owner) = &row.owner {
-                        hearts.insert(format!("{owner} ({})", row.key.shard), row.term);
+                        let name = format!("{owner} ({})", row.key.shard);
+                        // Two streams may have a shard of the same name.
+                        let taken = hearts.contains_key(&name);
+                        let name = if taken { format!("{owner} ({})", row.key) } else { name };
+                        hearts.insert(name, row.term);
                     }
                 }
             }

@@ -21,16 +21,20 @@ pub(super) async fn run(
         if shards.is_empty() {
             let held = |row: &&Lease| row.owner.is_some() && !row.is_ended();
             held_rows.extend(stream.rows.iter().filter(held));
-        } else {
-            for shard in shards {
-                held_rows.push(stream.named(shard)?);
-            }
         }
+    }
+    for shard in shards {
+        held_rows.push(standing.named(shard)?);
     }
     held_rows.retain(|row| row.owner.is_some());
     for row in &held_rows {
         let owner = row.owner.as_ref().map(ToString::to_string).unwrap_or_default();
-        say!("{} is held by {owner}", row.key.shard);
+        let lease = if standing.streams.len() > 1 {
+            row.key.to_string()
+        } else {
+            row.key.shard.to_string()
+        };
+        say!("{lease} is held by {owner}");
     }
     if held_rows.is_empty() {
         note!("no lease is held by anybody");

@@ -9,8 +9,9 @@ use super::{Options, quiet};
 use crate::commands::shards::checkpoint_text;
 use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
-use crate::moment::Moment;
+use crate::moment::{self, Moment};
 use crate::output::{note, say};
+use crate::shell_word::shell_word;
 use crate::table;
 use anabranch::clock::Clock;
 use anabranch::lease::LeaseStore;
@@ -23,6 +24,7 @@ use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -53,12 +55,34 @@ impl FromStr for Target {
     }
 }
 
+/// The target as it is written.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moment(moment) => match moment.start() {
+                StartPosition::TrimHorizon => f.write_str("trim"),
+                StartPosition::Latest => f.write_str("latest"),
+                StartPosition::AtTimestamp(ms) => f.write_str(&moment::text(ms)),
+            },
+            Self::Behind(sequence, sub) => write!(f, "{sequence}/{sub}"),
+        }
+    }
+}
+
 /// What was asked for.
 pub(super) struct Asked<'a> {
     pub(super) to: Target,
     pub(super) shard: Option<&'a str>,
     pub(super) snapshot: Option<&'a Path>,
     pub(super) yes: bool,
+}
+
+impl Asked<'_> {
+    /// The words that ask for the same.
+    fn words(&self) -> String {
+        let shard = self.shard.map(|shard| format!(" --shard {shard}")).unwrap_or_default();
+        format!("reset{shard} --to {} --yes", self.to)
+    }
 }
 
 /// What happens to one row.
@@ -120,7 +144,7 @@ pub(super) async fn run(
     connection: &Connection,
     asked: &Asked<'_>,
 ) -> Result<(), Failure> {
-    let standing = Standing::read(options, connection).await?;
+    let standing = Standing::read_any(options, connection).await?;
     let (store, stream) = standing.only_stream(options)?;
     let aws = connection.aws().await?;
     aws.look_at(&stream.stream).await?;
@@ -134,10 +158,18 @@ pub(super) async fn run(
     let standing = Standing::of(store, Some(stream.stream.as_str()), &options.app).await?;
     quiet::demand(&standing, &options.app, options.lease_time).await?;
     let kept = Snapshot::of(&options.app, &standing).write_before_a_change(asked.snapshot)?;
-    let mut halt = Halt::new(&options.app, &kept)?;
-    let editor = Editor::new(&standing.store);
+    let again = super::command(options, connection, &asked.words());
+    let mut halt = Halt::new(format!(
+        "before workers start, finish it with the same command, or bring the leases back: `{}`",
+        super::command(
+            options,
+            connection,
+            &format!("restore {} --yes", shell_word(kept.display()))
+        )
+    ))?;
+    let editor = Editor::announcing(&standing.store, again);
     for worker in quiet::dead(&standing) {
-        editor.fence(worker).await?;
+        halt.step(editor.fence(worker)).await?;
     }
     for change in &changes {
         match (&change.now, &change.after) {
@@ -148,6 +180,7 @@ pub(super) async fn run(
             (None, None) => {}
         }
     }
+    editor.finish().await?;
     note!("{} leases were reset", changes.len());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Bringing back what a snapshot holds.
 
-use super::application::Standing;
+use super::application::{Standing, StreamRows};
 use super::editor::Editor;
 use super::halt::Halt;
 use super::snapshot::{KeptLayout, Snapshot, WantedLease};
@@ -8,6 +8,7 @@ use super::{Options, quiet};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{note, say};
+use crate::shell_word::shell_word;
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease};
@@ -30,7 +31,7 @@ pub(super) async fn run(
             options.app
         )));
     }
-    let store = connection.existing_leases(&options.app).await?;
+    let store = connection.existing_leases(&options.app, None).await?;
     let layout = match store.layout() {
         Layout::Native => KeptLayout::Native,
         Layout::Kcl => KeptLayout::Kcl,
@@ -48,7 +49,7 @@ pub(super) async fn run(
     for kept in &snapshot.streams {
         let stream = StreamName::from(kept.stream.as_str());
         let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
-        let rows = standing.streams.first().map(super::application::StreamRows::by_shard);
+        let rows = standing.streams.first().map(StreamRows::by_shard);
         let plan = Plan::of(kept.wanted()?, rows.unwrap_or_default());
         plan.show(&stream);
         plans.push((stream, plan, kept.facts()));
@@ -57,26 +58,34 @@ pub(super) async fn run(
         note!("nothing was written: add --yes to do it");
         return Ok(());
     }
-    let mut halt = Halt::new(&options.app, file)?;
-    for (stream, plan, facts) in plans {
+    let mut before = Vec::new();
+    for (stream, _, _) in &plans {
         let standing = Standing::of(store.clone(), Some(stream.as_str()), &options.app).await?;
         quiet::demand(&standing, &options.app, options.lease_time).await?;
-        Snapshot::of(&options.app, &standing).write_before_a_change(None)?;
-        let editor = Editor::new(&store);
-        for worker in quiet::dead(&standing) {
-            editor.fence(worker).await?;
-        }
+        before.push(standing);
+    }
+    let rows: Vec<StreamRows> = before.iter().flat_map(|it| it.streams.clone()).collect();
+    Snapshot::of_streams(&options.app, store.layout(), &rows).write_before_a_change(None)?;
+    let words = format!("restore {} --yes", shell_word(file.display()));
+    let again = super::command(options, connection, &words);
+    let mut halt = Halt::new(format!("before workers start, finish it: `{again}`"))?;
+    let editor = Editor::announcing(&store, again);
+    for worker in before.first().into_iter().flat_map(quiet::dead) {
+        halt.step(editor.fence(worker)).await?;
+    }
+    for (stream, plan, facts) in plans {
         for row in plan.going.iter().rev() {
             halt.step(editor.remove(row)).await?;
         }
         for (wanted, now) in &plan.placed {
             halt.step(editor.place(&stream, wanted, now.as_ref())).await?;
         }
-        let known = standing.streams.first().is_some_and(|stream| stream.facts.is_some());
+        let known = rows.iter().any(|rows| rows.stream == stream && rows.facts.is_some());
         if let (false, Some(facts)) = (known, facts) {
             editor.remember(&stream, facts).await?;
         }
     }
+    editor.finish().await?;
     note!("restored");
     Ok(())
 }

@@ -60,15 +60,16 @@ impl Picture {
         store: Option<&AnyStore>,
     ) -> Result<Self, Failure> {
         let summary = aws.look_at(stream).await?;
-        let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
-        let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
-        let rows = match store {
+        let rows: Option<BTreeMap<ShardId, Lease>> = match store {
             None => None,
             Some(store) => {
                 let rows = store.list(stream).await?;
                 Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
             }
         };
+        // Behind the rows: a shard that ended meanwhile must not look open.
+        let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
+        let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
         let lags = match &rows {
             None => BTreeMap::new(),
             Some(rows) => lags(&aws.kinesis, &lineage, rows).await,
@@ -109,7 +110,7 @@ struct Read {
 pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(), Failure> {
     let store = match &options.app {
         None => None,
-        Some(app) => Some(connection.existing_leases(app).await?),
+        Some(app) => Some(connection.existing_leases(app, Some(&options.stream)).await?),
     };
     let aws = connection.aws().await?;
     let stream = StreamName::from(options.stream.as_str());

@@ -24,6 +24,8 @@ pub(crate) enum Standing {
     Past,
     /// It is open, it has no row, and none will come by itself.
     Hole,
+    /// Its row says that it is done, and it is open: nobody reads on.
+    EndedTooEarly,
 }
 
 impl Standing {
@@ -37,6 +39,7 @@ impl Standing {
             Self::RowComes(_) => "row-comes",
             Self::Past => "past",
             Self::Hole => "hole",
+            Self::EndedTooEarly => "ended-too-early",
         }
     }
 }
@@ -53,6 +56,7 @@ impl fmt::Display for Standing {
             }
             Self::Past => f.write_str("no lease: before the start, or cleaned up"),
             Self::Hole => f.write_str("HOLE: no lease, and none is about to come"),
+            Self::EndedTooEarly => f.write_str("STOPPED: its lease says done, and it is open"),
         }
     }
 }
@@ -65,6 +69,7 @@ pub(crate) fn standing(
 ) -> Standing {
     let unfinished = |id: &ShardId| rows.get(id).is_some_and(|row| !row.is_ended());
     match rows.get(&shard.id) {
+        Some(row) if row.is_ended() && shard.is_open() => Standing::EndedTooEarly,
         Some(row) if row.is_ended() => Standing::Done,
         Some(row) => {
             let parent = row.parents.iter().find(|parent| unfinished(parent));
@@ -88,8 +93,10 @@ pub(crate) fn standing(
 
 /// The open shards that nobody will ever read.
 pub(crate) fn holes<'a>(lineage: &'a Lineage, rows: &BTreeMap<ShardId, Lease>) -> Vec<&'a Shard> {
-    let is_hole = |shard: &&Shard| standing(lineage, rows, shard) == Standing::Hole;
-    lineage.open_shards().filter(is_hole).collect()
+    let unread = |shard: &&Shard| {
+        matches!(standing(lineage, rows, shard), Standing::Hole | Standing::EndedTooEarly)
+    };
+    lineage.open_shards().filter(unread).collect()
 }
 
 #[cfg(test)]
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn why_a_shard_is_not_read_is_told_by_the_rows() {
-        use Standing::{Done, Free, Hole, Past, Read, RowComes, Waits};
+        use Standing::{Done, EndedTooEarly, Free, Hole, Past, Read, RowComes, Waits};
         let id = ShardId::from_index;
         let (trim, end) = (Position::TrimHorizon, Position::ShardEnd);
         check(&[], &[Past, Past, Past, Hole]);
@@ -152,5 +159,6 @@ mod tests {
         );
         check(&[(0, end, None), (1, end, None), (2, end, None)], &[Done, Done, Done, Hole]);
         check(&[(3, trim, Some("w"))], &[Past, Past, Past, Read]);
+        check(&[(3, end, None)], &[Past, Past, Past, EndedTooEarly]);
     }
 }

@@ -31,6 +31,16 @@ impl StreamId {
         let named = !id.stream.is_empty() && !id.stream.contains(':');
         if number && named { Ok(id) } else { Err(NotAStreamId(id.to_string())) }
     }
+
+    /// The stream's own name.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// When it was created, in seconds since 1970.
+    pub fn created_s(&self) -> u64 {
+        self.created_s
+    }
 }
 
 impl FromStr for StreamId {

@@ -52,6 +52,9 @@ impl KclRows {
         if fields.has(row::STREAM_NAME) != multi {
             survey.of_other_mode += 1;
         }
+        if let Ok(Some(stream)) = fields.text(row::STREAM_NAME) {
+            *survey.streams.entry(stream.to_owned()).or_default() += 1;
+        }
         // Any start will do: what counts is whether the row can be read at all.
         match row::lease(&no_key(), item, StartPosition::AtTimestamp(0)) {
             Ok(lease) => {

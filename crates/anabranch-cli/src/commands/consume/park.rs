@@ -1,0 +1,178 @@
+//! Where records are put aside: a file, a table, another stream.
+
+use crate::connection::Aws;
+use crate::failure::Failure;
+use anabranch::consumer::{Park, ParkFile, ParkTable};
+use anabranch_model::ids::StreamName;
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a database may take to answer at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Lanes park one after another, seldom at once.
+const CONNECTIONS: u32 = 2;
+
+/// A place for records that were put aside, as it is written on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ParkPlace {
+    /// A file of JSON lines.
+    File(PathBuf),
+    /// A table in a SQLite file.
+    Sqlite(PathBuf, String),
+    /// A table in a PostgreSQL database, which is named by its URL.
+    Postgres(String, String),
+    /// Another stream.
+    Stream(StreamName),
+}
+
+impl FromStr for ParkPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let table = |rest: &str, example: &str| {
+            let parts = rest.rsplit_once('#').filter(|(place, table)| {
+                !place.is_empty() && !table.is_empty() && !table.contains(['@', '/', ':'])
+            });
+            let parts = parts.map(|(place, table)| (place.to_owned(), table.to_owned()));
+            parts.ok_or_else(|| format!("a table is named behind a #, such as {example}"))
+        };
+        match text.split_once(':') {
+            Some(("stream", "")) => Err("a stream has a name: stream:NAME".to_owned()),
+            Some(("stream", name)) => Ok(Self::Stream(name.into())),
+            Some(("sqlite", rest)) => {
+                let (path, table) = table(rest, "sqlite:parked.db#orders_parked")?;
+                Ok(Self::Sqlite(path.into(), table))
+            }
+            Some(("postgres" | "postgresql", rest)) => {
+                let url = if rest.starts_with("//") { text } else { rest };
+                let (url, table) = table(url, "postgres://me@db/shop#orders_parked")?;
+                Ok(Self::Postgres(url, table))
+            }
+            _ if text.is_empty() => Err("a file has a name".to_owned()),
+            _ => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+/// The place without its password.
+impl fmt::Display for ParkPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Sqlite(path, table) => write!(f, "table {table} of {}", path.display()),
+            Self::Postgres(_, table) => write!(f, "table {table}"),
+            Self::Stream(stream) => write!(f, "stream {stream}"),
+        }
+    }
+}
+
+impl ParkPlace {
+    /// Opens it for a consumer of `stream`, and makes sure that it is there.
+    pub(crate) async fn open(&self, aws: &Aws, stream: &StreamName) -> Result<Park, Failure> {
+        match self {
+            Self::File(path) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+                    let folder = folder.display();
+                    return Err(Failure::usage(format!(
+                        "there is no folder {folder}: make it first"
+                    )));
+                }
+                if path.is_dir() {
+                    return Err(Failure::usage(format!("{self} is a folder: name a file in it")));
+                }
+                Ok(ParkFile::new(path).into())
+            }
+            Self::Stream(other) if other == stream => Err(Failure::usage(format!(
+                "records of {stream} would be put aside in {stream} itself, and come again for ever"
+            ))),
+            Self::Stream(other) => {
+                aws.look_if_allowed(other).await?;
+                Ok(Park::Stream(other.clone()))
+            }
+            Self::Sqlite(path, table) => sqlite(path, table, true).await,
+            Self::Postgres(url, table) => postgres(url, table).await,
+        }
+    }
+
+    /// Opens what is there already; `None` if nothing was ever put aside there.
+    pub(crate) async fn open_existing(&self) -> Result<Option<Park>, Failure> {
+        match self {
+            Self::File(path) => {
+                let mut claimed = path.clone().into_os_string();
+                claimed.push(".redrive");
+                let there = path.exists() || Path::new(&claimed).exists();
+                Ok(there.then(|| ParkFile::new(path).into()))
+            }
+            Self::Sqlite(path, _) if !path.exists() => {
+                Err(Failure::usage(format!("there is no file {}: check its name", path.display())))
+            }
+            Self::Sqlite(path, table) => sqlite(path, table, false).await.map(Some),
+            Self::Postgres(url, table) => postgres(url, table).await.map(Some),
+            Self::Stream(stream) => Err(Failure::usage(format!(
+                "what was put aside in stream {stream} is redriven by a consumer of it: `anabranch \
+                 consume {stream} --parked --app NAME --exec CMD`"
+            ))),
+        }
+    }
+}
+
+async fn sqlite(path: &Path, table: &str, make: bool) -> Result<Park, Failure> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(make)
+        .busy_timeout(PATIENCE)
+        .disable_statement_logging();
+    let pool = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE);
+    let pool = pool.connect_with(options).await.map_err(|error| {
+        Failure::usage(format!("{} can't be used for parked records: {error}", path.display()))
+    })?;
+    ParkTable::sqlite(pool, table).map(Into::into).map_err(Failure::usage)
+}
+
+async fn postgres(url: &str, table: &str) -> Result<Park, Failure> {
+    // No message repeats the URL: it may hold a password.
+    let wrong = |error: sqlx::Error| {
+        Failure::usage(format!(
+            "the database for parked records can't be used: {error}; its address reads \
+             postgres://user:password@host:port/database"
+        ))
+    };
+    let options: PgConnectOptions = url.parse().map_err(wrong)?;
+    let options = options.disable_statement_logging();
+    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
+    let pool = pool.connect_with(options).await.map_err(wrong)?;
+    ParkTable::postgres(pool, table).map(Into::into).map_err(Failure::usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Result<ParkPlace, &str>) {
+        assert_eq!(text.parse(), expected.map_err(str::to_owned), "{text}");
+    }
+
+    #[test]
+    fn a_place_is_a_file_a_table_or_a_stream() {
+        let table = || "p".to_owned();
+        check("parked.jsonl", Ok(ParkPlace::File("parked.jsonl".into())));
+        check("a#b", Ok(ParkPlace::File("a#b".into())));
+        check("stream:parked", Ok(ParkPlace::Stream("parked".into())));
+        check("sqlite:a.db#p", Ok(ParkPlace::Sqlite("a.db".into(), table())));
+        let url = || "postgres://me:s%23@db/shop".to_owned();
+        check("postgres://me:s%23@db/shop#p", Ok(ParkPlace::Postgres(url(), table())));
+        check("postgres:postgres://me:s%23@db/shop#p", Ok(ParkPlace::Postgres(url(), table())));
+        check("stream:", Err("a stream has a name: stream:NAME"));
+        let behind = "a table is named behind a #, such as sqlite:parked.db#orders_parked";
+        check("sqlite:a.db", Err(behind));
+        let behind = "a table is named behind a #, such as postgres://me@db/shop#orders_parked";
+        check("postgres://me@db/shop", Err(behind));
+        check("postgres://me:a#b@db/shop", Err(behind));
+    }
+}

@@ -1,0 +1,154 @@
+//! `anabranch redrive`: records that were put aside are handled again, each key in order.
+//!
+//! ```text
+//! file | table ── records in the order of the stream ──▶ child of the shard, or standard output
+//!       ◀── what was done goes, what failed stays ──────┘
+//! ```
+
+use super::consume::exec::Exec;
+use super::consume::outlet::Form;
+use super::consume::park::ParkPlace;
+use crate::failure::Failure;
+use crate::line::short;
+use crate::output::note;
+use crate::printer::{self, NOBODY_READS, Printer};
+use anabranch::consumer::{Delivery, HandlerError, Redriven};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What is said of a record that a stop came before.
+const STOPPED: &str = "stopped before it was its turn";
+/// Failures that are told one by one.
+const TOLD: usize = 20;
+
+/// What can be chosen about a redrive.
+#[derive(Debug, Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("to").required(true).args(["exec", "print"]))]
+#[command(after_help = "\
+The program is run and answers as with `anabranch consume --exec`. A record that it does is no longer \
+parked. When it fails one, the later records of that key stay parked too; other keys go on. Killed in \
+between, the next redrive goes on where this one was. Consumers may park on meanwhile.
+
+What was put aside in a stream is redriven by a consumer of it: anabranch consume STREAM --parked.
+
+Exit code 1 if records are left.")]
+pub(crate) struct Options {
+    /// Where records were put aside, as `consume --park` has it: a file, sqlite:PATH#TABLE or
+    /// postgres:URL#TABLE
+    place: ParkPlace,
+    /// The program that is given the records, run by `sh -c`
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+    /// Print the records as JSON objects; what was printed is done
+    #[arg(long)]
+    print: bool,
+    /// How long the program may take to answer a record
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "exec")]
+    #[arg(value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+/// Where a record goes.
+#[derive(Clone)]
+enum To {
+    /// To the child of its shard.
+    Exec(Exec),
+    /// To standard output.
+    Print(Printer),
+}
+
+impl To {
+    async fn hand(&self, record: Delivery) -> Result<(), HandlerError> {
+        let line = Form::Json.line(&record.shard, &record);
+        match self {
+            Self::Exec(children) => children.hand(&record.shard.shard, line).await,
+            Self::Print(printer) => printer.print(line).await.map_err(|_| NOBODY_READS.into()),
+        }
+    }
+}
+
+/// Hands out what was put aside.
+pub(crate) async fn run(options: Options) -> Result<(), Failure> {
+    let Some(park) = options.place.open_existing().await? else {
+        note!("nothing is parked in {}: there is no such file", options.place);
+        return Ok(());
+    };
+    let (printer, thread) = Printer::start();
+    let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
+    let to = children.clone().map_or_else(|| To::Print(printer.clone()), To::Exec);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let handle = |record: Delivery| {
+        let (to, stopping) = (to.clone(), Arc::clone(&stopping));
+        async move {
+            if stopping.load(Ordering::Relaxed) {
+                return Err(STOPPED.into());
+            }
+            to.hand(record).await
+        }
+    };
+    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
+    let reader = printer.clone();
+    let stop = async {
+        tokio::select! {
+            biased;
+            () = stop => {}
+            () = reader.gone() => {}
+        }
+        stopping.store(true, Ordering::Relaxed);
+        std::future::pending::<()>().await;
+    };
+    let ended = {
+        let mut redrive = pin!(park.redrive(handle));
+        tokio::select! {
+            biased;
+            () = force => None,
+            () = stop => None,
+            ended = &mut redrive => Some(ended),
+        }
+    };
+    if let Some(children) = children {
+        children.close(ended.is_none()).await;
+    }
+    drop((printer, reader, to));
+    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
+    let Some(ended) = ended else {
+        return Err(Failure::result("stopped at once by a second signal: run it again to go on"));
+    };
+    let judged = judge(&options.place, &ended.map_err(Failure::result)?);
+    match end_of_output.await {
+        Ok(Ok(Ok(()))) => judged,
+        Ok(Ok(end)) => printer::judge(end),
+        _ => Err(Failure::result("the thread that prints fell over")),
+    }
+}
+
+/// Says what became of the records.
+fn judge(place: &ParkPlace, redriven: &Redriven) -> Result<(), Failure> {
+    let Redriven { done, left, failures, unreadable } = redriven;
+    let said = |why: &str| why != STOPPED && why != NOBODY_READS;
+    let failed: Vec<_> = failures.iter().filter(|(_, why)| said(why)).collect();
+    for (parked, why) in failed.iter().take(TOLD) {
+        let (shard, record) = (short(&parked.shard.shard), &parked.record);
+        note!(
+            "warning: {shard} {} key {:?}: {why}",
+            record.sequence,
+            record.partition_key.as_str()
+        );
+    }
+    if failed.len() > TOLD {
+        note!("warning: and {} more keys failed", failed.len() - TOLD);
+    }
+    note!("{place}: {done} records were redriven, {left} stay parked");
+    match (left, unreadable) {
+        (0, 0) => Ok(()),
+        (left, 0) => Err(Failure::result(format!(
+            "{left} records stay parked in {place}: run it again when their handler can do them"
+        ))),
+        (left, unreadable) => Err(Failure::result(format!(
+            "{left} records stay parked in {place}, and {unreadable} lines of it can't be read: \
+             look at them"
+        ))),
+    }
+}

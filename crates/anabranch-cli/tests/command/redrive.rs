@@ -1,0 +1,147 @@
+//! Records that were put aside, and `anabranch redrive`.
+
+use crate::postgres_server::Server;
+use crate::stage::{Ran, Running, Stage, until};
+
+/// Ten records of two keys, in order.
+fn lines() -> String {
+    let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}\n", n % 2);
+    (0..10).map(line).collect()
+}
+
+/// Answers each record: those that `test` matches fail, the others are noted in the file `log`.
+fn program(test: &str) -> String {
+    format!(
+        "while read -r line; do case \"$line\" in {test}) echo 'fail: not today';; \
+         *) echo \"$line\" >> log; echo ok;; esac; done"
+    )
+}
+
+fn consumer(stage: &Stage, park: &str, test: &str) -> Running {
+    let mut command = stage.command("consume orders --app app --leases sqlite:leases.db");
+    command.args(["--park", park, "--attempts", "1", "--exec", &program(test)]);
+    Running::start(command)
+}
+
+fn redrive(stage: &Stage, place: &str, test: &str) -> Ran {
+    let mut command = stage.command("redrive");
+    command.args([place, "--exec", &program(test)]);
+    crate::stage::run(command, "")
+}
+
+/// The data of the records that a program has done, in order. The file goes.
+fn done(stage: &Stage) -> Vec<usize> {
+    let path = stage.folder.path().join("log");
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    let data = |line: &str| {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        record["data"].as_str().unwrap().parse().unwrap()
+    };
+    text.lines().map(data).collect()
+}
+
+fn done_count(stage: &Stage) -> usize {
+    let text = std::fs::read_to_string(stage.folder.path().join("log")).unwrap_or_default();
+    text.lines().count()
+}
+
+/// Parks the records of one key, and redrives them: some fail first, and then none does.
+fn check(stage: &Stage, place: &str) {
+    stage.run("put orders", &lines()).ok();
+    let running = consumer(stage, place, "*k1*");
+    until("the records of the other key", || done_count(stage) >= 5);
+    let words = "leases app --leases sqlite:leases.db";
+    let last = || stage.run(&format!("{words} show 0 --json"), "").ok().out;
+    let mut stands = String::new();
+    until("a checkpoint that stands", || {
+        let before = std::mem::replace(&mut stands, last());
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        before == stands
+    });
+    let ran = running.stop().ok();
+    assert!(ran.err.contains("was put aside: not today"), "{place}: {ran:?}");
+    assert_eq!(done(stage), [0, 2, 4, 6, 8], "{place}");
+
+    let half = redrive(stage, place, "*'\"data\":\"5\"'*");
+    assert_eq!(half.code, Some(1), "{place}: {half:?}");
+    assert!(half.err.contains("2 records were redriven, 3 stay parked"), "{place}: {half:?}");
+    assert!(half.err.contains("key \"k1\": not today"), "{place}: {half:?}");
+    assert_eq!(done(stage), [1, 3], "{place}: nothing of the key passes what failed");
+
+    let whole = redrive(stage, place, "nothing").ok();
+    assert!(whole.err.contains("3 records were redriven, 0 stay parked"), "{place}: {whole:?}");
+    assert_eq!(done(stage), [5, 7, 9], "{place}");
+    let again = redrive(stage, place, "nothing").ok();
+    assert_eq!(done(stage), Vec::<usize>::new(), "{place}: {again:?}");
+}
+
+#[test]
+fn parked_records_of_a_file_and_a_table_are_redriven_in_order_until_one_fails() {
+    for place in ["parked.jsonl", "sqlite:parked.db#parked"] {
+        check(&Stage::start(&["orders:1"]), place);
+    }
+}
+
+#[test]
+fn parked_records_of_a_database_are_redriven_in_order_until_one_fails() {
+    let Some(server) = Server::shared() else { return };
+    check(&Stage::start(&["orders:1"]), &format!("{}#parked", server.fresh_database()));
+}
+
+#[test]
+fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
+    let stage = Stage::start(&["orders:1", "aside:1"]);
+    stage.run("put orders", &lines()).ok();
+    let running = consumer(&stage, "stream:aside", "*k1*");
+    until("parked records", || stage.stored("aside").len() >= 5);
+    running.stop().ok();
+    let _ = done(&stage);
+    let mut command = stage.command("consume aside --parked --app again --leases sqlite:leases.db");
+    command.args(["--exec", &program("nothing")]);
+    let running = Running::start(command);
+    until("all of them", || done_count(&stage) >= 5);
+    running.stop().ok();
+    assert_eq!(done(&stage), [1, 3, 5, 7, 9]);
+    let hint = redrive(&stage, "stream:aside", "nothing");
+    assert_eq!(hint.code, Some(2), "{hint:?}");
+    assert!(hint.err.contains("anabranch consume aside --parked"), "{hint:?}");
+}
+
+#[test]
+fn parked_records_that_are_printed_are_done() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines()).ok();
+    let running = consumer(&stage, "parked.jsonl", "*k1*");
+    let parked = stage.folder.path().join("parked.jsonl");
+    let count = || std::fs::read_to_string(&parked).unwrap_or_default().lines().count();
+    until("parked records", || count() >= 5);
+    running.stop().ok();
+    let printed = stage.run("redrive parked.jsonl --print", "").ok();
+    assert_eq!(printed.out.lines().count(), 5, "{printed:?}");
+    assert!(printed.out.starts_with("{\"shard\":\"shardId-000000000000\""), "{printed:?}");
+    assert!(!parked.exists());
+    let nothing = stage.run("redrive parked.jsonl --print", "").ok();
+    assert!(nothing.err.contains("nothing is parked in parked.jsonl"), "{nothing:?}");
+}
+
+#[test]
+fn a_place_for_parked_records_that_can_not_be_is_refused_before_anything_is_read() {
+    let stage = Stage::start(&["orders:1"]);
+    for (park, expected) in [
+        ("no/folder/file", "there is no folder no/folder"),
+        ("sqlite:parked.db", "behind a #"),
+        ("sqlite:parked.db#a-b", "can't name a table"),
+        ("stream:orders", "in orders itself"),
+        ("stream:nowhere", "there is no stream nowhere"),
+        ("postgres://me:secret@127.0.0.1:9/x#parked", "can't be used"),
+    ] {
+        let words = format!("consume orders --app app --leases sqlite:leases.db --park {park}");
+        let ran = stage.run(&words, "");
+        assert_eq!(ran.code, Some(2), "{park}: {ran:?}");
+        assert!(ran.err.contains(expected), "{park}: {ran:?}");
+        assert!(!ran.err.contains("secret"), "{park}: {ran:?}");
+        assert_eq!(ran.err.trim().lines().count(), 1, "{park}: {ran:?}");
+        assert!(!stage.folder.path().join("leases.db").exists(), "{park} made leases");
+    }
+}

@@ -1,0 +1,229 @@
+//! What the commands print, word by word: compared with the files beside this one.
+//!
+//! `ANABRANCH_BLESS=1` writes the files anew; look at what changed before you keep it.
+
+use crate::stage::{Ran, Stage, program, run, until};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Compares a text with the file of that name.
+#[track_caller]
+fn check(name: &str, text: &str) {
+    let path = format!("{}/tests/command/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let path = Path::new(&path);
+    if std::env::var_os("ANABRANCH_BLESS").is_some() {
+        std::fs::write(path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(text, expected, "{name} prints something else than {}", path.display());
+}
+
+/// Both outputs and the exit code, without what differs from run to run.
+fn shown(stage: &Stage, words: &str, ran: &Ran) -> String {
+    let mut text = format!("$ anabranch {words}\n");
+    for line in ran.out.lines() {
+        let _ = writeln!(text, "{}", normal(stage, line));
+    }
+    for line in ran.err.lines() {
+        let _ = writeln!(text, "[2] {}", normal(stage, line));
+    }
+    let _ = writeln!(text, "[exit code {}]", ran.code.unwrap());
+    text
+}
+
+/// A line without times, numbers of records, names of workers, and padding.
+fn normal(stage: &Stage, line: &str) -> String {
+    let line = line.replace(&stage.endpoint, "ENDPOINT");
+    let mut text = String::new();
+    let mut rest = line.as_str();
+    while let Some(letter) = rest.chars().next() {
+        let word = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).len();
+        let (token, after) = rest.split_at(word.max(letter.len_utf8()));
+        match known(token, after, text.chars().last()) {
+            Known::Plain => text.push_str(token),
+            Known::As(name) => text.push_str(name),
+            Known::Time(end) => {
+                text.push_str("TIME");
+                rest = &after[end..];
+                continue;
+            }
+            Known::Span(end) => {
+                text.push_str("SPAN");
+                rest = &after[end..];
+                continue;
+            }
+        }
+        rest = after;
+    }
+    let padded = |text: &str| text.contains("   ");
+    while padded(&text) {
+        text = text.replace("   ", "  ");
+    }
+    text.trim_end().to_owned()
+}
+
+/// What a token is that differs from run to run.
+enum Known {
+    Plain,
+    As(&'static str),
+    /// A time of day; so much of what follows belongs to it.
+    Time(usize),
+    /// A span of time; so much of what follows belongs to it.
+    Span(usize),
+}
+
+fn known(token: &str, after: &str, before: Option<char>) -> Known {
+    let digits = token.bytes().all(|byte| byte.is_ascii_digit());
+    let hex = token.len() == 16 && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if hex && before == Some('/') {
+        return Known::As("JOIN");
+    }
+    if digits && before == Some('-') && after.starts_with('/') {
+        return Known::As("PROCESS");
+    }
+    if !digits {
+        return Known::Plain;
+    }
+    // 2026-05-01T12:00:00.250Z
+    if token.len() == 4
+        && after.starts_with('-')
+        && let Some(end) = after.find('Z').filter(|end| *end == 19)
+    {
+        return Known::Time(end + 1);
+    }
+    for unit in [" ms", " min"] {
+        if after.starts_with(unit) {
+            let seconds = after.strip_prefix(" min ").and_then(|rest| rest.find(" s"));
+            return Known::Span(seconds.map_or(unit.len(), |end| " min ".len() + end + 2));
+        }
+    }
+    if after.starts_with('.') && after.get(2..4) == Some(" s") {
+        return Known::Span(4);
+    }
+    match token.len() {
+        20.. => Known::As("SEQUENCE"),
+        13 => Known::As("MS"),
+        _ if before == Some('…') => Known::As("NUMBER"),
+        _ => Known::Plain,
+    }
+}
+
+/// A stream of three generations, and an application that has read the first.
+fn stage() -> Stage {
+    let stage = Stage::start(&["orders:1", "clicks:1"]);
+    stage.run("put orders --lines --key k", "1\n2\n3\n").ok();
+    let mut running = stage.spawn("consume orders --app app --leases sqlite:leases.db");
+    running.lines(3);
+    running.stop().ok();
+    stage.split("orders");
+    stage.run("put orders --lines --key k", "4\n5\n").ok();
+    stage
+}
+
+#[test]
+fn tables_and_their_json() {
+    let stage = stage();
+    let shards = "shards orders --app app --leases sqlite:leases.db";
+    let leases = "leases app --leases sqlite:leases.db";
+    let doctor = "doctor orders app --leases sqlite:leases.db --watch 1s";
+    let mut all = String::new();
+    for words in [
+        "shards orders",
+        "shards orders --json",
+        shards,
+        leases,
+        &format!("{leases} --json"),
+        &format!("{leases} show 0"),
+        &format!("{leases} reset --to trim"),
+        &format!("{leases} reset --to trim --json"),
+        &format!("{leases} release"),
+        doctor,
+        &format!("{doctor} --json"),
+    ] {
+        all.push_str(&shown(&stage, words, &stage.run(words, "")));
+        all.push('\n');
+    }
+    check("tables", &all);
+}
+
+#[test]
+fn what_a_doctor_says_of_a_worker_that_was_killed() {
+    let stage = stage();
+    let mut running =
+        stage.spawn("consume orders --app app --leases sqlite:leases.db --lease-time 2s");
+    running.lines(2);
+    let doctor = "doctor orders app --leases sqlite:leases.db --watch 2s";
+    // The parent's end and the children's owners are written behind the records.
+    let mut well = None;
+    until("a healthy application", || {
+        let ran = stage.run(doctor, "");
+        let healthy = ran.code == Some(0) && ran.out.contains("2 held by living workers");
+        well = Some(ran);
+        healthy
+    });
+    running.signal("KILL");
+    running.wait();
+    let sick = stage.run(doctor, "");
+    let text =
+        format!("{}\n{}", shown(&stage, doctor, &well.unwrap()), shown(&stage, doctor, &sick));
+    check("doctor", &text);
+}
+
+#[test]
+fn summaries_of_a_put() {
+    let stage = Stage::start(&["orders:1"]);
+    let mut all = String::new();
+    for (words, input) in [
+        ("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n{\"key\":\"b\",\"data\":\"2\"}\n"),
+        ("put orders", "{\"key\":\"a\"}\n"),
+        ("put orders --skip-bad-lines", "nonsense\n{\"key\":\"b\",\"data\":\"2\"}\n"),
+        ("put orders", ""),
+    ] {
+        all.push_str(&shown(&stage, words, &stage.run(words, input)));
+        all.push('\n');
+    }
+    check("put", &all);
+}
+
+#[test]
+fn mistakes_and_the_way_out_of_them() {
+    let stage = stage();
+    let mut all = String::new();
+    for words in [
+        "puts orders",
+        "put",
+        "put ordres",
+        "put orders --lines",
+        "put orders nosuchfile",
+        "tail orders --since yesterday",
+        "cp a b",
+        "cp stream:orders stream:orders",
+        "consume orders",
+        "consume orders --app a",
+        "consume orders --app a --leases redis:x",
+        "consume orders --app a --leases memory --timeout 5s",
+        "redrive parked",
+        "redrive stream:aside --print",
+        "shards orders --app app --leases sqlite:nowhere.db",
+        "leases app",
+        "leases app --leases memory",
+        "leases other --leases sqlite:leases.db",
+        "leases app --leases sqlite:leases.db --stream clicks",
+        "leases app --leases sqlite:leases.db show 9",
+        "leases app --leases sqlite:leases.db reset --to gestern",
+        "leases app --leases sqlite:leases.db reset --shard 9 --to trim",
+        "leases app --leases sqlite:leases.db restore nosuchfile",
+        "leases app --leases dynamodb:nowhere",
+        "leases app --leases kcl:nowhere",
+        "doctor orders",
+        "doctor orders other --leases sqlite:leases.db",
+        "completions tcsh",
+    ] {
+        all.push_str(&shown(&stage, words, &stage.run(words, "")));
+        all.push('\n');
+    }
+    let mut command = program();
+    command.args(["shards", "orders"]);
+    all.push_str(&shown(&stage, "shards orders (nothing is configured)", &run(command, "")));
+    check("mistakes", &all);
+}
