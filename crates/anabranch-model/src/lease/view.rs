@@ -7,7 +7,7 @@
 //! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
 //! was read before that, so the watcher always waits a little longer than it had to.
 
-use super::snapshot::{LeaseSeen, Snapshot, Standing, WorkerSeen};
+use super::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
 use super::table::Layout;
 use super::worker::WorkerId;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub struct WatchedLease {
     pub row: LeaseSeen,
     /// Its heart: in the native layout only its term, which no beat moves.
     pub heart: Heart,
-    /// Since when every look has shown it without a living owner.
+    /// Since when every look has shown that it may be read and has no living owner.
     pub free_since_ms: Option<u64>,
     /// Since when the same worker has been named on it under the same term.
     pub named_since_ms: Option<u64>,
@@ -228,7 +228,10 @@ impl View {
             row,
             heart,
         };
-        if matches!(self.holder(&lease, reply_ms), Holder::Nobody | Holder::Gone) {
+        // A shard that waits for its parents waits for nobody to take it.
+        if lease.row.phase == Phase::Ready
+            && matches!(self.holder(&lease, reply_ms), Holder::Nobody | Holder::Gone)
+        {
             let since = old.as_ref().and_then(|old| old.free_since_ms);
             lease.free_since_ms = Some(since.unwrap_or(reply_ms));
         }

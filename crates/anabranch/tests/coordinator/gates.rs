@@ -1,8 +1,8 @@
 //! When the children of a split or a merge may start.
 
-use crate::fleet::{Fleet, STREAM, Worker, id};
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::{Line, TroubledStore};
-use anabranch::lease::Stopped;
+use anabranch::lease::{Settings, Stopped};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, Write};
@@ -116,35 +116,52 @@ async fn a_child_whose_parents_lie_before_the_start_is_read_at_once() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
-    // Shards 2 and 3 came from shard 0, which lies before the start and has no row.
+/// Shards 2 and 3 came from shard 0, which lies before the start and has no row. The start lists
+/// the shards twice; from then on every list meets this.
+fn gates_behind(effect: Effect) -> (Fleet, u64) {
     let fleet = Fleet::native(2);
     fleet.split(0, HALF / 2);
     fleet.engine.clock().advance(5_000);
-    // The start lists the shards twice; from then on no list is ever answered.
-    let hang = fleet.engine.faults().add(FaultRule {
+    let rule = fleet.engine.faults().add(FaultRule {
         operation: Some(Operation::ListShards),
         stream: None,
         shard: None,
         probability: 1.0,
         skip: 2,
         count: None,
-        effect: Effect::Delay { ms: 3_600_000 },
+        effect,
     });
-    let settings = |name| {
-        let mut settings = Fleet::settings(name);
-        settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
-        settings
-    };
-    let a = fleet.try_worker(settings("a")).await.unwrap();
+    (fleet, rule)
+}
+
+fn from_now(name: &str) -> Settings {
+    let mut settings = Fleet::settings(name);
+    settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
+    settings
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
+    let (fleet, hang) = gates_behind(Effect::Delay { ms: 3_600_000 });
+    let a = fleet.try_worker(from_now("a")).await.unwrap();
     let holds_1 = |worker: &Worker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
     fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
     assert!(matches!(a.stop(1_000).await, Stopped::Left));
     // The gate of the children is being tried while the lease changes hands.
-    let b = fleet.try_worker(settings("b")).await.unwrap();
+    let b = fleet.try_worker(from_now("b")).await.unwrap();
     fleet.until("and by the next worker", 1_000, || holds_1(&b)).await;
     assert!(!started(&fleet, 2) && !started(&fleet, 3));
     assert!(fleet.engine.faults().remove(hang));
     fleet.until("the children are read", 30_000, || b.holds() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_service_is_back() {
+    let (fleet, down) = gates_behind(Effect::InternalError);
+    let a = fleet.try_worker(from_now("a")).await.unwrap();
+    // Long enough for pauses to grow as long as they ever do.
+    fleet.pass(12 * LEASE_TIME_MS).await;
+    assert_eq!(a.holds(), 1);
+    assert!(fleet.engine.faults().remove(down));
+    fleet.until("the children are read", LEASE_TIME_MS * 6 / 10, || a.holds() == 3).await;
 }

@@ -14,8 +14,9 @@ use crate::lease::view::{Holder, View, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
 
-/// After how many lease times a free lease that its taker has not taken may go to anyone.
-const VERY_OLD_LEASE_TIMES: u64 = 3;
+/// After how many lease times a free lease that its taker has not taken may go to anyone. A taker
+/// that could take it would have at its next look; no lease stays free for two lease times.
+const LEFT_LYING_LEASE_TIMES: u64 = 1;
 
 /// A free lease waits for newcomers for so many settling times at most, however many come.
 const LONGEST_SETTLING: u64 = 10;
@@ -225,7 +226,8 @@ fn is_settling(fleet: &Fleet<'_>, lease: &WatchedLease, now_ms: u64, settings: &
         && free_for_ms < settings.settle_ms.saturating_mul(LONGEST_SETTLING)
 }
 
-/// Very old free leases whose taker has left them: it lives, but it is full or stuck.
+/// Free leases whose taker has left them lying: it lives, but it is stuck, or full of leases that
+/// only it knows of, because it reads other streams too or may have fewer.
 fn left_lying<'a>(
     view: &View,
     fleet: &Fleet<'a>,
@@ -233,7 +235,7 @@ fn left_lying<'a>(
     me: usize,
     now_ms: u64,
 ) -> Vec<&'a WatchedLease> {
-    let limit_ms = view.lease_time_ms().saturating_mul(VERY_OLD_LEASE_TIMES);
+    let limit_ms = view.lease_time_ms().saturating_mul(LEFT_LYING_LEASE_TIMES);
     let is_old = |lease: &WatchedLease| {
         lease.free_since_ms.is_some_and(|since| now_ms.saturating_sub(since) > limit_ms)
     };

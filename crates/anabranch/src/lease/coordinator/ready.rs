@@ -16,7 +16,7 @@ use tokio::task::{self, JoinSet};
 /// The pause before a gate is tried for the second time, in milliseconds. Each try doubles it.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
-/// The longest pause between two tries, in milliseconds.
+/// The longest pause between two tries, in milliseconds, while it is known what a gate waits for.
 const LONGEST_PAUSE_MS: u64 = 30_000;
 
 /// What is known of the gates.
@@ -26,13 +26,24 @@ pub(super) struct Ready {
     phases: BTreeMap<LeaseKey, Phase>,
     /// Gates that were found open where rows alone don't tell. What has ended stays so.
     open: BTreeSet<LeaseKey>,
-    /// Gates that were found closed: when to try again, after which pause.
-    tries: BTreeMap<LeaseKey, (u64, u64)>,
+    /// Gates that were not found open: when to try them again.
+    tries: BTreeMap<LeaseKey, Again>,
     /// Attempts under way, at most one per stream. They ask the service, which may hang, and no
     /// take of another lease waits for that.
     attempts: JoinSet<Vec<(LeaseKey, Tried)>>,
     /// The streams of those attempts.
     under_way: BTreeMap<task::Id, StreamName>,
+}
+
+/// When a gate is tried again.
+#[derive(Debug)]
+struct Again {
+    /// Then, at the latest.
+    at_ms: u64,
+    /// After this pause.
+    pause_ms: u64,
+    /// As soon as the row of this shard has ended, if the gate waits for one.
+    after: Option<ShardId>,
 }
 
 /// What the rows alone say about a gate.
@@ -87,7 +98,7 @@ impl Ready {
                 };
                 phases.insert(row.key.clone(), phase);
             }
-            self.try_gates(crew, stream, unclear);
+            self.try_gates(crew, stream, unclear, &by_shard);
         }
         self.tries.retain(|key, _| phases.get(key) == Some(&Phase::Blocked));
         self.open.retain(|key| phases.contains_key(key));
@@ -100,9 +111,14 @@ impl Ready {
         crew: &Crew<S, A>,
         stream: &StreamName,
         unclear: Vec<&Lease>,
+        rows: &BTreeMap<&ShardId, &Lease>,
     ) {
         let now_ms = crew.now_ms();
-        let due = |key: &LeaseKey| self.tries.get(key).is_none_or(|(at_ms, _)| *at_ms <= now_ms);
+        let has_ended = |shard: &ShardId| rows.get(shard).is_some_and(|row| row.is_ended());
+        let due = |key: &LeaseKey| {
+            let Some(again) = self.tries.get(key) else { return true };
+            again.at_ms <= now_ms || again.after.as_ref().is_some_and(has_ended)
+        };
         let due = unclear.into_iter().filter(|lease| due(&lease.key));
         let due: Vec<Lease> = due.cloned().collect();
         if due.is_empty() || self.under_way.values().any(|it| it == stream) {
@@ -120,6 +136,9 @@ impl Ready {
     /// Takes in what the attempts that are over came to.
     fn take_in<S: LeaseStore, A: StreamApi>(&mut self, crew: &Crew<S, A>) {
         let now_ms = crew.now_ms();
+        // What only a call that failed or an old list stands in the way of must not wait for the
+        // two lease times in which every shard is to be owned.
+        let half_ms = crew.settings().lease_time_ms / 2;
         while let Some(ended) = self.attempts.try_join_next_with_id() {
             let (id, tried) = match ended {
                 Ok((id, tried)) => (id, tried),
@@ -133,22 +152,33 @@ impl Ready {
                         self.open.insert(key);
                     }
                     Tried::Waits(parent, why) => {
+                        let (after, longest_ms) = match &why {
+                            WaitReason::AncestorUnfinished(shard)
+                            | WaitReason::UnlistedUnfinished(shard) => {
+                                (Some(shard.clone()), LONGEST_PAUSE_MS)
+                            }
+                            WaitReason::ParentUnfinished => {
+                                (Some(parent.clone()), LONGEST_PAUSE_MS)
+                            }
+                            WaitReason::ChildNotListed => (None, half_ms),
+                        };
                         if !self.tries.contains_key(&key) {
                             let lease = key.clone();
                             crew.tools.tell(LeaseEvent::Waiting { lease, parent, why });
                         }
-                        self.later(&key, now_ms);
+                        self.later(&key, now_ms, longest_ms, after);
                     }
-                    Tried::Unread => self.later(&key, now_ms),
+                    Tried::Unread => self.later(&key, now_ms, half_ms, None),
                 }
             }
         }
     }
 
-    fn later(&mut self, key: &LeaseKey, now_ms: u64) {
-        let (at_ms, pause_ms) = self.tries.entry(key.clone()).or_insert((0, FIRST_PAUSE_MS / 2));
-        *pause_ms = (*pause_ms * 2).min(LONGEST_PAUSE_MS);
-        *at_ms = now_ms + *pause_ms;
+    fn later(&mut self, key: &LeaseKey, now_ms: u64, longest_ms: u64, after: Option<ShardId>) {
+        let before_ms = self.tries.get(key).map_or(FIRST_PAUSE_MS / 2, |again| again.pause_ms);
+        let pause_ms = (before_ms * 2).min(longest_ms.min(LONGEST_PAUSE_MS));
+        let again = Again { at_ms: now_ms + pause_ms, pause_ms, after };
+        self.tries.insert(key.clone(), again);
     }
 }
 

@@ -125,7 +125,7 @@ fn an_owner_that_never_joined_loses_its_leases_after_a_lease_time() {
 fn a_lease_that_its_taker_leaves_lying_goes_to_another() {
     let mut world = world(4, &[None; 40], Settings::default());
     world.processes.get_mut(&worker_id(2)).unwrap().stuck = true;
-    world.pass_rounds(4 * LEASE_ROUNDS);
+    world.pass_rounds(LEASE_ROUNDS + 8);
     let owners = world.leases.values().filter(|row| row.owner.is_some()).count();
     assert_eq!(owners, 40);
     let counts = world.counts();
@@ -366,6 +366,30 @@ fn no_worker_has_more_than_the_maximum_however_many_streams_it_reads() {
     // Of one stream or the other, worker 0 has what leaves nothing of it for the maximum.
     let counts: Vec<_> = world.counts().into_values().collect();
     assert!(counts.iter().all(|count| *count <= 5) && counts[0] == 5, "{counts:?}");
+}
+
+#[test]
+fn a_lease_that_does_not_fit_in_a_worker_with_other_streams_waits_a_lease_time_for_another() {
+    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let mut world = divided(&[&["s", "t"], &["s"], &["t"]], &[("s", 6), ("t", 6)], settings);
+    world.pass_rounds(LEASE_ROUNDS + 4);
+    let free: Vec<_> = world.leases.values().filter(|row| row.owner.is_none()).collect();
+    assert!(free.is_empty(), "{free:?}");
+    // Then nothing moves any more, though the shares say otherwise.
+    (0..4 * LEASE_ROUNDS).for_each(|_| assert_eq!(world.round().planned, 0));
+}
+
+#[test]
+fn a_shard_that_waited_long_for_its_parents_is_no_more_urgent_than_another() {
+    let mut world = world(10, &[None; 40], Settings::default());
+    world.settle(10);
+    for i in 40..50 {
+        world.add(LeaseSeen { phase: Phase::Blocked, ..lease(i, None) });
+    }
+    world.pass_rounds(4 * LEASE_ROUNDS);
+    world.leases.values_mut().for_each(|row| row.phase = Phase::Ready);
+    let tally = world.round();
+    assert_eq!((tally.takes, tally.refused), (10, 0), "each goes to one worker: {tally:?}");
 }
 
 fn end(world: &mut World, n: usize) {
