@@ -7,9 +7,11 @@ use anabranch_sim::scenarios::producer::Wrong;
 use anabranch_sim::scenarios::{Report, consumer, leases, producer};
 use anabranch_sim::seeds;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const HELP: &str = "\
 cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N] [--seed S [--full]] [--flaw NAME]
+                [--release]
 
   --consumer     fleets of whole consumers, instead of coordinators with pretend readers
   --producer     producers on a stream that is split, merged and made anew
@@ -17,7 +19,10 @@ cargo xtask sim [--consumer | --producer | --kcl2] [--seeds N] [--seed S [--full
   --seeds N      run seeds 0 to N-1 on all cores (default 200)
   --seed S       run one seed, and show what it breaks
   --full         with --seed: show its whole history; without: 1000 seeds of both kinds of fleets
-  --flaw NAME    break one thing on purpose; see sim/src/flaw/mod.rs for names";
+  --flaw NAME    break one thing on purpose; see sim/src/flaw/mod.rs for names
+  --release      with the code as it is shipped: a longer build, and more seeds a second
+
+Ctrl-C ends a run after the seeds that are under way, with what was found so far.";
 
 /// How many seeds a full run has.
 const FULL: u64 = 1_000;
@@ -41,7 +46,28 @@ enum Story {
 }
 
 impl Story {
+    /// Runs one seed. A panic, of a checker or of the world itself, is a broken promise like others.
     fn run(&self, seed: u64) -> Report {
+        let run = std::panic::catch_unwind(|| self.run_unguarded(seed));
+        run.unwrap_or_else(|panic| {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or(panic.downcast_ref::<&str>().copied());
+            Report::panicked(seed, self.replay(seed), words.unwrap_or("without words"))
+        })
+    }
+
+    /// The one command that replays a seed.
+    fn replay(&self, seed: u64) -> String {
+        let kind = match self {
+            Self::Leases(Layout::Native, _) => "",
+            Self::Leases(Layout::Kcl, _) => "--kcl2 ",
+            Self::Consumer(_) => "--consumer ",
+            Self::Producer(_) => "--producer ",
+        };
+        format!("cargo xtask sim {kind}--seed {seed}")
+    }
+
+    fn run_unguarded(&self, seed: u64) -> Report {
         match self {
             Self::Leases(layout, flaw) => leases::run(seed, *layout, *flaw),
             Self::Consumer(flaw) => consumer::run(seed, *flaw),
@@ -55,10 +81,14 @@ fn main() -> ExitCode {
         let story = asked.as_ref().map(story).transpose()?;
         Ok(asked.zip(story))
     }) {
-        Ok(Some((asked, story))) => match asked.seed {
-            Some(seed) => one(seed, &asked, &story),
-            None => ExitCode::from(many(&asked, &story).max(others(&asked, &story))),
-        },
+        Ok(Some((asked, story))) => {
+            if let Some(seed) = asked.seed {
+                return one(seed, &asked, &story);
+            }
+            std::thread::spawn(listen);
+            let code = many(&asked, &story);
+            ExitCode::from(code.max(others(&asked, &story)))
+        }
         Ok(None) => {
             println!("{HELP}");
             ExitCode::SUCCESS
@@ -143,7 +173,7 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
 /// Without a choice, a full run has whole consumers too.
 fn others(asked: &Asked, story: &Story) -> u8 {
     match story {
-        Story::Leases(_, Flaw::None) if asked.full => {
+        Story::Leases(_, Flaw::None) if asked.full && !STOPPED.load(Ordering::Relaxed) => {
             many(asked, &Story::Consumer(ConsumerFlaw::None))
         }
         _ => 0,
@@ -153,21 +183,46 @@ fn others(asked: &Asked, story: &Story) -> u8 {
 /// Runs many seeds. Gives the program's exit code.
 fn many(asked: &Asked, story: &Story) -> u8 {
     let count = asked.seeds.unwrap_or(if asked.full { FULL } else { 200 });
-    let part = (count / 20).max(1);
+    let part = (count / 50).clamp(1, 200);
     let summary = seeds::run(
         0..count,
         |seed| story.run(seed),
-        |summary, _| {
+        |summary, report| {
+            if let Some(violation) = &report.violation {
+                println!("seed {}: {}; replay: {}", report.seed, violation.promise, report.replay);
+            }
             if summary.seeds.is_multiple_of(part) {
                 println!("{} of {} seeds, {} broken", summary.seeds, count, summary.broken.len());
             }
-            true
+            !STOPPED.load(Ordering::Relaxed)
         },
     );
+    if summary.seeds < count {
+        println!("\nstopped after {} of {count} seeds", summary.seeds);
+    }
     for (_, story) in summary.broken.iter().take(3) {
         println!("\n{story}");
     }
     let broken: Vec<String> = summary.broken.iter().map(|(seed, _)| seed.to_string()).collect();
     println!("\n{summary}{}{}", if broken.is_empty() { "" } else { ": seeds " }, broken.join(", "));
     u8::from(!broken.is_empty())
+}
+
+/// Whether somebody asked to stop.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Waits for Ctrl-C: the first one ends the run in order, the second one at once.
+fn listen() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return };
+    for asked in 1.. {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_err() {
+            return;
+        }
+        if asked > 1 {
+            std::process::exit(130);
+        }
+        STOPPED.store(true, Ordering::Relaxed);
+        println!("stopping after the seeds that are under way; again stops at once");
+    }
 }

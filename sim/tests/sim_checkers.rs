@@ -159,6 +159,7 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
         from_ms: 1,
         until_ms: 9,
         ready: [key(), other.clone()].into(),
+        stuck: [].into(),
         hosts: [HostId(0), HostId(1)].into(),
         level,
     };
@@ -170,6 +171,9 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
     assert_eq!(words(&both, false), None);
     let uneven = words(&both, true).expect("one host has both");
     assert!(uneven.contains("load is not level"), "{uneven}");
+    let stuck = Quiet { ready: [].into(), stuck: [key()].into(), ..quiet(false) };
+    let stuck = liveness::check(&[], &stuck).expect("shard-0 does not end").words;
+    assert!(stuck.contains("s/shard-0 is done, and its row does not say its end"), "{stuck}");
 }
 
 /// The record of that number, of one key, in the shard of that name.

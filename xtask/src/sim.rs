@@ -2,6 +2,7 @@
 
 use crate::shell;
 use crate::tally::Tally;
+use std::os::unix::process::CommandExt;
 use std::process::{ExitCode, Stdio};
 
 /// The test programs of the simulator. They have a budget of their own.
@@ -10,6 +11,10 @@ const TESTS: [&str; 6] =
 
 /// Runs the simulator with these arguments.
 pub(crate) fn run(args: &[&str]) -> ExitCode {
+    let (ours, args): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| **arg == "--release");
+    if !ours.is_empty() {
+        shell::use_shipped();
+    }
     // With the whole workspace's features, so that nothing is built twice.
     let build = [
         "build",
@@ -24,15 +29,10 @@ pub(crate) fn run(args: &[&str]) -> ExitCode {
         eprintln!("error: {why}");
         return ExitCode::FAILURE;
     }
-    let program = shell::built("anabranch-sim");
-    match shell::program(program, args).status() {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: the simulator did not start: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    // In our place, so that Ctrl-C and the exit code are the simulator's own.
+    let error = shell::program(shell::built("anabranch-sim"), &args).exec();
+    eprintln!("error: the simulator did not start: {error}");
+    ExitCode::FAILURE
 }
 
 /// Runs the simulator's tests: some hundred seeds, and every flaw.

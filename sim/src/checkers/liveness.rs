@@ -18,6 +18,9 @@ pub struct Quiet {
     pub until_ms: u64,
     /// The leases that can be delivered: unfinished, with every parent at its end.
     pub ready: BTreeSet<LeaseKey>,
+    /// The leases that were done before the stretch, and whose end nothing held up, but whose rows
+    /// don't say it after the stretch either.
+    pub stuck: BTreeSet<LeaseKey>,
     /// The hosts that are up.
     pub hosts: BTreeSet<HostId>,
     /// Whether load ought to be level by now.
@@ -41,6 +44,10 @@ pub fn check(lines: &[Line], quiet: &Quiet) -> Option<Violation> {
     if let Some(idle) = quiet.ready.iter().find(|key| !last.contains_key(key)) {
         let stretch = format!("{} and {} ms", quiet.from_ms, quiet.until_ms);
         return broken(format!("nobody delivers {idle} between {stretch}"), Some(idle));
+    }
+    if let Some(stuck) = quiet.stuck.first() {
+        let words = format!("{stuck} is done, and its row does not say its end");
+        return broken(words, Some(stuck));
     }
     let mut loads: BTreeMap<HostId, usize> = quiet.hosts.iter().map(|host| (*host, 0)).collect();
     for host in last.values() {

@@ -14,8 +14,9 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, MemoryStore, Settings};
 use anabranch::stream::LocalKinesis;
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, Outcome, Write};
+use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,17 +128,43 @@ impl Stage {
 
     fn stretch(&mut self, level: bool) -> Result<Quiet, String> {
         let from_ms = self.world.now_ms();
-        let before = ready(&self.leases());
+        let rows = self.leases();
+        let (before, done) = (ready(&rows), self.done(&rows));
         self.run(STRETCH_MS)?;
         let after = ready(&self.leases());
-        let mut ready: BTreeSet<LeaseKey> = before.intersection(&after).cloned().collect();
-        if self.layout == Layout::Kcl {
-            // There a shard that is done waits with its end until the other parent of a merged
-            // child has a row, which may take as long as that parent's ancestors do.
-            ready.retain(|key| self.workload.has_more(&key.shard));
-        }
+        // What is done has nothing to be delivered; what counts is that its row says so.
+        let (ready, stuck) =
+            before.intersection(&after).cloned().partition(|key| !done.contains_key(key));
+        let mut stuck: BTreeSet<LeaseKey> = stuck;
+        stuck.retain(|key| done.get(key) != Some(&Waits::ForAnotherRow));
         let hosts = self.world.up().collect();
-        Ok(Quiet { from_ms, until_ms: self.world.now_ms(), ready, hosts, level })
+        Ok(Quiet { from_ms, until_ms: self.world.now_ms(), ready, stuck, hosts, level })
+    }
+
+    /// The leases of which everything was delivered, and whether their ends have to wait.
+    fn done(&self, rows: &[Lease]) -> BTreeMap<LeaseKey, Waits> {
+        let unfinished = rows.iter().filter(|row| !row.is_ended());
+        let done = unfinished.filter(|row| !self.workload.has_more(&row.key.shard));
+        done.map(|row| (row.key.clone(), self.end_waits(&row.key.shard, rows))).collect()
+    }
+
+    /// In KCL's layout the row of a merged shard may not come before those of both its parents. So
+    /// one parent waits with its end until the other has a row, which takes as long as the ancestors
+    /// of that one do.
+    fn end_waits(&self, shard: &ShardId, rows: &[Lease]) -> Waits {
+        let row = |shard: &ShardId| rows.iter().find(|row| row.key.shard == *shard);
+        let is_coming = |lineage: &Lineage, other: &ShardId| {
+            let mut before = lineage.ancestors(other).into_iter().filter_map(row);
+            row(other).is_none() && before.any(|ancestor| !ancestor.is_ended())
+        };
+        let lineage = Lineage::new(self.workload.listed());
+        let children = lineage.children(shard).iter().filter_map(|child| lineage.get(child));
+        let mut parents = children.flat_map(Shard::parents);
+        if self.layout == Layout::Kcl && parents.any(|other| is_coming(&lineage, other)) {
+            Waits::ForAnotherRow
+        } else {
+            Waits::ForNothing
+        }
     }
 
     fn leases(&self) -> Vec<Lease> {
@@ -174,6 +201,14 @@ impl Stage {
             lines,
         }
     }
+}
+
+/// What the end of a shard waits for when everything of it was delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waits {
+    ForNothing,
+    /// The row of the other parent of a merged shard, which is still to be made.
+    ForAnotherRow,
 }
 
 fn count(lines: &[Line], is: impl Fn(&What) -> bool) -> u64 {

@@ -27,6 +27,22 @@ pub struct Report {
 }
 
 impl Report {
+    /// A seed whose run itself panicked.
+    pub fn panicked(seed: u64, replay: String, words: &str) -> Self {
+        let violation =
+            Violation { promise: "nothing panics", words: words.to_owned(), line: 0, lease: None };
+        Self {
+            seed,
+            replay,
+            lines: Vec::new(),
+            violation: Some(violation),
+            virtual_ms: 0,
+            faults: FaultCounts::default(),
+            moves: 0,
+            deliveries: 0,
+        }
+    }
+
     /// The broken promise with the lines that matter, and the one command that replays it.
     pub fn story(&self) -> Option<String> {
         let violation = self.violation.as_ref()?;
