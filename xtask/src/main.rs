@@ -6,6 +6,7 @@ mod parts;
 mod server;
 mod tidy;
 mod interop;
+mod programs;
 mod sim;
 mod bench;
 mod test;

@@ -1,6 +1,6 @@
 //! What passed, what failed and what was skipped, and the closing line that counts them.
 
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 /// Counts of checks, and the text for each one that did not pass.
 #[derive(Default)]
@@ -37,18 +37,20 @@ impl Tally {
 
     /// Runs a `cargo test` command, shows what it prints and counts its results.
     pub(crate) fn tests(&mut self, name: &str, command: &mut Command) {
-        let before = self.failures();
         match command.output() {
             Err(error) => self.fail(name, &error.to_string()),
-            Ok(out) => {
-                let text = String::from_utf8_lossy(&out.stdout);
-                print!("{text}");
-                self.cargo_test(&text);
-                // A test program that died without a result line must not go uncounted.
-                if !out.status.success() && self.failures() == before {
-                    self.fail(name, &format!("ended with {}", out.status));
-                }
-            }
+            Ok(out) => self.printed(name, &String::from_utf8_lossy(&out.stdout), out.status),
+        }
+    }
+
+    /// Shows what tests printed, and counts their results.
+    pub(crate) fn printed(&mut self, name: &str, text: &str, status: ExitStatus) {
+        let before = self.failures();
+        print!("{text}");
+        self.cargo_test(text);
+        // A test program that died without a result line must not go uncounted.
+        if !status.success() && self.failures() == before {
+            self.fail(name, &format!("ended with {status}"));
         }
     }
 
@@ -71,6 +73,11 @@ impl Tally {
 
     pub(crate) fn failures(&self) -> usize {
         self.failed.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn passes(&self) -> usize {
+        self.passed
     }
 
     #[cfg(test)]

@@ -1,9 +1,11 @@
 //! `cargo xtask test`: the parts in order, the minutes of each beside its budget, the closing line.
 
+use crate::programs::{self, Job};
+use crate::server::{Server, free_port};
 use crate::tally::Tally;
 use crate::{interop, parts, shell, sim, tidy};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Minutes that a part may take on 2 cores, cold. Printed beside what it took; no test asserts it.
@@ -63,54 +65,58 @@ fn build() -> Result<(), String> {
 
 /// Unit, property and end-to-end tests, and the examples in the docs. The simulator has its own turn.
 fn cargo_tests(tally: &mut Tally) {
-    let args = [
-        "test",
-        "--profile",
-        shell::profile(),
-        "--workspace",
-        "--exclude",
-        "anabranch-sim",
-        "--locked",
-    ];
-    let mut command = shell::cargo(&args);
-    command.arg("--no-fail-fast").stderr(Stdio::inherit());
-    lend(
-        &mut command,
-        "ANABRANCH_DYNAMODB_LOCAL",
-        "DynamoDB Local",
-        parts::dynamodb_local(),
-        tally,
-    );
-    lend(&mut command, "ANABRANCH_KCL", "Java's KCL", parts::kcl(), tally);
-    lend(
-        &mut command,
-        "ANABRANCH_AGGREGATES_PYTHON",
-        "aws_kinesis_agg and aiokpl",
-        parts::aggregates_python(),
-        tally,
-    );
-    lend(&mut command, "ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres(), tally);
-    let mock = parts::kinesis_mock().map(|(mock, node)| {
-        command.env("ANABRANCH_NODE", node);
-        mock
-    });
-    lend(&mut command, "ANABRANCH_KINESIS_MOCK", "kinesis-mock", mock, tally);
-    println!("$ cargo {} --no-fail-fast", args.join(" "));
-    tally.tests("cargo test", &mut command);
+    const OTHERS: [&str; 2] = ["--exclude", "anabranch-sim"];
+    let mut lent = lent(tally);
+    let tables = shared_dynamodb(&mut lent);
+    let mut jobs = match programs::build(&OTHERS) {
+        Ok(jobs) => jobs,
+        Err(why) => return tally.fail("the test programs", &why),
+    };
+    let mut docs = shell::cargo(&["test", "--doc", "--profile", shell::profile(), "--workspace"]);
+    docs.args(["--locked", "--no-fail-fast"]).args(OTHERS);
+    // After the longest: rustc is busy for them, and busy programs may well share the machine with
+    // those that wait.
+    jobs.insert(jobs.len().min(2), Job::new("examples in the docs", docs));
+    for job in &mut jobs {
+        for (variable, path) in &lent {
+            job.lend(variable, path);
+        }
+    }
+    programs::run(jobs, tally);
+    drop(tables);
 }
 
-/// Tells the tests where a third-party part is. Those that need it say so when it is not there.
-fn lend(
-    command: &mut Command,
-    variable: &str,
-    name: &str,
-    part: Result<PathBuf, parts::Missing>,
-    tally: &mut Tally,
-) {
-    match part {
-        Ok(path) => {
-            command.env(variable, path);
+/// One DynamoDB Local for all tests: it starts slowly, and is fast only after a while. Where it does
+/// not start, each test tries by itself and tells why.
+fn shared_dynamodb(lent: &mut Vec<(&'static str, PathBuf)>) -> Option<Server> {
+    let (_, folder) = lent.iter().find(|(variable, _)| *variable == "ANABRANCH_DYNAMODB_LOCAL")?;
+    let port = free_port().ok()?;
+    let mut java = shell::program("java", &["-Xmx512m", "-Djava.library.path=./DynamoDBLocal_lib"]);
+    java.args(["-jar", "DynamoDBLocal.jar", "-inMemory", "-disableTelemetry", "-port"]);
+    java.arg(port.to_string()).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server::peer(&mut java, port).ok()?;
+    lent.push(("ANABRANCH_DYNAMODB_LOCAL_PORT", port.to_string().into()));
+    Some(server)
+}
+
+/// Where the tests find third-party parts. Those that need one that is missing say so.
+fn lent(tally: &mut Tally) -> Vec<(&'static str, PathBuf)> {
+    let mut lent = Vec::new();
+    let mock = parts::kinesis_mock().map(|(mock, node)| {
+        lent.push(("ANABRANCH_NODE", node));
+        mock
+    });
+    for (variable, name, part) in [
+        ("ANABRANCH_DYNAMODB_LOCAL", "DynamoDB Local", parts::dynamodb_local()),
+        ("ANABRANCH_KCL", "Java's KCL", parts::kcl()),
+        ("ANABRANCH_AGGREGATES_PYTHON", "aws_kinesis_agg and aiokpl", parts::aggregates_python()),
+        ("ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres()),
+        ("ANABRANCH_KINESIS_MOCK", "kinesis-mock", mock),
+    ] {
+        match part {
+            Ok(path) => lent.push((variable, path)),
+            Err(parts::Missing(way_out)) => tally.skip(name, &way_out),
         }
-        Err(parts::Missing(way_out)) => tally.skip(name, &way_out),
     }
+    lent
 }

@@ -1,6 +1,6 @@
 //! Java's KCL on our rows, and we on its.
 
-use crate::server::Server;
+use crate::server::{JAVAS_KEY, Server};
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -75,7 +75,7 @@ async fn javas_kcl_reads_and_writes_our_rows_and_we_its() {
         println!("skipped Java's KCL: {FOLDER} is not set; `cargo xtask test` sets it");
         return;
     };
-    let Some(server) = Server::java("Java's KCL").await else { return };
+    let Some(server) = Server::java_as("Java's KCL", JAVAS_KEY).await else { return };
     let config = server.config();
     let identify = |_: &StreamName| STREAM.parse::<StreamId>().ok();
     for (table, stream, store) in [

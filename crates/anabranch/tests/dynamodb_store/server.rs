@@ -7,10 +7,15 @@ use aws_types::SdkConfig;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The folder with `DynamoDBLocal.jar`; set by `cargo xtask test`.
 const FOLDER: &str = "ANABRANCH_DYNAMODB_LOCAL";
+/// The port of one that runs already and that all tests share; set by `cargo xtask test`.
+const PORT: &str = "ANABRANCH_DYNAMODB_LOCAL_PORT";
+/// Whose tables the Java program of the tests looks at.
+pub(crate) const JAVAS_KEY: &str = "local";
 
 /// A DynamoDB without tables. Dropping it ends it.
 pub(crate) enum Server {
@@ -24,12 +29,23 @@ impl Server {
     }
 
     /// DynamoDB Local, or `None` where it is not installed; then the test says that it is skipped.
+    /// Tables belong to an access key, so a test has its own, also on a server that others use.
     pub(crate) async fn java(test: &str) -> Option<Self> {
+        static USERS: AtomicU32 = AtomicU32::new(0);
+        let user = USERS.fetch_add(1, Ordering::Relaxed);
+        Self::java_as(test, format!("test{}n{user}", std::process::id())).await
+    }
+
+    /// The same, with the tables of a given access key.
+    pub(crate) async fn java_as(test: &str, key: impl Into<String>) -> Option<Self> {
+        if let Some(port) = std::env::var(PORT).ok().and_then(|port| port.parse().ok()) {
+            return Some(Self::Java(DynamoDbLocal { process: None, port, key: key.into() }));
+        }
         let Some(folder) = std::env::var_os(FOLDER) else {
             println!("skipped {test}: {FOLDER} is not set; `cargo xtask test` sets it");
             return None;
         };
-        Some(Self::Java(DynamoDbLocal::start(Path::new(&folder)).await))
+        Some(Self::Java(DynamoDbLocal::start(Path::new(&folder), key.into()).await))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -42,14 +58,18 @@ impl Server {
     pub(crate) fn config(&self) -> SdkConfig {
         match self {
             Self::Embedded(local) => local.sdk_config(),
-            Self::Java(java) => config_for(&format!("http://127.0.0.1:{}", java.port)),
+            Self::Java(java) => config_as(&java.key, &format!("http://127.0.0.1:{}", java.port)),
         }
     }
 }
 
 /// A configuration for a server on this machine, without an HTTP client: the store brings its own.
 pub(crate) fn config_for(endpoint: &str) -> SdkConfig {
-    let credentials = Credentials::new("local", "local", None, None, "test");
+    config_as("local", endpoint)
+}
+
+fn config_as(key: &str, endpoint: &str) -> SdkConfig {
+    let credentials = Credentials::new(key, "local", None, None, "test");
     SdkConfig::builder()
         .endpoint_url(endpoint)
         .region(Region::new("us-east-1"))
@@ -63,27 +83,29 @@ pub(crate) fn client(config: &SdkConfig) -> Client {
     Client::new(&config.to_builder().http_client(http).build())
 }
 
-/// DynamoDB Local as a process of its own, stopped by its pid when this is dropped.
+/// DynamoDB Local. A process of one's own is stopped by its pid when this is dropped.
 pub(crate) struct DynamoDbLocal {
-    process: Child,
+    process: Option<Child>,
     port: u16,
+    /// Whose tables are seen.
+    key: String,
 }
 
 impl DynamoDbLocal {
-    async fn start(folder: &Path) -> Self {
+    async fn start(folder: &Path, key: String) -> Self {
         let port = free_port();
         let jar: PathBuf = folder.join("DynamoDBLocal.jar");
         let process = Command::new("java")
             .args(["-Xmx256m", "-Djava.library.path=./DynamoDBLocal_lib", "-jar"])
             .arg(&jar)
-            .args(["-inMemory", "-sharedDb", "-disableTelemetry", "-port", &port.to_string()])
+            .args(["-inMemory", "-disableTelemetry", "-port", &port.to_string()])
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("java starts");
-        let server = Self { process, port };
+        let server = Self { process: Some(process), port, key };
         for _ in 0..600 {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
                 return server;
@@ -96,8 +118,10 @@ impl DynamoDbLocal {
 
 impl Drop for DynamoDbLocal {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }
 

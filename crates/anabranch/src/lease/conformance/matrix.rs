@@ -220,6 +220,35 @@ async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
     scene.tidy().await;
 }
 
+/// A row is made once, whoever comes second and whatever became of it.
+pub(super) async fn creates<S: LeaseStore>(store: &S) {
+    let mut scene = Scene::new(store, "creates");
+    scene.join("a").await;
+    let (create, other) = (scene.new_lease(0), scene.new_lease(0));
+    assert_eq!(scene.resolve(&create).await, Resolution::StillUnknown, "not yet sent");
+    scene.done(&create).await;
+    // KCL's rows don't tell who made them, so a lost reply is no success there; the row is.
+    let lost = if scene.is_native() { Resolution::Applied } else { Resolution::NotApplied };
+    assert_eq!(scene.resolve(&create).await, lost, "reply lost");
+    for late in [&create, &other] {
+        scene.refused(late).await;
+    }
+    assert_eq!(scene.resolve(&other).await, Resolution::NotApplied, "another made the row");
+    // Neither an owner nor the shard's end makes room for a second row: an ended one is a tombstone.
+    let hold = scene.take("a", 0).await;
+    scene.refused(&other).await;
+    let end = hold.end(start(), scene.nonce());
+    let hold = scene.done(&end).await.expect("it stays the owner's");
+    scene.refused(&create).await;
+    scene.refused(&other).await;
+    let delete = LeaseChange::Delete { term: hold.term };
+    let delete = Write::lease(&hold.key, delete, scene.nonce());
+    scene.done(&delete).await;
+    scene.done(&other).await;
+    scene.compare().await;
+    scene.tidy().await;
+}
+
 pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     if store.layout() == Layout::Kcl {
         return;

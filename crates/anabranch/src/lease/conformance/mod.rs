@@ -19,6 +19,7 @@ use super::LeaseStore;
 pub async fn run<S: LeaseStore + Clone>(store: S) {
     contest::prepare_at_once(&store).await;
     matrix::every_write_in_every_circumstance(&store).await;
+    matrix::creates(&store).await;
     matrix::worker_rows(&store).await;
     matrix::facts(&store).await;
     takeover::a_paused_owner_is_shut_out(&store).await;

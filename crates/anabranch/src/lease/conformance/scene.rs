@@ -1,6 +1,6 @@
 //! A stream of its own on the store under test, and the same stream on the pure table.
 
-use crate::lease::LeaseStore;
+use crate::lease::{LeaseStore, Look};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
@@ -19,12 +19,20 @@ pub(super) struct Scene<'a, S> {
     pub(super) stream: StreamName,
     /// The nonce of the last write made here.
     nonce: u64,
+    /// What was seen after the last write made here. Nobody else writes meanwhile.
+    looked: Option<Look>,
 }
 
 impl<'a, S: LeaseStore> Scene<'a, S> {
     /// A scene without rows. `name` sets it apart from the others on the same store.
     pub(super) fn new(store: &'a S, name: impl Into<StreamName>) -> Self {
-        Self { store, table: Table::new(store.layout()), stream: name.into(), nonce: 0 }
+        Self {
+            store,
+            table: Table::new(store.layout()),
+            stream: name.into(),
+            nonce: 0,
+            looked: None,
+        }
     }
 
     /// A scene with one lease that the worker `a` owns.
@@ -67,7 +75,10 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     /// Makes a write on both sides; they must agree on the outcome, on the row and on whether the
     /// plan has changed.
     pub(super) async fn write(&mut self, write: &Write) -> Outcome {
-        let version = self.version().await;
+        let before = match self.looked.take() {
+            Some(look) => look,
+            None => self.look().await,
+        };
         let expected = self.table.apply(write);
         let got = self.store.write(write).await.expect("the store answers");
         match (&expected, &got) {
@@ -81,7 +92,9 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         let row = self.store.read_back(write).await.expect("the store answers");
         assert_eq!(row, self.expected_row(write), "the row after {write:?}");
         let moves = self.is_native() && expected.is_done() && write.changes_plan();
-        assert_eq!(self.version().await != version, moves, "the version after {write:?}");
+        let after = self.look().await;
+        assert_eq!(after.version != before.version, moves, "the version after {write:?}");
+        self.looked = Some(after);
         got
     }
 
@@ -109,7 +122,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         let got = self.store.list(&self.stream).await.expect("the store answers");
         let expected: Vec<Lease> = self.table.leases(&self.stream).cloned().collect();
         assert_eq!(got, expected, "the leases of {}", self.stream);
-        let look = self.store.look().await.expect("the store answers");
+        let look = self.look().await;
         let suffix = format!("@{}", self.stream);
         let mine = look.workers.into_iter().filter(|worker| worker.id.as_str().ends_with(&suffix));
         let expected: Vec<_> = self.table.workers().cloned().collect();
@@ -174,8 +187,8 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         self.done(&write).await.expect("a lease that was taken has an owner")
     }
 
-    async fn version(&self) -> Option<u64> {
-        self.store.look().await.expect("the store answers").version
+    async fn look(&self) -> Look {
+        self.store.look().await.expect("the store answers")
     }
 
     fn expected_row(&self, write: &Write) -> Stored {

@@ -1,0 +1,175 @@
+//! Test programs: built by cargo, and run side by side, each with its output kept together.
+//!
+//! Many of them wait more than they work: for leases to run out, for a server to start. Cargo runs
+//! one after the other, and the machine is idle meanwhile.
+
+use crate::shell;
+use crate::tally::Tally;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// How many programs run at once. More than cores, because most wait.
+const AT_ONCE: usize = 3;
+
+/// The programs that take longest, so that none of them is begun when the others have ended.
+const LONGEST: [&str; 6] =
+    ["dynamodb_store", "end_to_end", "command", "relay", "sql_stores", "consumer"];
+
+/// Something to run whose output is that of tests.
+pub(crate) struct Job {
+    /// What it is, for people.
+    title: String,
+    /// How it is run.
+    command: Command,
+}
+
+impl Job {
+    pub(crate) fn new(title: &str, mut command: Command) -> Self {
+        command.stdin(Stdio::null());
+        Self { title: title.to_owned(), command }
+    }
+
+    /// Sets a variable of its environment.
+    pub(crate) fn lend(&mut self, variable: &str, value: &Path) {
+        self.command.env(variable, value);
+    }
+}
+
+/// Builds the test programs that `which` selects, and gives them in the order to be run in.
+pub(crate) fn build(which: &[&str]) -> Result<Vec<Job>, String> {
+    let args = ["test", "--no-run", "--message-format=json", "--profile", shell::profile()];
+    let mut cargo = shell::cargo(&args);
+    cargo.args(["--workspace", "--locked"]).args(which).stderr(Stdio::inherit());
+    let out = cargo.output().map_err(|error| format!("cargo did not start: {error}"))?;
+    if !out.status.success() {
+        return Err(format!("the test programs were not built: {}", out.status));
+    }
+    let messages = String::from_utf8_lossy(&out.stdout);
+    let mut programs: Vec<Program> = messages.lines().filter_map(Program::told_by).collect();
+    programs.sort_by_key(|it| {
+        let place = LONGEST.iter().position(|name| *name == it.name);
+        (place.unwrap_or(LONGEST.len()), it.source.clone())
+    });
+    Ok(programs.into_iter().map(Program::job).collect())
+}
+
+/// A test program as cargo tells of it.
+#[derive(PartialEq, Eq, Debug)]
+struct Program {
+    /// The target's name.
+    name: String,
+    /// Its first source file.
+    source: String,
+    /// The program itself.
+    path: String,
+    /// The folder of its package, where cargo would run it.
+    folder: PathBuf,
+}
+
+impl Program {
+    /// The program that a message of cargo tells of, if it does.
+    fn told_by(message: &str) -> Option<Self> {
+        let (_, profile) = message.split_once("\"profile\":{")?;
+        let (profile, _) = profile.split_once('}')?;
+        let (_, target) = message.split_once("\"target\":{")?;
+        if !profile.contains("\"test\":true") {
+            return None;
+        }
+        Some(Self {
+            name: text(target, "name")?.to_owned(),
+            source: text(target, "src_path")?.to_owned(),
+            path: text(message, "executable")?.to_owned(),
+            folder: Path::new(text(message, "manifest_path")?).parent()?.to_path_buf(),
+        })
+    }
+
+    fn job(self) -> Job {
+        let source = Path::new(&self.source);
+        let title = source.strip_prefix(shell::root()).unwrap_or(source).display().to_string();
+        let mut command = Command::new(self.path);
+        command.current_dir(self.folder);
+        Job::new(&title, command)
+    }
+}
+
+/// The text of a key in a line of JSON. No path here has a quote or a backslash in it.
+fn text<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = json.split_once(&format!("\"{key}\":\""))?;
+    rest.split('"').next()
+}
+
+/// Runs the jobs, some at once, shows what each printed when it has ended, and counts results.
+pub(crate) fn run(jobs: Vec<Job>, tally: &mut Tally) {
+    let queue = Mutex::new(VecDeque::from(jobs));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let (ended, results) = mpsc::sync_channel(AT_ONCE);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let (ended, next) = (ended.clone(), &next);
+            scope.spawn(move || {
+                while let Some(mut job) = next() {
+                    let start = Instant::now();
+                    let out = job.command.output();
+                    // Who counts is there until all have ended.
+                    let _ = ended.send((job.title, start.elapsed(), out));
+                }
+            });
+        }
+        drop(ended);
+        for (title, took, out) in results {
+            count(&title, took, out, tally);
+        }
+    });
+}
+
+fn count(title: &str, took: Duration, out: std::io::Result<Output>, tally: &mut Tally) {
+    println!("\n-- {title} ({:.1} s)", took.as_secs_f64());
+    match out {
+        Ok(out) => {
+            eprint!("{}", String::from_utf8_lossy(&out.stderr));
+            tally.printed(title, &String::from_utf8_lossy(&out.stdout), out.status);
+        }
+        Err(error) => tally.fail(title, &error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MESSAGE: &str = r#"{"reason":"compiler-artifact","package_id":"x","manifest_path":"/r/crates/a/Cargo.toml","target":{"kind":["test"],"crate_types":["bin"],"name":"leases","src_path":"/r/crates/a/tests/leases/main.rs","test":true},"profile":{"opt_level":"0","test":true},"features":[],"filenames":["/r/t/leases-1"],"executable":"/r/t/leases-1","fresh":true}"#;
+
+    #[test]
+    fn a_message_of_cargo_tells_of_a_test_program() {
+        let program = Program::told_by(MESSAGE).expect("a program");
+        let expected = Program {
+            name: "leases".to_owned(),
+            source: "/r/crates/a/tests/leases/main.rs".to_owned(),
+            path: "/r/t/leases-1".to_owned(),
+            folder: "/r/crates/a".into(),
+        };
+        assert_eq!(program, expected);
+        // What is no test, or no program, is not run.
+        let no_test = MESSAGE.replace(r#""0","test":true"#, r#""0","test":false"#);
+        let no_program = MESSAGE.replace(r#""executable":"/r/t/leases-1""#, r#""executable":null"#);
+        for message in [no_test.as_str(), no_program.as_str(), "not JSON"] {
+            assert_eq!(Program::told_by(message), None, "{message}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_counted_whether_they_say_so_or_die() {
+        let job = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Job::new(script, command)
+        };
+        let result = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
+        let mut tally = Tally::default();
+        run(vec![job(result), job("kill -9 $$"), job(result), job("exit 0")], &mut tally);
+        assert_eq!((tally.passes(), tally.failures()), (6, 1));
+    }
+}
