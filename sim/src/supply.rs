@@ -175,9 +175,11 @@ impl Supply {
         for key in keys {
             let key = &mut inside.keys[*key];
             let (name, number) = (Arc::clone(&key.name), key.puts + 1);
-            let mut data = text(&name, number).into_bytes();
-            let bytes = rng.usize(0..=self.bytes_max).max(data.len());
-            data.resize(bytes, b'.');
+            let text = text(&name, number);
+            let bytes = rng.usize(0..=self.bytes_max).max(text.len());
+            // Filled at once: to resize a vector costs a step for each byte without optimisation.
+            let mut data = vec![b'.'; bytes];
+            data[..text.len()].copy_from_slice(text.as_bytes());
             let entry =
                 encode::Entry { partition_key: &name, explicit_hash_key: key.hash, data: &data };
             if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::Room::Taken {

@@ -16,8 +16,8 @@ use anabranch_sim::seeds;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many seeds the suite runs. `cargo xtask sim --full` runs a thousand.
-const SEEDS: u64 = 150;
+/// How many seeds the suite runs.
+const SEEDS: u64 = 1_000;
 
 /// How many seeds each case and each story is played with.
 const PLAYS: Range<u64> = 0..4;

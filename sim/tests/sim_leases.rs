@@ -10,7 +10,7 @@ use anabranch_sim::seeds::{self, Summary};
 const SEEDS: u64 = 300;
 
 /// How many on KCL's.
-const KCL_SEEDS: u64 = 150;
+const KCL_SEEDS: u64 = 300;
 
 /// Every promise holds on every seed.
 fn check(layout: Layout, seeds: u64) -> Summary {

@@ -5,6 +5,10 @@ use crate::table_per_stream::TablePerStream;
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{DynamoDbStore, conformance};
 use anabranch_model::ids::StreamName;
+use std::time::Duration;
+
+/// Longer than any busy machine takes: a call that is given up is neither done nor refused.
+const PATIENT: Duration = Duration::from_mins(2);
 
 fn identify(stream: &StreamName) -> Option<StreamId> {
     StreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok()
@@ -31,11 +35,13 @@ async fn single_stream_tables_keep_kcls_rules_on_the_embedded_dynamodb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_native_layout_keeps_its_rules_on_dynamodb_local() {
     let Some(server) = Server::java("the native layout on DynamoDB Local").await else { return };
-    conformance::run(DynamoDbStore::native(&server.config(), "leases")).await;
+    let store = DynamoDbStore::native(&server.config(), "leases");
+    conformance::run(store.with_call_timeout(PATIENT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_multi_stream_table_keeps_kcls_rules_on_dynamodb_local() {
     let Some(server) = Server::java("KCL's layout on DynamoDB Local").await else { return };
-    conformance::run(DynamoDbStore::kcl_multi_stream(&server.config(), "app", identify)).await;
+    let store = DynamoDbStore::kcl_multi_stream(&server.config(), "app", identify);
+    conformance::run(store.with_call_timeout(PATIENT)).await;
 }
