@@ -4,6 +4,7 @@ use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
 use crate::lag;
 use crate::read::{Of, key_statement, statement};
+use crate::remove;
 use crate::shape::{self, Shape};
 use crate::sweep;
 use crate::table::{Table, literal};
@@ -13,7 +14,8 @@ const DOING: &str = "explain a look";
 
 /// Reads as a relay would whose cursor stands at this id, with the horizon where it was, or at the
 /// start, up to `rows` rows, and gives the plan with the rows of each step: of the look, and of the
-/// glance that tells the lag. Nothing is sent and nothing is changed.
+/// glance that tells the lag; then the plan by which so many rows would be removed. Nothing is sent
+/// and nothing is changed.
 pub async fn explain(
     database: &Database,
     table: &Table,
@@ -37,8 +39,28 @@ pub async fn explain(
     let mut plan =
         execute(&mut link, &format!("look({cursor}, '{horizon}', {rows}, {})", i64::MAX)).await?;
     plan.extend(execute(&mut link, &format!("glance({cursor})")).await?);
+    link.script("ROLLBACK", DOING).await?;
+    plan.extend(removal(&mut link, table, rows).await?);
     link.close().await;
     Ok(plan)
+}
+
+/// How rows would be removed.
+async fn removal(link: &mut Link, table: &Table, rows: u32) -> Result<Vec<String>, RelayError> {
+    let prepare = format!(
+        "{}; SET plan_cache_mode = auto; PREPARE removal(bigint[], text[]) AS {}",
+        remove::PLANS,
+        remove::statement(table)
+    );
+    link.script(&prepare, DOING).await?;
+    let of = |number: &dyn Fn(u32) -> u32| {
+        let all: Vec<String> = (1..=rows).map(|row| number(row).to_string()).collect();
+        all.join(",")
+    };
+    let (ids, transactions) = (of(&|row| row), of(&|_| 1));
+    let sql = format!("EXPLAIN (COSTS OFF) EXECUTE removal('{{{ids}}}', '{{{transactions}}}')");
+    let plan = link.rows(Ask { sql: &sql, arguments: arguments![], doing: DOING }).await?;
+    Ok(plan.iter().map(|line| line.get(0)).collect())
 }
 
 /// Reads as a relay would that lets a key go on whose rows up to `cursor` were passed over, up to

@@ -6,6 +6,7 @@ use crate::error::RelayError;
 use crate::lead::{Gate, Lead};
 use crate::listen::Ear;
 use crate::lock;
+use crate::remove::Remover;
 use crate::shape::{self, Shape};
 use crate::term::Term;
 use anabranch::event::RelayEvent;
@@ -85,7 +86,7 @@ impl Relay {
         }
         let gate = Gate::new(api.clone(), lead);
         let producer = link.beside(self.producer(&gate)).await??;
-        let remover = link.beside(self.database.connect()).await??;
+        let remover = link.beside(Remover::open(&self.database, &self.table)).await??;
         self.tell(RelayEvent::Leading { table: self.table.label() });
         Term::new(self, (link, remover), &shape, producer).run(ear, stop).await
     }

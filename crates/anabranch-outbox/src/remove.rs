@@ -3,7 +3,7 @@
 //! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
 //! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
 
-use crate::database::{Ask, Link, arguments};
+use crate::database::{Ask, Database, Link, arguments};
 use crate::error::RelayError;
 use crate::read::RowName;
 use crate::table::{AfterSend, Table, quoted};
@@ -12,8 +12,12 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
 
+/// Each row is found by its id. For a large batch the planner would rather read the whole table once,
+/// however many rows wait in it.
+pub(crate) const PLANS: &str = "SET enable_hashjoin = off; SET enable_mergejoin = off";
+
 /// The statement that deletes or marks rows. A row that is not the one that was read stays.
-fn statement(table: &Table) -> String {
+pub(crate) fn statement(table: &Table) -> String {
     let (sql, columns) = (table.sql(), &table.columns);
     let (id, transaction) = (quoted(&columns.id), quoted(&columns.transaction_id));
     let these = format!(
@@ -58,8 +62,11 @@ pub(crate) enum Removal {
 }
 
 impl Remover {
-    pub(crate) fn new(table: &Table, link: Link) -> Self {
-        Self { sql: statement(table).into(), link: Some(link), work: JoinSet::new() }
+    /// Opens its session.
+    pub(crate) async fn open(database: &Database, table: &Table) -> Result<Self, RelayError> {
+        let mut link = database.connect().await?;
+        link.script(PLANS, "prepare to remove rows").await?;
+        Ok(Self { sql: statement(table).into(), link: Some(link), work: JoinSet::new() })
     }
 
     /// Whether a batch is under way.

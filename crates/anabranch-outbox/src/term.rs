@@ -76,12 +76,11 @@ pub(crate) struct Term<'a> {
 impl<'a> Term<'a> {
     pub(crate) fn new(
         relay: &'a Relay,
-        (link, remover): (Link, Link),
+        (link, remover): (Link, Remover),
         shape: &Shape,
         producer: Producer,
     ) -> Self {
         let table = &relay.table;
-        let remover = Remover::new(table, remover);
         Self {
             relay,
             link,

@@ -22,6 +22,7 @@ async fn a_look_reads_the_rows_that_it_takes_and_not_the_million_that_wait() {
     session.run("ANALYZE outbox").await;
     check_plan(&world, None).await;
     check_plan(&world, Some(ROWS / 2)).await;
+    check_removal_plan(&world).await;
     session.run("CREATE INDEX outbox_key ON outbox (partition_key, id)").await;
     check_key_plan(&world).await;
     let relay = world.start(world.relay().with_portion(PORTION, 1 << 20).with_max_held(2_000));
@@ -44,6 +45,15 @@ async fn check_plan(world: &World, cursor: Option<i64>) {
         assert!(!late.is_empty() && late.iter().all(idle), "late rows are looked for:\n{text}");
     }
     check_steps(&plan);
+}
+
+/// However many rows are removed at a time, each is found by its id.
+async fn check_removal_plan(world: &World) {
+    let (database, table) = (world.database(), &world.table);
+    let plan = anabranch_outbox::explain(&database, table, None, 20_000).await.unwrap();
+    let text = plan.join("\n");
+    assert!(text.contains("Delete on outbox") && !text.contains("Hash Join"), "{text}");
+    assert!(!text.contains("Merge Join"), "{text}");
 }
 
 /// A key that goes on costs its own rows, where its table has an index of keys.
