@@ -55,6 +55,8 @@ pub(crate) struct Term<'a> {
     hungry: bool,
     /// Not before this time is the table read again.
     read_at_ms: u64,
+    /// Whether the last turn was the reader's, and not that of a key that goes on.
+    read_last: bool,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
     /// Whether somebody else held rows that were to be removed.
@@ -93,6 +95,7 @@ impl<'a> Term<'a> {
             glance: lag::statement(table, shape),
             hungry: true,
             read_at_ms: 0,
+            read_last: false,
             remove_at_ms: 0,
             locked: false,
             look_at_ms: 0,
@@ -127,13 +130,18 @@ impl<'a> Term<'a> {
             if now_ms >= self.look_at_ms {
                 self.look(now_ms).await?;
             }
-            let mut moved = self.parked.has_going() && self.has_space();
-            if moved {
+            let may_read = self.hungry && self.has_room() && now_ms >= self.read_at_ms;
+            let catches_up = self.parked.has_going() && self.has_space();
+            // A key that goes on and the others take turns.
+            self.read_last = may_read && !(catches_up && self.read_last);
+            let moved = if self.read_last {
+                self.read(now_ms).await? || catches_up
+            } else if catches_up {
                 self.catch_up().await?;
-            }
-            if self.hungry && self.has_room() && now_ms >= self.read_at_ms {
-                moved |= self.read(now_ms).await?;
-            }
+                true
+            } else {
+                false
+            };
             // A look that brought nothing new must let outcomes in: nothing changes without them.
             if moved {
                 continue;

@@ -82,6 +82,8 @@ async fn a_row_is_parked_although_a_line_of_another_row_has_its_id() {
     assert_eq!(parked, [(2, "a")]);
     session.insert("b", "3").await;
     world.until_delivered(2).await;
+    let again = |event: &RelayEvent| matches!(event, RelayEvent::Freed { .. });
+    assert!(!relay.has_heard(again), "the line was not written at once");
     relay.stop().await.unwrap();
 }
 
