@@ -31,6 +31,15 @@ const ROOM_MS: u64 = 10;
 /// How often the lag is told, and how often the parked keys are read, while there is much to do.
 const REPORT_MS: u64 = 1_000;
 
+/// A key that goes on and the others take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The reader's, for all keys.
+    Reader,
+    /// That of a key that goes on.
+    Going,
+}
+
 /// One term of a relay.
 pub(crate) struct Term<'a> {
     /// What it was told.
@@ -55,8 +64,8 @@ pub(crate) struct Term<'a> {
     hungry: bool,
     /// Not before this time is the table read again.
     read_at_ms: u64,
-    /// Whether the last turn was the reader's, and not that of a key that goes on.
-    read_last: bool,
+    /// Whose turn it was last.
+    turn: Turn,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
     /// Whether somebody else held rows that were to be removed.
@@ -95,7 +104,7 @@ impl<'a> Term<'a> {
             glance: lag::statement(table, shape),
             hungry: true,
             read_at_ms: 0,
-            read_last: false,
+            turn: Turn::Going,
             remove_at_ms: 0,
             locked: false,
             look_at_ms: 0,
@@ -132,15 +141,19 @@ impl<'a> Term<'a> {
             }
             let may_read = self.hungry && self.has_room() && now_ms >= self.read_at_ms;
             let catches_up = self.parked.has_going() && self.has_space();
-            // A key that goes on and the others take turns.
-            self.read_last = may_read && !(catches_up && self.read_last);
-            let moved = if self.read_last {
-                self.read(now_ms).await? || catches_up
-            } else if catches_up {
-                self.catch_up().await?;
-                true
-            } else {
-                false
+            let moved = match (may_read, catches_up) {
+                (true, true) if self.turn == Turn::Going => {
+                    self.turn = Turn::Reader;
+                    self.read(now_ms).await?;
+                    true
+                }
+                (_, true) => {
+                    self.turn = Turn::Going;
+                    self.catch_up().await?;
+                    true
+                }
+                (true, false) => self.read(now_ms).await?,
+                (false, false) => false,
             };
             // A look that brought nothing new must let outcomes in: nothing changes without them.
             if moved {
