@@ -5,7 +5,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch::tail::Tail;
-use anabranch_local::fault::Effect;
+use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Fault;
@@ -78,6 +78,15 @@ async fn a_merged_shard_waits_for_a_parent_that_is_itself_still_to_come() {
     let mut tail = tail(&world, StartPosition::Latest);
     assert_eq!(catch_up(&world, &mut tail).await, 0);
     // The first shard is slow: its reads fail while the second one is drained.
+    world.engine.faults().add(FaultRule {
+        operation: Some(Operation::GetRecords),
+        stream: None,
+        shard: Some("shardId-000000000000".to_owned()),
+        probability: 1.0,
+        skip: 0,
+        count: Some(6),
+        effect: Effect::InternalError,
+    });
     world.put_round(20);
     world.split(0);
     world.put_round(20);

@@ -1,7 +1,7 @@
 //! How a fleet shares the leases, and what happens when a worker falls silent.
 
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
-use crate::troubled::Line;
+use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch_model::ids::StreamName;
@@ -164,6 +164,25 @@ async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
     // In the end nobody looks at it any more, and the other stream is read on.
     fleet.pass(3 * LEASE_TIME_MS).await;
     assert!(is_b() && held() == (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_take_that_is_answered_after_its_stream_was_removed_is_given_back_unread() {
+    let fleet = Fleet::native(2);
+    let store = TroubledStore::new(fleet.store.clone());
+    let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+    // What is written is there at once, and its answer comes two seconds later.
+    store.set(Line::RepliesSlow);
+    let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
+    fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
+    assert_eq!(a.holds(), 0, "no answer has come");
+    assert_eq!(a.coordinator.remove_stream(&STREAM.into(), 5_000).await, []);
+    store.set(Line::Good);
+    fleet.until("they are given back", 3 * LEASE_TIME_MS, || owned() + a.holds() == 0).await;
+    fleet.pass(LEASE_TIME_MS).await;
+    assert_eq!((owned(), a.holds()), (0, 0));
+    let delivered = [0, 1].map(|shard| fleet.watch.last(&id(shard)));
+    assert_eq!(delivered, [None, None], "nothing was delivered");
 }
 
 #[tokio::test(start_paused = true)]
