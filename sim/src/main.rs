@@ -165,8 +165,8 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
         println!("{story}");
         return ExitCode::FAILURE;
     }
-    let (moves, deliveries) = (report.moves, report.deliveries);
-    println!("seed {seed}: every promise held ({moves} moves, {deliveries} deliveries)");
+    let counted = seeds::counted(report.moves, report.placed, report.deliveries);
+    println!("seed {seed}: every promise held ({counted})");
     ExitCode::SUCCESS
 }
 

@@ -20,6 +20,8 @@ pub struct Summary {
     pub faults: FaultCounts,
     /// How often leases changed hands.
     pub moves: u64,
+    /// How many records producers placed.
+    pub placed: u64,
     /// How many records were delivered.
     pub deliveries: u64,
     /// The story of each seed that broke a promise, by seed.
@@ -32,6 +34,7 @@ impl Summary {
         self.virtual_ms += report.virtual_ms;
         self.faults.merge(&report.faults);
         self.moves += report.moves;
+        self.placed += report.placed;
         self.deliveries += report.deliveries;
         if let Some(story) = report.story() {
             self.broken.push((report.seed, story));
@@ -40,12 +43,20 @@ impl Summary {
     }
 }
 
+/// What happened, in words: a producer moves no leases, and a fleet places no records.
+pub fn counted(moves: u64, placed: u64, deliveries: u64) -> String {
+    match placed {
+        0 => format!("{moves} moves of leases, {deliveries} deliveries"),
+        _ => format!("{placed} records placed, {deliveries} deliveries"),
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hours = self.virtual_ms / 3_600_000;
         let minutes = self.virtual_ms / 60_000 % 60;
         writeln!(f, "{} seeds, {hours} h {minutes} min of virtual time", self.seeds)?;
-        writeln!(f, "{} moves of leases, {} deliveries", self.moves, self.deliveries)?;
+        writeln!(f, "{}", counted(self.moves, self.placed, self.deliveries))?;
         for (fault, count) in self.faults.iter() {
             writeln!(f, "{count:>9} {fault}")?;
         }

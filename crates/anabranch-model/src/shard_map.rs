@@ -28,6 +28,9 @@ pub struct ShardMap {
     /// The highest key of each open shard, ascending. Beside `open`, so that a search stays in
     /// few cache lines.
     endings: Vec<HashKey>,
+    /// For each highest byte of a key the place in `endings` where a search may begin, and one more
+    /// for the end: most searches are over before they begin.
+    starts: Vec<usize>,
     /// The lowest key and the name of each open shard, in the order of `endings`.
     open: Vec<(HashKey, ShardId)>,
     /// Open shards, and closed ones for a while.
@@ -55,8 +58,10 @@ impl ShardMap {
             let until_ms = (!shard.is_open()).then(|| now_ms.saturating_add(CLOSED_SHARD_KEPT_MS));
             (shard.id.clone(), Known { range: shard.range, until_ms })
         });
+        let endings: Vec<HashKey> = open.iter().map(|shard| shard.range.end()).collect();
         Self {
-            endings: open.iter().map(|shard| shard.range.end()).collect(),
+            starts: starts(&endings),
+            endings,
             open: open.iter().map(|shard| (shard.range.start(), shard.id.clone())).collect(),
             // The list wins: a stream made anew gives the same names to other ranges.
             ranges: kept.chain(listed).collect(),
@@ -80,7 +85,9 @@ impl ShardMap {
 
     /// The place among the open shards of the one that takes a key.
     pub fn predict_place(&self, key: HashKey) -> Option<usize> {
-        let at = self.endings.partition_point(|ending| *ending < key);
+        let byte = usize::from(key.0.to_be_bytes()[0]);
+        let (from, to) = (*self.starts.get(byte)?, *self.starts.get(byte + 1)?);
+        let at = from + self.endings.get(from..to)?.partition_point(|ending| *ending < key);
         let (start, _) = self.open.get(at)?;
         (*start <= key).then_some(at)
     }
@@ -111,6 +118,12 @@ impl ShardMap {
     pub fn problems(&self) -> &[Inconsistency] {
         &self.problems
     }
+}
+
+/// For each highest byte the number of endings below every key with it, and at last of all.
+fn starts(endings: &[HashKey]) -> Vec<usize> {
+    let below = |byte: u128| endings.partition_point(|ending| ending.0 >> 120 < byte);
+    (0..=256).map(below).collect()
 }
 
 #[cfg(test)]

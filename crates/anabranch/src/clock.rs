@@ -61,7 +61,7 @@ impl Clock {
                 return;
             }
             tokio::time::sleep(match self.0 {
-                Source::Machine => left.min(NAP),
+                Source::Machine => left.min(nap(self.now_ms())),
                 Source::Tokio(_) => left,
             })
             .await;
@@ -79,6 +79,13 @@ impl fmt::Debug for Clock {
         let kind = if matches!(self.0, Source::Machine) { "machine" } else { "runtime" };
         write!(f, "Clock({kind}, {} ms)", self.now_ms())
     }
+}
+
+/// How long a nap is that begins now: up to the next whole nap of the clock, so that all who sleep
+/// long wake together and the machine wakes once for them.
+fn nap(now_ms: u64) -> Duration {
+    let whole_ms = u64::try_from(NAP.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(whole_ms - now_ms % whole_ms)
 }
 
 #[cfg(target_os = "linux")]

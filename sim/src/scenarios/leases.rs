@@ -197,6 +197,7 @@ impl Stage {
             virtual_ms: self.world.now_ms(),
             faults: self.ground.network.counts(),
             moves: count(&lines, is_move),
+            placed: 0,
             deliveries,
             lines,
         }

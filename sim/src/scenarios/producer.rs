@@ -198,7 +198,8 @@ impl Stage {
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.ground.network.counts(),
-            moves: placed.count() as u64,
+            moves: 0,
+            placed: placed.count() as u64,
             deliveries: self.past.delivered.len() as u64,
             lines,
         }

@@ -22,6 +22,8 @@ pub struct Report {
     pub faults: FaultCounts,
     /// How often a lease changed hands.
     pub moves: u64,
+    /// How many records a producer placed.
+    pub placed: u64,
     /// How many records were delivered.
     pub deliveries: u64,
 }

@@ -195,6 +195,7 @@ impl Stage {
             virtual_ms: self.world.now_ms(),
             faults: self.fleet.ground.network.counts(),
             moves: count(is_move),
+            placed: 0,
             deliveries: count(|what| matches!(what, What::Handed { .. })),
             lines,
         }

@@ -3,6 +3,7 @@
 mod bans;
 mod decisions;
 mod file_map;
+mod named_tests;
 mod purity;
 mod size;
 mod sources;
@@ -21,6 +22,7 @@ pub(crate) fn run() -> Tally {
     tally.check("tidy: the model is pure", purity::check());
     tally.check("tidy: no banned call", bans::check(&sources));
     tally.check("tidy: every decision has its tests", decisions::check(&sources));
+    tally.check("tidy: tests that a document names are there", named_tests::check(&sources));
     tally
 }
 

@@ -9,12 +9,13 @@
 //! for a string of a table and 20 for a record. Keys and sub-records are made one by one, as they
 //! are asked for.
 
-use super::digest::{DIGEST_BYTES, digest, hash_keys};
+use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
 use super::wire::{Malformed, Reader, Span, Tag};
 use super::{FRAME_BYTES, MAGIC};
 use crate::hash::{HashKey, HashRange};
 use crate::record::{Key, Record, UserRecord};
 use bytes::Bytes;
+use std::borrow::Cow;
 
 const KEYS: Tag = Tag::bytes(1);
 const HASH_KEYS: Tag = Tag::bytes(2);
@@ -77,15 +78,63 @@ pub enum Unreadable {
 ///
 /// Data of a sub-record that look like an aggregate stay as they are: only one layer comes off.
 pub fn decode(record: &Record, range: HashRange) -> Decoded {
+    let frame = match message_of(&record.data) {
+        Some((message, written)) => Frame::of(digest(message), written),
+        None => Frame::None,
+    };
+    decode_framed(record, frame, range)
+}
+
+/// What is around a record's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// Nothing, or nothing that an aggregate has.
+    None,
+    /// The frame of an aggregate, with another digest than its message has.
+    Broken,
+    /// The frame of an aggregate.
+    Sound,
+}
+
+impl Frame {
+    fn of(digest: Digest, written: &[u8]) -> Self {
+        if digest == written { Self::Sound } else { Self::Broken }
+    }
+}
+
+/// The frame of each record, in their order: several digests side by side cost less than one after
+/// the other.
+pub fn frames(records: &[Record]) -> Vec<Frame> {
+    let mut frames = vec![Frame::None; records.len()];
+    let framed: Vec<(usize, (&[u8], &[u8]))> = records
+        .iter()
+        .enumerate()
+        .filter_map(|(at, record)| Some((at, message_of(&record.data)?)))
+        .collect();
+    let messages: Vec<&[u8]> = framed.iter().map(|(_, (message, _))| *message).collect();
+    for ((at, (_, written)), digest) in framed.iter().zip(digest_many(&messages)) {
+        frames[*at] = Frame::of(digest, written);
+    }
+    frames
+}
+
+/// What stands between an aggregate's magic and its digest, and the digest.
+fn message_of(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    if data.len() <= FRAME_BYTES {
+        return None;
+    }
+    data.strip_prefix(&MAGIC)?.split_at_checked(data.len() - FRAME_BYTES)
+}
+
+/// Takes `record` apart, whose frame is known, as [`decode`] does.
+pub fn decode_framed(record: &Record, frame: Frame, range: HashRange) -> Decoded {
+    match frame {
+        Frame::None => return Decoded::Plain(Plain::NotFramed),
+        Frame::Broken => return Decoded::Plain(Plain::DigestMismatch),
+        Frame::Sound => {}
+    }
     let data = &record.data;
-    if data.len() <= FRAME_BYTES || data[..MAGIC.len()] != MAGIC {
-        return Decoded::Plain(Plain::NotFramed);
-    }
-    let message = MAGIC.len()..data.len() - DIGEST_BYTES;
-    if digest(&data[message.clone()]) != data[message.end..] {
-        return Decoded::Plain(Plain::DigestMismatch);
-    }
-    match Message::read(data, message) {
+    match Message::read(data, MAGIC.len()..data.len() - DIGEST_BYTES) {
         Ok(message) => message.judge(record, range),
         Err(Malformed) => Decoded::Plain(Plain::Malformed),
     }
@@ -185,8 +234,10 @@ impl Message {
         }
         let mut places = Vec::with_capacity(self.keys.len());
         for chunk in self.keys.chunks(64) {
-            let keys: Vec<Key> = chunk.iter().map(|span| key_of(data, *span)).collect();
-            let bytes: Vec<&[u8]> = keys.iter().map(Key::as_bytes).collect();
+            // Bytes that are not UTF-8 are hashed as what they are replaced by.
+            let text = |span: &Span32| String::from_utf8_lossy(span.of_bytes(data));
+            let keys: Vec<Cow<'_, str>> = chunk.iter().map(text).collect();
+            let bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
             places.extend(hash_keys(&bytes));
         }
         places
@@ -248,7 +299,7 @@ fn low_half(index: u64) -> u32 {
 
 /// A partition key of the table. Bytes that are not UTF-8 are replaced, as Java replaces them.
 fn key_of(data: &Bytes, span: Span32) -> Key {
-    Key::from_utf8(span.slice(data)).unwrap_or_else(|_| {
+    Key::of_slice(data, span.start as usize..span.end as usize).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(span.of_bytes(data));
         Key::from(text.into_owned())
     })

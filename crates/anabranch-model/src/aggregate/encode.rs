@@ -35,6 +35,22 @@ pub struct Entry<'a> {
     pub data: &'a [u8],
 }
 
+/// The same, with a key whose bytes need no further look.
+#[derive(Clone, Copy)]
+pub(crate) struct RawEntry<'a> {
+    /// The bytes of the user's partition key, which are UTF-8.
+    pub(crate) key: &'a [u8],
+    pub(crate) explicit_hash_key: Option<HashKey>,
+    pub(crate) data: &'a [u8],
+}
+
+impl<'a> From<&Entry<'a>> for RawEntry<'a> {
+    fn from(entry: &Entry<'a>) -> Self {
+        let Entry { partition_key, explicit_hash_key, data } = *entry;
+        Self { key: partition_key.as_bytes(), explicit_hash_key, data }
+    }
+}
+
 /// What became of a record offered to a builder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
@@ -108,7 +124,7 @@ impl Builder {
         if self.is_empty() {
             next.data.len()
         } else {
-            self.framed_size() + self.fit(next).added_bytes
+            self.framed_size() + self.fit(&next.into()).added_bytes
         }
     }
 
@@ -117,7 +133,12 @@ impl Builder {
     /// A first record is taken even if it is larger, since it travels alone and unframed, as long
     /// as the service could accept it.
     pub fn add_within(&mut self, next: &Entry<'_>, max_bytes: usize) -> Room {
-        if next.partition_key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
+        self.add_raw_within(&next.into(), max_bytes)
+    }
+
+    /// The same, for a key that is known to be UTF-8.
+    pub(crate) fn add_raw_within(&mut self, next: &RawEntry<'_>, max_bytes: usize) -> Room {
+        if next.key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
             return Room::TooLarge;
         }
         let fit = self.fit(next);
@@ -206,10 +227,10 @@ impl Builder {
     }
 
     /// What `next` would add, and where.
-    fn fit(&self, next: &Entry<'_>) -> Fit {
-        let key = self.keys.find(next.partition_key.as_bytes());
+    fn fit(&self, next: &RawEntry<'_>) -> Fit {
+        let key = self.keys.find(next.key);
         let mut new_strings = match key {
-            Found::New { .. } => Table::added_bytes(next.partition_key.len()),
+            Found::New { .. } => Table::added_bytes(next.key.len()),
             Found::Held(_) => 0,
         };
         let data = next.data.len();
@@ -226,9 +247,9 @@ impl Builder {
         Fit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
     }
 
-    fn place(&mut self, next: &Entry<'_>, fit: &Fit) {
+    fn place(&mut self, next: &RawEntry<'_>, fit: &Fit) {
         if let Found::New { hash, .. } = fit.key {
-            self.keys.push(next.partition_key.as_bytes(), hash);
+            self.keys.push(next.key, hash);
         }
         let mut head = Head::default();
         head.field(RECORD, fit.inner);

@@ -182,6 +182,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The bytes of a text string, which are not checked: enough to compare with names and digits.
+    #[inline]
+    pub fn text_bytes(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+        self.string(major::TEXT)
+    }
+
     /// A text string, or null.
     pub fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
         if self.null()? { Ok(None) } else { self.text().map(Some) }

@@ -88,11 +88,17 @@ pub(super) struct Cut<T> {
     closed: Option<Closed>,
 }
 
+/// What makes a container, with memory that is used again.
+pub(super) struct Tools<'a, T> {
+    pub(super) builder: &'a mut Builder,
+    pub(super) spare: &'a mut Vec<Vec<Pending<T>>>,
+}
+
 /// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
 /// the lane's shard is not known. A record that is alone is not copied.
 pub(super) fn cut<T>(
     lane: &mut Lane<T>,
-    builder: &mut Builder,
+    tools: Tools<'_, T>,
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<Cut<T>> {
@@ -108,16 +114,18 @@ pub(super) fn cut<T>(
     if !lane.queue.front().is_some_and(joins) || first.framed_bytes() > max_bytes {
         return Some(Cut { records: vec![first], closed: None });
     }
+    let Tools { builder, spare } = tools;
     builder.clear();
-    let mut records = Vec::with_capacity(lane.queue.len().min(512) + 1);
-    let mut taken = builder.add_within(&first.entry(), max_bytes);
-    records.push(first);
-    while taken == Room::Taken {
-        let Some(next) = lane.queue.front().filter(|next| joins(next)) else { break };
-        taken = builder.add_within(&next.entry(), max_bytes);
-        if taken == Room::Taken {
-            records.extend(lane.pop());
-        }
+    let mut records = spare.pop().unwrap_or_default();
+    if builder.add_raw_within(&first.entry(), max_bytes) == Room::Taken {
+        let fits = |next: &&Pending<T>| {
+            joins(*next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
+        };
+        let count = lane.queue.iter().take_while(fits).count();
+        records.push(first);
+        lane.take_first(count, &mut records);
+    } else {
+        records.push(first);
     }
     let closed = if records.len() > 1 { builder.close() } else { None };
     Some(Cut { records, closed })
@@ -156,7 +164,7 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
 fn alone<T>(record: &Pending<T>) -> Container {
     Container {
         partition_key: record.put.key.clone(),
-        explicit_hash_key: record.put.explicit,
+        explicit_hash_key: record.put.explicit(),
         data: record.put.data.clone(),
         records: 1,
     }

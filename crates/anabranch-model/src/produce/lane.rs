@@ -93,6 +93,12 @@ impl<T> Lane<T> {
         Some(record)
     }
 
+    /// Takes the oldest records that are in no container, behind those in `into`.
+    pub(super) fn take_first(&mut self, count: usize, into: &mut Vec<Pending<T>>) {
+        let taken = self.queue.drain(..count);
+        into.extend(taken.inspect(|record| self.queue_bytes -= record.framed_bytes()));
+    }
+
     /// Puts records back where they stood: `older` is in put order, and so is the queue after it.
     pub(super) fn merge(&mut self, older: Vec<Pending<T>>) {
         self.queue_bytes += older.iter().map(Pending::framed_bytes).sum::<usize>();

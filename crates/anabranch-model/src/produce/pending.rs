@@ -2,7 +2,7 @@
 
 use super::outcome::Attempt;
 use super::stopped::KeyId;
-use crate::aggregate::encode::Entry;
+use crate::aggregate::encode::RawEntry;
 use crate::hash::HashKey;
 use crate::record::Key;
 use bytes::Bytes;
@@ -19,14 +19,21 @@ const EXPLICIT_BYTES: usize = 50;
 pub struct Put<T> {
     /// The partition key.
     pub key: Key,
-    /// The user's explicit hash key.
-    pub explicit: Option<HashKey>,
     /// Where the record lies: the explicit hash key, or the MD5 of the key.
     pub hash: HashKey,
+    /// Whether that is the user's explicit hash key.
+    pub is_explicit: bool,
     /// The data.
     pub data: Bytes,
     /// Whom to tell the outcome.
     pub ticket: T,
+}
+
+impl<T> Put<T> {
+    /// The user's explicit hash key.
+    pub fn explicit(&self) -> Option<HashKey> {
+        self.is_explicit.then_some(self.hash)
+    }
 }
 
 /// A record that waits for its outcome.
@@ -49,21 +56,58 @@ pub struct Pending<T> {
 impl<T> Pending<T> {
     /// The key that its order belongs to.
     pub(super) fn key_id(&self) -> KeyId {
-        KeyId { key: self.put.key.clone(), explicit: self.put.explicit }
+        KeyId { key: self.put.key.clone(), explicit: self.put.explicit() }
     }
 
     /// What it takes in a container, at the most.
     pub(super) fn framed_bytes(&self) -> usize {
-        let explicit = if self.put.explicit.is_some() { EXPLICIT_BYTES } else { 0 };
+        let explicit = if self.put.is_explicit { EXPLICIT_BYTES } else { 0 };
         self.put.key.len() + self.put.data.len() + FRAMING_BYTES + explicit
     }
 
     /// As a part of an aggregate.
-    pub(super) fn entry(&self) -> Entry<'_> {
-        Entry {
-            partition_key: self.put.key.as_str(),
-            explicit_hash_key: self.put.explicit,
+    pub(super) fn entry(&self) -> RawEntry<'_> {
+        RawEntry {
+            key: self.put.key.as_bytes(),
+            explicit_hash_key: self.put.explicit(),
             data: &self.put.data,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aggregate::encode::Builder;
+
+    #[test]
+    fn records_take_no_more_in_a_container_than_is_set_aside_for_them() {
+        let check = |keys: usize, key_len: usize, data_len: usize, explicit: Option<HashKey>| {
+            let mut builder = Builder::new();
+            let mut set_aside = 0;
+            for number in 0..300 {
+                let key = format!("{:0key_len$}", number % keys);
+                let put = Put {
+                    key: key.into(),
+                    hash: explicit.unwrap_or(HashKey(0)),
+                    is_explicit: explicit.is_some(),
+                    data: vec![7; data_len].into(),
+                    ticket: (),
+                };
+                let (number, put_ms, past) = (number as u64, 0, None);
+                let record =
+                    Pending { number, put_ms, put, maybe_landed: false, alone: false, past };
+                set_aside += record.framed_bytes();
+                builder.add_raw_within(&record.entry(), usize::MAX);
+                assert!(builder.size() <= set_aside + 20, "{keys} {key_len} {data_len}");
+            }
+        };
+        for explicit in [None, Some(HashKey::MAX)] {
+            for data_len in [0, 1, 100, 127, 128, 20_000] {
+                check(1, 3, data_len, explicit);
+                check(300, 3, data_len, explicit);
+                check(300, 256, data_len, explicit);
+            }
         }
     }
 }

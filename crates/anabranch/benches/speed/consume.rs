@@ -17,8 +17,20 @@ const ROUNDS: usize = 3;
 const STREAMS: [&str; 4] = ["plain-100", "plain-1024", "aggregated-100", "aggregated-1024"];
 const FORMATS: [WireFormat; 2] = [WireFormat::Cbor, WireFormat::Json];
 
-pub(crate) fn run(records: u64) -> Result<(), String> {
+pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     let endpoint = Endpoint::start(0)?;
+    if let Some(only) = only {
+        for (stream, format, each) in cases() {
+            let name = name(stream, format, each);
+            if name.contains(*only) {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                let runtime = runtime.map_err(|error| error.to_string())?;
+                let case = consume(&endpoint, stream, format, each, records);
+                println!("{name}: {:.0} ns", runtime.block_on(case)?);
+            }
+        }
+        return Ok(());
+    }
     let mut ours: Vec<Rounds> = (0..STREAMS.len() * 4).map(|_| Rounds::default()).collect();
     let mut bare: Vec<Rounds> = STREAMS.iter().map(|_| Rounds::default()).collect();
     for _ in 0..ROUNDS {
@@ -39,14 +51,18 @@ pub(crate) fn run(records: u64) -> Result<(), String> {
     }
     table::head("CPU per user record");
     for (place, (stream, format, each)) in cases().enumerate() {
-        let by = if each { "one by one" } else { "in batches" };
         let beside = STREAMS.iter().position(|name| *name == stream).unwrap_or(0);
-        table::row(&format!("{stream} B, {format:?}, {by}"), &ours[place], &bare[beside]);
+        table::row(&name(stream, format, each), &ours[place], &bare[beside]);
     }
     for (stream, rounds) in STREAMS.iter().zip(&bare) {
         table::row(&format!("bare GetRecords, JSON, {stream} B, not taken apart"), rounds, rounds);
     }
     Ok(())
+}
+
+fn name(stream: &str, format: WireFormat, each: bool) -> String {
+    let by = if each { "one by one" } else { "in batches" };
+    format!("{stream} B, {format:?}, {by}")
 }
 
 /// Every stream in both formats, to a closure for each record and to one for each batch.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! speed producer [records]     ours and the bare SDK, 100 B and 1 KiB, few and many outstanding
+//!   ... [records] [case]       only the cases whose names hold this, and nothing beside them
 //! speed memory [records]       resident memory over many records and a slow sink
 //! speed consumer [records]     ours and the bare SDK, plain and aggregated, JSON and CBOR
 //! speed sink [delay_ms]        the sink; prints its port
@@ -28,11 +29,17 @@ fn main() -> ExitCode {
     let number = |text: Option<&&str>, default: u64| text.map_or(Ok(default), |t| t.parse());
     let outcome = match words.as_slice() {
         ["sink", rest @ ..] => number(rest.first(), 0).map(sink::run),
-        ["producer", rest @ ..] => number(rest.first(), 2_000_000).map(produce::run),
+        ["producer", rest @ ..] => {
+            number(rest.first(), 2_000_000).map(|records| produce::run(records, rest.get(1)))
+        }
         ["memory", rest @ ..] => number(rest.first(), 10_000_000).map(memory::run),
-        ["consumer", rest @ ..] => number(rest.first(), 2_000_000).map(consume::run),
+        ["consumer", rest @ ..] => {
+            number(rest.first(), 2_000_000).map(|records| consume::run(records, rest.get(1)))
+        }
         _ => {
-            eprintln!("usage: speed producer|memory|consumer [RECORDS], or speed sink [DELAY_MS]");
+            eprintln!(
+                "usage: speed producer|memory|consumer [RECORDS] [CASE], or speed sink [DELAY_MS]"
+            );
             return ExitCode::from(2);
         }
     };

@@ -66,11 +66,18 @@ const CASES: [Case; 6] = [
     },
 ];
 
-pub(crate) fn run(records: u64) -> Result<(), String> {
+pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let endpoint = Endpoint::start(0)?;
     let mut ours: Vec<Rounds> = CASES.iter().map(|_| Rounds::default()).collect();
+    if let Some(only) = only {
+        for case in CASES.iter().filter(|case| case.name.contains(*only)) {
+            let figure = runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?;
+            println!("{}: {figure:.0} ns", case.name);
+        }
+        return Ok(());
+    }
     let mut bare = [(100, Rounds::default()), (1024, Rounds::default())];
     for _ in 0..ROUNDS {
         for (case, rounds) in CASES.iter().zip(&mut ours) {

@@ -234,36 +234,41 @@ fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, Malformed> {
     Ok(shards)
 }
 
-/// Whether a member of this name begins here, and its value is a text.
-fn is_member(body: &[u8], at: usize, name: &[u8]) -> bool {
-    let Some(rest) = body[at..].strip_prefix(name).and_then(|rest| rest.strip_prefix(b"\":"))
-    else {
-        return false;
-    };
-    rest.iter().find(|byte| **byte != b' ') == Some(&b'"')
-}
-
-/// The shard of each entry of a JSON request: one for each text of data in it.
+/// The shard of each entry of a JSON request, whatever the order of its members. Clients escape
+/// nothing in keys and base64.
 fn hashes_of_json(body: &[u8]) -> Vec<u32> {
     let mut shards = Vec::new();
+    let (mut key, mut hash) = (None, None);
     let mut at = 0;
-    while let Some(quote) = body[at..].iter().position(|byte| *byte == b'"') {
-        at += quote + 1;
-        if is_member(body, at, b"Data") {
-            shards.push(0);
-            at += 8;
-        } else if is_member(body, at, b"ExplicitHashKey") {
-            at += 17;
-            let digits = body[at..].iter().skip_while(|byte| !byte.is_ascii_digit());
-            let digits = digits.take_while(|byte| byte.is_ascii_digit());
-            let text: String = digits.map(|byte| char::from(*byte)).collect();
-            // Clients write the data of an entry before its hash.
-            if let Some(last) = shards.last_mut() {
-                *last = shard_of(text.parse().unwrap_or(0));
+    while let Some(next) = body[at..].iter().position(|byte| matches!(byte, b'"' | b'}')) {
+        at += next;
+        if body[at] == b'}' {
+            // The end of an entry, or of the request.
+            let of_key = key.take().map(|key: &str| HashKey::of_partition_key(key).0);
+            shards.extend(hash.take().or(of_key).map(shard_of));
+            at += 1;
+            continue;
+        }
+        let (name, behind) = text_at(body, at);
+        at = behind + body[behind..].iter().take_while(|byte| b": ".contains(byte)).count();
+        if at > behind && body.get(at) == Some(&b'"') {
+            let value;
+            (value, at) = text_at(body, at);
+            match name {
+                "PartitionKey" => key = Some(value),
+                "ExplicitHashKey" => hash = value.parse().ok(),
+                _ => {}
             }
         }
     }
     shards
+}
+
+/// The text whose quote stands here, and the place behind it.
+fn text_at(body: &[u8], quote: usize) -> (&str, usize) {
+    let text = &body[quote + 1..];
+    let end = text.iter().position(|byte| *byte == b'"').unwrap_or(text.len());
+    (std::str::from_utf8(&text[..end]).unwrap_or_default(), (quote + end + 2).min(body.len()))
 }
 
 fn describe() -> String {

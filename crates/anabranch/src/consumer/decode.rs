@@ -7,7 +7,7 @@ use super::resume::Resume;
 use super::vitals::{Step, Vitals};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
-use anabranch_model::aggregate::decode::{Decoded, SubRecords, decode};
+use anabranch_model::aggregate::decode::{Decoded, Frame, SubRecords, decode_framed, frames};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -68,10 +68,13 @@ impl Feed {
         self.vitals.enter(Step::Decode);
         self.progress.read(records.iter().map(|record| record.data.len()).sum());
         let mut slice = Slice::new(self.lanes.len(), room.map(Arc::new), behind_ms);
-        for record in records {
+        let frames = frames(&records);
+        let mut records = records.into_iter().zip(frames);
+        while let Some((record, frame)) = records.next() {
             let sequence = record.sequence;
-            let mut parts = self.take_apart(record).peekable();
-            if parts.peek().is_none() {
+            let parts = self.take_apart(record, frame);
+            let most = self.chunk.min(records.len() + parts.len());
+            if parts.len() == 0 {
                 // An aggregate of which nothing is delivered is done too.
                 slice.to = Some(Position::At { sequence, sub: 0 });
             }
@@ -83,7 +86,11 @@ impl Feed {
                 }
                 slice.to = Some(at);
                 if !self.resume.is_done(lane, at) {
-                    slice.lanes[lane].push(part);
+                    let lane = &mut slice.lanes[lane];
+                    if lane.capacity() == 0 {
+                        lane.reserve(most);
+                    }
+                    lane.push(part);
                 }
             }
         }
@@ -121,10 +128,10 @@ impl Feed {
         Ok(())
     }
 
-    fn take_apart(&self, record: Record) -> Parts {
+    fn take_apart(&self, record: Record, frame: Frame) -> Parts {
         let shard = || Arc::clone(&self.shard);
         let at = Position::At { sequence: record.sequence, sub: 0 };
-        match decode(&record, self.range) {
+        match decode_framed(&record, frame, self.range) {
             Decoded::Plain(_) => Parts::Plain(std::iter::once(record.into())),
             Decoded::Records(parts) => Parts::Aggregate(parts),
             Decoded::OutOfRange { dropped: records, .. } => {
@@ -174,4 +181,14 @@ impl Iterator for Parts {
             Self::Nothing => None,
         }
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::Plain(one) => one.size_hint(),
+            Self::Aggregate(parts) => parts.size_hint(),
+            Self::Nothing => (0, Some(0)),
+        }
+    }
 }
+
+impl ExactSizeIterator for Parts {}

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use anabranch_model::lease::{Deadline, Tenure};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -10,6 +11,9 @@ use tokio::sync::Notify;
 pub(crate) struct Pulse {
     /// How it stands.
     state: Mutex<State>,
+    /// Until when the owner delivers, as the state says. Asked before each call of a handler, so it
+    /// is kept where no lock is needed.
+    delivers_until_ms: AtomicU64,
     /// Wakes those that wait, in the order in which they came. A `watch` channel would wake them in
     /// a random one, and no history could be had twice.
     changed: Notify,
@@ -28,7 +32,13 @@ impl Pulse {
     pub(crate) fn new(lease_time_ms: u64, sent_ms: u64) -> Self {
         let deadline = Deadline::new(lease_time_ms, sent_ms);
         let state = Mutex::new(State { deadline, stopped: false });
-        Self { state, changed: Notify::new() }
+        let delivers_until_ms = AtomicU64::new(deadline.pauses_ms());
+        Self { state, delivers_until_ms, changed: Notify::new() }
+    }
+
+    /// Whether the owner may deliver: [`Tenure::Delivers`], without a lock.
+    pub(crate) fn delivers(&self, now_ms: u64) -> bool {
+        now_ms < self.delivers_until_ms.load(Ordering::Acquire)
     }
 
     /// Where the owner stands.
@@ -88,12 +98,42 @@ impl Pulse {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state());
+        let mut state = self.state();
+        change(&mut state);
+        let until_ms = if state.stopped { 0 } else { state.deadline.pauses_ms() };
+        self.delivers_until_ms.store(until_ms, Ordering::Release);
+        drop(state);
         self.changed.notify_waiters();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Each change is one assignment, so a panic leaves no half of one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delivery_is_allowed_exactly_while_the_tenure_says_so() {
+        let check = |pulse: &Pulse| {
+            for now_ms in 0..4_000 {
+                let delivers = pulse.tenure(now_ms) == Tenure::Delivers;
+                assert_eq!(pulse.delivers(now_ms), delivers, "{now_ms}: {pulse:?}");
+            }
+        };
+        let pulse = Pulse::new(1_000, 10);
+        check(&pulse);
+        assert!(pulse.beat(500, 700));
+        check(&pulse);
+        assert!(pulse.beat(400, 800), "an older beat changes nothing");
+        check(&pulse);
+        assert!(!pulse.beat(2_000, 2_000), "too late");
+        check(&pulse);
+        let pulse = Pulse::new(1_000, 10);
+        pulse.stop();
+        check(&pulse);
     }
 }

@@ -326,6 +326,17 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_a_share_of_what_a_shard_takes() {
+        for (percent, records, bytes) in
+            [(1, 10, 10_485), (100, 1_000, 1 << 20), (150, 1_500, 3 << 19)]
+        {
+            let settings = Builder::new("s".into()).with_rate_percent(percent).check().unwrap();
+            let rates = (settings.shard_records_per_second, settings.shard_bytes_per_second);
+            assert_eq!(rates, (records, bytes), "{percent} %");
+        }
+    }
+
+    #[test]
     fn a_message_names_the_option_the_value_and_the_bounds() {
         let error = Builder::new("s".into()).with_max_requests(999).check().unwrap_err();
         assert_eq!(

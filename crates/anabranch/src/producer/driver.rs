@@ -3,7 +3,7 @@
 use super::batches::Batches;
 use super::call::Caller;
 use super::intake::{Ask, Intake, Taken, WAKE_BYTES};
-use super::outcome::Cell;
+use super::outcome::Slot;
 use super::put::Account;
 use super::report::Report;
 use crate::stream::api::StreamApi;
@@ -24,7 +24,7 @@ const GATHER_MS: u64 = 1;
 #[derive(Debug)]
 pub(super) struct Holder {
     /// The ticket.
-    cell: Arc<Cell>,
+    cell: Slot,
     /// What the record holds of the room.
     cost: u32,
     /// Which flushes wait for it.
@@ -141,7 +141,7 @@ impl<A: StreamApi> Driver<A> {
                 Put {
                     hash: record.explicit.unwrap_or(hash),
                     key: record.key,
-                    explicit: record.explicit,
+                    is_explicit: record.explicit.is_some(),
                     data: record.data,
                     ticket: Holder {
                         cell: accepted.ticket,
@@ -208,13 +208,15 @@ impl<A: StreamApi> Driver<A> {
     /// Tells outcomes, and says how much room they free.
     fn settle(&mut self, settled: Settled<Holder>, now_ms: u64) -> usize {
         self.report.settled(&settled, now_ms);
+        let Settled { mut records, fate } = settled;
         let mut freed = 0;
-        for (sub, record) in (0..).zip(settled.records) {
+        for (sub, record) in (0..).zip(records.drain(..)) {
             let holder = record.put.ticket;
-            holder.cell.settle(settled.fate.clone(), sub, record.past);
+            holder.cell.settle(fate.clone(), sub, record.past);
             freed += holder.cost as usize;
             self.batches.leave(holder.batch);
         }
+        self.machine.reuse(records);
         freed
     }
 

@@ -1,9 +1,9 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::outcome::Cell;
+use super::outcome::{Slot, Slots, Ticket};
 use super::record::NewRecord;
 use anabranch_model::produce::KeyId;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::put::Account;
@@ -32,6 +32,8 @@ struct Inside {
     bytes: usize,
     /// What is asked of the driver, each at its place among the records.
     asks: Vec<(usize, Ask)>,
+    /// Where tickets come from.
+    slots: Slots,
     /// Whether records are still taken.
     open: bool,
 }
@@ -40,7 +42,7 @@ struct Inside {
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) record: NewRecord,
-    pub(super) ticket: Arc<Cell>,
+    pub(super) ticket: Slot,
     /// What it holds of the room.
     pub(super) cost: u32,
 }
@@ -72,6 +74,7 @@ impl Intake {
                 records: Vec::new(),
                 bytes: 0,
                 asks: Vec::new(),
+                slots: Slots::new(),
                 open: true,
             }),
             wake: Notify::new(),
@@ -85,22 +88,23 @@ impl Intake {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a record over. `false` if the producer is closed.
-    pub(super) fn push(&self, accepted: Accepted) -> bool {
+    /// Hands a record over. `None` if the producer is closed.
+    pub(super) fn push(&self, record: NewRecord, cost: u32) -> Option<Ticket> {
         let mut inside = self.lock();
         if !inside.open {
-            return false;
+            return None;
         }
-        let cost = accepted.cost as usize;
+        let (slot, ticket) = inside.slots.next();
+        let bytes = cost as usize;
         let first = inside.records.is_empty();
-        let crossed = inside.bytes < WAKE_BYTES && inside.bytes + cost >= WAKE_BYTES;
-        inside.bytes += cost;
-        inside.records.push(accepted);
+        let crossed = inside.bytes < WAKE_BYTES && inside.bytes + bytes >= WAKE_BYTES;
+        inside.bytes += bytes;
+        inside.records.push(Accepted { record, ticket, cost });
         drop(inside);
         if first || crossed {
             self.wake.notify_one();
         }
-        true
+        Some(Ticket(slot))
     }
 
     /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is

@@ -4,6 +4,7 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
 use anabranch_model::sequence::SequenceNumber;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -79,11 +80,30 @@ impl Attempts {
 /// nothing but that nobody learns it.
 #[derive(Debug)]
 #[must_use = "the outcome of the record is learnt by awaiting its ticket"]
-pub struct Ticket(pub(super) Arc<Cell>);
+pub struct Ticket(pub(super) Slot);
+
+/// Tickets whose memory is got, and given back, together.
+const GROUP: usize = 32;
 
 /// What a ticket and the driver share.
 #[derive(Debug)]
 pub(super) struct Cell(Mutex<State>);
+
+/// A cell of a group. One allocation for each record would cost more than all else that a put does.
+#[derive(Debug)]
+pub(super) struct Slot {
+    group: Arc<[Cell; GROUP]>,
+    at: u8,
+}
+
+/// Where new cells come from.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// The group that is being given out.
+    group: Arc<[Cell; GROUP]>,
+    /// How many of it are.
+    given: u8,
+}
 
 #[derive(Debug)]
 enum State {
@@ -93,11 +113,36 @@ enum State {
     Settled { fate: Fate, sub: u64, past: Option<Arc<[Attempt]>> },
 }
 
-impl Cell {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State::Waiting(None))))
+impl Slots {
+    pub(super) fn new() -> Self {
+        Self { group: group(), given: 0 }
     }
 
+    /// The next cell, for a ticket and for the driver.
+    pub(super) fn next(&mut self) -> (Slot, Slot) {
+        if usize::from(self.given) == GROUP {
+            *self = Self::new();
+        }
+        let at = self.given;
+        self.given += 1;
+        let slot = || Slot { group: Arc::clone(&self.group), at };
+        (slot(), slot())
+    }
+}
+
+fn group() -> Arc<[Cell; GROUP]> {
+    Arc::new(std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None)))))
+}
+
+impl Deref for Slot {
+    type Target = Cell;
+
+    fn deref(&self) -> &Cell {
+        &self.group[usize::from(self.at)]
+    }
+}
+
+impl Cell {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is replaced as a whole, so a panic can't leave it half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,5 +201,32 @@ fn outcome(fate: &Fate, sub: u64, past: Option<Arc<[Attempt]>>) -> Outcome {
             Outcome::Rejected { why: why.clone(), attempts: Attempts { past, last: None } }
         }
         Fate::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_belongs_to_one_ticket_and_settles_once() {
+        let mut slots = Slots::new();
+        let pairs: Vec<(Slot, Slot)> = (0..100).map(|_| slots.next()).collect();
+        let tickets: Vec<Ticket> = pairs
+            .into_iter()
+            .zip(0..)
+            .map(|((ticket, driver), sub)| {
+                driver.settle(Fate::Unknown, sub, None);
+                driver.settle(Fate::Rejected(Why::Closed), 1_000, None);
+                Ticket(ticket)
+            })
+            .collect();
+        for (ticket, number) in tickets.iter().zip(0..) {
+            let state = ticket.0.lock();
+            let State::Settled { fate: Fate::Unknown, sub, .. } = &*state else {
+                panic!("{state:?}")
+            };
+            assert_eq!(*sub, number);
+        }
     }
 }

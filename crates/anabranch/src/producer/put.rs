@@ -1,8 +1,8 @@
 //! The producer as its user holds it.
 
 use super::config::Builder;
-use super::intake::{Accepted, Ask, Intake};
-use super::outcome::{Cell, Ticket};
+use super::intake::{Ask, Intake};
+use super::outcome::Ticket;
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::{Counts, Stats};
 use crate::clock::Clock;
@@ -12,7 +12,7 @@ use anabranch_model::record::Key;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{TryAcquireError, oneshot};
 use tokio::task::JoinSet;
 
 /// Puts records into one stream. Clones share one producer.
@@ -94,8 +94,18 @@ impl Producer {
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
         record.check(self.record_max_bytes)?;
         let cost = self.cost(&record);
-        let room = self.intake.room.acquire_many(cost).await.map_err(|_| PutError::Closed)?;
-        room.forget();
+        // Who puts without a pause still lets others run, the driver among them.
+        tokio::task::coop::consume_budget().await;
+        // Room at once is the usual case, and needs no place in the queue for it. Whoever stands in
+        // that queue is not overtaken: free room is theirs before it is anyone's.
+        match self.intake.room.try_acquire_many(cost) {
+            Ok(room) => room.forget(),
+            Err(TryAcquireError::Closed) => return Err(PutError::Closed),
+            Err(TryAcquireError::NoPermits) => {
+                let room = self.intake.room.acquire_many(cost).await;
+                room.map_err(|_| PutError::Closed)?.forget();
+            }
+        }
         self.accept(record, cost)
     }
 
@@ -114,8 +124,8 @@ impl Producer {
         let cost = self.cost(&record);
         match self.intake.room.try_acquire_many(cost) {
             Ok(room) => room.forget(),
-            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
-            Err(tokio::sync::TryAcquireError::Closed) => return Err(PutError::Closed.into()),
+            Err(TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
+            Err(TryAcquireError::Closed) => return Err(PutError::Closed.into()),
         }
         Ok(self.accept(record, cost)?)
     }
@@ -126,9 +136,7 @@ impl Producer {
     }
 
     fn accept(&self, record: NewRecord, cost: u32) -> Result<Ticket, PutError> {
-        let ticket = Cell::new();
-        let accepted = Accepted { record, ticket: Arc::clone(&ticket), cost };
-        if self.intake.push(accepted) { Ok(Ticket(ticket)) } else { Err(PutError::Closed) }
+        self.intake.push(record, cost).ok_or(PutError::Closed)
     }
 
     /// Sends what was put so far without waiting for more, and returns when all of it has its

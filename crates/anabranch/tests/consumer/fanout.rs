@@ -1,12 +1,15 @@
 //! Enhanced fan-out: pushed records, subscriptions that end, fail and are in each other's way.
 
+use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::consumer::remove_fan_out;
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{Consumer, remove_fan_out};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl World {
     fn fan_out(&self, by: &'static str, seed: u64) -> Running {
@@ -75,4 +78,24 @@ async fn subscriptions_that_fail_are_made_again() {
     assert_eq!(world.oracle.duplicates(), 0);
     assert!(remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
     assert!(!remove_fan_out(&api, &STREAM.into(), "mailer").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_that_end_before_their_first_event_are_not_made_again_at_once() {
+    let world = World::ticking(1);
+    let local = LocalKinesis::new(Arc::clone(&world.engine));
+    let (remote, subscribed) = Remote::hanging_up(local, 5);
+    let consumer = Consumer::new(STREAM, "mailer")
+        .with_kinesis(remote)
+        .with_leases(world.leases.clone())
+        .with_clock(Clock::of_runtime(), Chance::seeded(1))
+        .with_fan_out();
+    let worker = Running::start(consumer.each(world.note("one")));
+    world.until("it subscribes", || subscribed.load(Ordering::Relaxed) > 0).await;
+    pause(400).await;
+    let asked = subscribed.load(Ordering::Relaxed);
+    assert!(asked < 5, "{asked} subscriptions within half a second");
+    world.put_round(5);
+    world.until_all_seen().await;
+    worker.stop().await;
 }

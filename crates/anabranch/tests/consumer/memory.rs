@@ -7,7 +7,7 @@ use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
     Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription, SubscriptionEvent,
 };
 use anabranch_local::StreamRef;
 use anabranch_local::op::create_stream;
@@ -16,8 +16,10 @@ use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::borrow::Cow;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 const SHARDS: i64 = 1_000;
 const RECORDS: usize = 10;
@@ -59,9 +61,37 @@ impl Drop for Counted {
 }
 
 /// The local stream as it is over a network: replies take a while, and are memory of their own.
-struct Remote {
+pub(crate) struct Remote {
     local: LocalKinesis,
     allocated: Allocated,
+    /// How many subscriptions end before their first event.
+    hang_ups: usize,
+    /// How many subscriptions were asked for.
+    subscribed: Arc<AtomicUsize>,
+}
+
+impl Remote {
+    pub(crate) fn new(local: LocalKinesis) -> Self {
+        Self { local, allocated: Allocated::default(), hang_ups: 0, subscribed: Arc::default() }
+    }
+
+    /// One whose first subscriptions end before their first event; and how many were asked for.
+    pub(crate) fn hanging_up(local: LocalKinesis, hang_ups: usize) -> (Self, Arc<AtomicUsize>) {
+        let remote = Self { hang_ups, ..Self::new(local) };
+        let subscribed = Arc::clone(&remote.subscribed);
+        (remote, subscribed)
+    }
+}
+
+/// A subscription that is over.
+struct Over;
+
+impl futures_core::Stream for Over {
+    type Item = Result<SubscriptionEvent, StreamError>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(None)
+    }
 }
 
 impl StreamApi for Remote {
@@ -126,6 +156,10 @@ impl StreamApi for Remote {
         shard: &ShardId,
         at: ReadFrom,
     ) -> Result<Subscription, StreamError> {
+        pause(1).await;
+        if self.subscribed.fetch_add(1, Ordering::Relaxed) < self.hang_ups {
+            return Ok(Box::pin(Over));
+        }
         self.local.subscribe(consumer, shard, at).await
     }
 
@@ -173,7 +207,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
     let local = LocalKinesis::new(Arc::clone(&world.engine));
     let count = Arc::clone(&handled);
     let consumer = Consumer::new(STREAM, "mailer")
-        .with_kinesis(Remote { local, allocated: allocated.clone() })
+        .with_kinesis(Remote { allocated: allocated.clone(), ..Remote::new(local) })
         .with_leases(world.leases.clone())
         .with_clock(Clock::of_runtime(), Chance::seeded(1))
         .with_settings(|settings| settings.memory_bytes = BUDGET)

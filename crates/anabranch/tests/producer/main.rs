@@ -3,7 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod stage;
+mod machine;
 mod moments;
+mod pace;
+mod replies;
 mod order;
 mod ends;
 mod refusals;

@@ -1,122 +1,13 @@
 //! Single moments of the machine that random histories meet too rarely to show which rule holds.
 
-use anabranch_model::hash::{HashKey, HashRange};
+use crate::machine::{Bench, HIGH, LOW, halves};
+use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
-use anabranch_model::lineage::Shard;
 use anabranch_model::produce::outcome::{Fate, Why};
-use anabranch_model::produce::settings::{Aggregation, Holes, Order, Settings};
-use anabranch_model::produce::{Action, EntryReply, KeyId, Machine, Notice, Put, Read, Request};
-use anabranch_model::retry::{Backoff, Fault};
+use anabranch_model::produce::settings::{Aggregation, Holes, Order};
+use anabranch_model::produce::{EntryReply, KeyId, Notice};
+use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
-
-const LOW: HashKey = HashKey(1);
-const HIGH: HashKey = HashKey(u128::MAX - 1);
-
-/// The machine, and what it wanted done so far.
-struct Bench {
-    machine: Machine<&'static str>,
-    requests: Vec<Request>,
-    reads: Vec<Read>,
-    notices: Vec<Notice>,
-    settled: Vec<(&'static str, Fate)>,
-    now_ms: u64,
-}
-
-impl Bench {
-    fn new(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings =
-            Settings { linger_ms: 0, backoff: Backoff::new(1, 1), ..Settings::default() };
-        change(&mut settings);
-        Self {
-            machine: Machine::new(settings, 1, 0),
-            requests: Vec::new(),
-            reads: Vec::new(),
-            notices: Vec::new(),
-            settled: Vec::new(),
-            now_ms: 0,
-        }
-    }
-
-    /// A bench whose machine knows that one shard takes everything.
-    fn with_map(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut bench = Self::new(change);
-        bench.run(0);
-        bench.list(&[HashRange::ALL]);
-        bench
-    }
-
-    fn run(&mut self, by_ms: u64) {
-        self.now_ms += by_ms;
-        while let Some(action) = self.machine.poll(self.now_ms) {
-            match action {
-                Action::Send(request) => self.requests.push(request),
-                Action::Read(read) => self.reads.push(read),
-                Action::Notice(notice) => self.notices.push(notice),
-                Action::Settle(settled) => {
-                    let fate = settled.fate;
-                    let told = settled.records.into_iter().map(|r| (r.put.ticket, fate.clone()));
-                    self.settled.extend(told);
-                }
-            }
-        }
-    }
-
-    fn put(&mut self, name: &'static str, hash: HashKey) {
-        let put =
-            Put { key: name.into(), explicit: Some(hash), hash, data: name.into(), ticket: name };
-        self.machine.put(put, self.now_ms);
-    }
-
-    /// Answers the last read with open shards of these ranges.
-    fn list(&mut self, ranges: &[HashRange]) {
-        let shard = |(at, range): (u32, &HashRange)| Shard {
-            id: ShardId::from_index(at),
-            parent: None,
-            adjacent_parent: None,
-            range: *range,
-            starting: SequenceNumber::ZERO,
-            ending: None,
-        };
-        let read = self.reads.pop().expect("a list was asked for");
-        self.machine.shards(read, Ok((0..).zip(ranges).map(shard).collect()), self.now_ms);
-        self.run(0);
-    }
-
-    /// The requests that left since the last look, each with what it carries.
-    fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
-        let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
-        let requests = self.requests.drain(..);
-        let entries = |request: &Request| request.entries.iter().map(|e| text(&e.data)).collect();
-        requests.map(|request| (request.id, entries(&request))).collect()
-    }
-
-    fn place(&mut self, request: u64, shards: &[u32]) {
-        let placed = |at: &u32| EntryReply::Placed {
-            shard: ShardId::from_index(*at),
-            sequence: SequenceNumber::ZERO,
-        };
-        self.machine.reply(request, Ok(shards.iter().map(placed).collect()), self.now_ms);
-        self.run(0);
-    }
-
-    fn refuse(&mut self, request: u64, fault: Fault) {
-        self.machine.reply(request, Err((fault, "refused".into())), self.now_ms);
-        self.run(2);
-    }
-
-    fn fate(&self, name: &str) -> Option<&Fate> {
-        self.settled.iter().find(|(settled, _)| *settled == name).map(|(_, fate)| fate)
-    }
-
-    fn is_placed(&self, name: &str) -> bool {
-        matches!(self.fate(name), Some(Fate::Placed(_)))
-    }
-}
-
-fn halves() -> [HashRange; 2] {
-    let (low, high) = HashRange::ALL.split_at(HashKey(1 << 127)).unwrap();
-    [low, high]
-}
 
 #[test]
 fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {

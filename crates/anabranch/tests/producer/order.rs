@@ -137,7 +137,8 @@ async fn records_of_the_largest_size_pass_alone_and_behind_small_ones() {
     stage.create(1, Some(10 * 1024));
     let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
     let mut tickets = vec![producer.put("k", "0 small").await.unwrap()];
-    for (number, bytes) in [(1, 1 << 20), (2, (10 << 20) - 1), (3, 10 << 20)] {
+    let sizes = [(1, (1 << 20) - 1), (2, 1 << 20), (3, (10 << 20) - 1), (4, 10 << 20)];
+    for (number, bytes) in sizes {
         let mut data = format!("{number} large ").into_bytes();
         data.resize(bytes, b'x');
         tickets.push(producer.put("k", data).await.unwrap());
@@ -146,5 +147,5 @@ async fn records_of_the_largest_size_pass_alone_and_behind_small_ones() {
     for ticket in tickets {
         assert!(ticket.await.is_placed());
     }
-    assert_eq!(stage.first_deliveries().await["k"], [0, 1, 2, 3]);
+    assert_eq!(stage.first_deliveries().await["k"], [0, 1, 2, 3, 4]);
 }

@@ -7,6 +7,7 @@ use anabranch::stream::api::{
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::retry::Fault;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -241,20 +242,97 @@ async fn data_that_are_text_are_read_again_in_json() {
     assert_eq!(endpoint.asked(), ["GetRecords CBOR", "GetRecords JSON"]);
 }
 
+/// Good replies of somebody who knows nothing of Kinesis.
+const NOTHING: [Answers; 8] = [
+    |_, _| (200, CBOR, b""),
+    |_, _| (200, CBOR, b"\xa0"),
+    |_, _| (200, CBOR, b"\xa1\x66status\x62ok"),
+    |_, _| (200, JSON, b""),
+    |_, _| (200, JSON, b"{}"),
+    |_, _| (200, JSON, br#"{"status":"ok"}"#),
+    |_, _| (200, "text/html", b""),
+    |_, _| (200, "text/html", b"<html>It works!</html>"),
+];
+
 #[tokio::test]
-async fn a_good_reply_that_says_nothing_is_not_the_end_of_a_shard() {
-    let nothing: [Answers; 4] = [
-        |_, _| (200, CBOR, b""),
-        |_, _| (200, CBOR, b"\xa0"),
-        |_, _| (200, JSON, b""),
-        |_, _| (200, JSON, b"{}"),
-    ];
-    let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
-    for answer in nothing {
+async fn a_good_reply_that_says_nothing_is_an_error_whatever_was_asked() {
+    let (s, shard, iterator) =
+        (StreamName::from("s"), ShardId::from_index(0), ShardIterator("i".into()));
+    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let stage = Stage::new().await;
+    stage.create("s", 1);
+    let local = AwsKinesis::new(&stage.sdk_config());
+    let summary: StreamSummary = local.describe(&s).await.unwrap();
+    for (place, answer) in NOTHING.into_iter().enumerate() {
         let endpoint = Endpoint::new(answer).await;
-        let error = endpoint.api.records(&stream, &iterator, 1).await.unwrap_err();
-        assert!(error.is_retryable(), "{error}");
+        let api = &endpoint.api;
+        let again = |operation: &str, error: Option<StreamError>| {
+            let Some(error) = error else { panic!("reply {place} passes for one to {operation}") };
+            assert!(error.is_retryable(), "reply {place} to {operation}: {error}");
+        };
+        again("DescribeStreamSummary", api.describe(&s).await.err());
+        again("ListShards", api.list_shards(&s, ShardFilter::All).await.err());
+        again("ListShards", api.list_shards(&s, ShardFilter::AtLatest).await.err());
+        again("GetShardIterator", api.iterator(&s, &shard, ReadFrom::TrimHorizon).await.err());
+        again("GetRecords", api.records(&s, &iterator, 1).await.err());
+        again("PutRecords", endpoint.put().await.err());
+        again("PutRecord", api.put_record(&s, &entry, None).await.err());
+        again("RegisterStreamConsumer", api.register_consumer(&summary, "c").await.err());
+        again("DescribeStreamConsumer", api.describe_consumer(&summary, "c").await.err());
     }
+}
+
+#[tokio::test]
+async fn a_later_page_that_says_nothing_is_not_the_end_of_the_list() {
+    const FIRST: &[u8] = br#"{"Shards":[],"NextToken":"t"}"#;
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let endpoint = Endpoint::new(|_, _| match ASKED.fetch_add(1, Ordering::Relaxed) {
+        0 => (200, JSON, FIRST),
+        _ => (200, JSON, b"{}"),
+    })
+    .await;
+    let list = endpoint.api.list_shards(&StreamName::from("s"), ShardFilter::All).await;
+    assert!(list.unwrap_err().is_retryable());
+}
+
+#[tokio::test]
+async fn a_list_without_a_shard_is_no_list() {
+    let endpoint = Endpoint::new(|_, _| (200, JSON, br#"{"Shards":[]}"#)).await;
+    let list = endpoint.api.list_shards(&StreamName::from("s"), ShardFilter::All).await;
+    assert!(list.unwrap_err().is_retryable());
+}
+
+#[tokio::test]
+async fn a_placed_record_has_a_shard_and_a_number() {
+    let half: [Answers; 4] = [
+        |_, _| {
+            (200, JSON, br#"{"ShardId":"","SequenceNumber":"1","Records":[{"ShardId":"","SequenceNumber":"1"}]}"#)
+        },
+        |_, _| (200, JSON, br#"{"SequenceNumber":"1","Records":[{"SequenceNumber":"1"}]}"#),
+        |_, _| {
+            (200, JSON, br#"{"ShardId":"shardId-000000000000","Records":[{"ShardId":"shardId-000000000000"}]}"#)
+        },
+        |_, _| {
+            (
+                200,
+                JSON,
+                br#"{"ShardId":"shardId-000000000000","SequenceNumber":"one","Records":[{}]}"#,
+            )
+        },
+    ];
+    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    for answer in half {
+        let endpoint = Endpoint::new(answer).await;
+        let error = endpoint.put().await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        let error = endpoint.api.put_record(&StreamName::from("s"), &entry, None).await;
+        assert!(error.unwrap_err().is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_shard_needs_no_child() {
+    let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
     let endpoint =
         Endpoint::new(|_, _| (200, JSON, br#"{"Records":[],"MillisBehindLatest":0}"#)).await;
     let fetched = endpoint.api.records(&stream, &iterator, 1).await.unwrap();

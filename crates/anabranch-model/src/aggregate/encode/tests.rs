@@ -131,6 +131,25 @@ fn sizes_stay_exact_when_both_indices_and_the_table_grow() {
 }
 
 #[test]
+fn sizes_are_exact_at_every_length_of_a_varint() {
+    let lengths = [1, 2, 100, 126, 127, 128, 129, 255, 256, 16_383, 16_384, 65_536];
+    let (key, data) = ("k".repeat(256), vec![7; 65_536]);
+    for key_len in [1, 127, 128, 256] {
+        for len in lengths {
+            let given = [(&key[..key_len], &data[..len], None), ("x", &data[..len], Some(3))];
+            let mut builder = Builder::new();
+            for one in given {
+                let size = builder.size_with(&entry(one));
+                builder.add_within(&entry(one), usize::MAX);
+                assert_eq!(builder.size(), size, "a key of {key_len} and {len} bytes");
+            }
+            let size = builder.size();
+            assert_eq!(builder.close().unwrap().seal().data.len(), size);
+        }
+    }
+}
+
+#[test]
 fn an_empty_builder_has_nothing_to_close() {
     let mut builder = Builder::new();
     assert_eq!((builder.size(), builder.close()), (0, None));

@@ -32,7 +32,7 @@ fn run(round_trip_ms: u64, others: u64) -> (u64, usize) {
             let key = Key::from("hot");
             let hash = HashKey::of_partition_key("hot");
             let data = Bytes::from_static(&[7; 200]);
-            machine.put(Put { key, explicit: None, hash, data, ticket: () }, now_ms);
+            machine.put(Put { key, hash, is_explicit: false, data, ticket: () }, now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
             match action {

@@ -354,7 +354,7 @@ impl World {
             let put = Put {
                 hash: HashKey::effective(&text, explicit),
                 key: Key::from(text),
-                explicit,
+                is_explicit: explicit.is_some(),
                 data: name.data(pad),
                 ticket: name,
             };

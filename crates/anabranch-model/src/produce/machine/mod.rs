@@ -33,6 +33,11 @@ use send::Timer;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
+/// How many containers' memory is kept for others.
+const SPARE_MOST: usize = 64;
+/// That of larger containers is not.
+const SPARE_RECORDS_MOST: usize = 512;
+
 /// Where lanes, records and containers stand. `T` is whom to tell a record's outcome.
 #[derive(Debug)]
 pub struct Machine<T> {
@@ -86,6 +91,8 @@ pub struct Machine<T> {
     expiry_ms: u64,
     /// Builds aggregates, with memory that is used again.
     builder: Builder,
+    /// Memory of containers that are settled, for those to come.
+    spare: Vec<Vec<Pending<T>>>,
     /// The state of the jitter.
     jitter: u64,
     /// What is to be done, oldest first.
@@ -146,6 +153,7 @@ impl<T> Machine<T> {
             round_trip_ms: 20,
             expiry_ms: 0,
             builder: Builder::new(),
+            spare: Vec::new(),
             jitter: seed,
             actions: VecDeque::new(),
         }
@@ -338,6 +346,14 @@ impl<T> Machine<T> {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Takes the memory of settled records back, to use it again.
+    pub fn reuse(&mut self, mut records: Vec<Pending<T>>) {
+        records.clear();
+        if self.spare.len() < SPARE_MOST && (1..=SPARE_RECORDS_MOST).contains(&records.capacity()) {
+            self.spare.push(records);
+        }
     }
 
     /// What was decided already, without deciding more.

@@ -4,7 +4,7 @@ use super::call::{Action, Entry, InFlight, Request};
 use super::{Lane, Machine};
 use crate::ids::ShardId;
 use crate::pack::{PerLane, RequestLimits, pack};
-use crate::produce::container::{Flight, Frozen, Stage, cut, seal};
+use crate::produce::container::{Flight, Frozen, Stage, Tools, cut, seal};
 use crate::produce::lane::Place;
 use crate::produce::router::Router;
 use crate::produce::settings::Order;
@@ -121,8 +121,8 @@ impl<T> Machine<T> {
                 Order::None => 500,
             };
             for _ in 0..many {
-                let Some(cut) = cut(lane, &mut self.builder, self.settings.aggregation, target)
-                else {
+                let tools = Tools { builder: &mut self.builder, spare: &mut self.spare };
+                let Some(cut) = cut(lane, tools, self.settings.aggregation, target) else {
                     break;
                 };
                 cuts.push((cut, predicted(&self.router, lane)));

@@ -145,7 +145,7 @@ impl Held {
     }
 
     pub(super) fn may_deliver(&self, now_ms: u64) -> bool {
-        !self.asked.borrow().silent && self.pulse.tenure(now_ms) == Tenure::Delivers
+        self.pulse.delivers(now_ms) && !self.asked.borrow().silent
     }
 
     pub(super) async fn until_may_deliver(&self, clock: &Clock) -> bool {

@@ -5,6 +5,7 @@ use super::super::api::{
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use super::AwsKinesis;
+use super::super::cbor::records::with_basket;
 use super::date::ReplyDate;
 use super::fault::Call;
 use super::reply;
@@ -51,10 +52,17 @@ impl StreamApi for AwsKinesis {
         let mut page = page.map_err(|error| call.failed(error))?;
         let mut shards = Vec::new();
         loop {
-            for shard in page.shards.unwrap_or_default() {
+            // The service lists the shards of every page, be there none. A reply without a list
+            // came from somebody else, and must not pass for a stream without shards.
+            let listed = page.shards.ok_or_else(|| call.unreadable("list of shards", "absent"))?;
+            for shard in listed {
                 shards.push(call.shard(shard)?);
             }
             let Some(token) = page.next_token else {
+                // Every stream has a shard, so an empty list is nobody's.
+                if shards.is_empty() {
+                    return Err(call.unreadable("list of shards", "empty"));
+                }
                 return Ok(ShardList { shards, service_ms: first_date.ms() });
             };
             // A token stands for the stream and the filter; the service refuses both beside it.
@@ -92,19 +100,23 @@ impl StreamApi for AwsKinesis {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().set_stream_arn(arn);
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
-        let reply = self.told(Effect::Reads, || request.clone().send()).await;
-        let reply = reply.map_err(|error| call.failed(error))?;
+        let reply = self.told(Effect::Reads, || with_basket(request.clone().send())).await;
+        let (reply, given) = reply.map_err(|error| call.failed(error))?;
+        let records = match given {
+            Some(records) => records,
+            None => call.records(reply.records)?,
+        };
         // Without an iterator it is the end of the shard. The service says so beside other things;
         // a reply that says nothing at all came from somebody else.
         let says_nothing = reply.next_shard_iterator.is_none()
             && reply.millis_behind_latest.is_none()
             && reply.child_shards.is_none()
-            && reply.records.is_empty();
+            && records.is_empty();
         if says_nothing {
             return Err(call.unreadable("body", ""));
         }
         Ok(Fetched {
-            records: call.records(reply.records)?,
+            records,
             next: reply.next_shard_iterator.map(|text| ShardIterator(text.into())),
             behind_ms: reply.millis_behind_latest.and_then(|ms| ms.try_into().ok()).unwrap_or(0),
             children: call.children(reply.child_shards)?,
@@ -121,7 +133,7 @@ impl StreamApi for AwsKinesis {
         let request = request.stream_arn(&stream.arn).consumer_name(name);
         let reply = self.told(Effect::Writes, || request.clone().send()).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer;
-        consumer.map(reply::consumer).ok_or_else(|| call.unreadable("consumer", "absent"))
+        call.consumer(consumer.map(reply::consumer))
     }
 
     async fn describe_consumer(
@@ -134,7 +146,7 @@ impl StreamApi for AwsKinesis {
         let request = request.stream_arn(&stream.arn).consumer_name(name);
         let reply = self.told(Effect::Reads, || request.clone().send()).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
-        consumer.map(reply::described).ok_or_else(|| call.unreadable("consumer", "absent"))
+        call.consumer(consumer.map(reply::described))
     }
 
     async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
@@ -208,7 +220,7 @@ impl StreamApi for AwsKinesis {
         let reply = self.told(Effect::Writes, || request.clone().send()).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
-        Ok(Placement { shard: reply.shard_id.into(), sequence })
+        Ok(Placement { shard: call.shard_id(reply.shard_id)?, sequence })
     }
 }
 

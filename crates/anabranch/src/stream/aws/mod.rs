@@ -54,8 +54,9 @@ impl AwsKinesis {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
+            // One attempt is the whole operation, so one clock is enough for both.
             .operation_attempt_timeout(CALL_TIMEOUT)
-            .operation_timeout(CALL_TIMEOUT)
+            .disable_operation_timeout()
             .build();
         let config = aws_sdk_kinesis::config::Builder::from(config)
             .retry_config(RetryConfig::disabled())

@@ -75,6 +75,20 @@ impl Call<'_> {
         text.parse().map_err(|_| self.unreadable("sequence number", text))
     }
 
+    /// The name of a shard. The SDK has an empty text where the reply has none.
+    pub(super) fn shard_id(self, text: String) -> Result<ShardId, StreamError> {
+        if text.is_empty() { Err(self.unreadable("shard", "")) } else { Ok(text.into()) }
+    }
+
+    /// A consumer. The SDK makes one of empty texts where the reply has none.
+    pub(super) fn consumer(
+        self,
+        consumer: Option<FanOutConsumer>,
+    ) -> Result<FanOutConsumer, StreamError> {
+        let consumer = consumer.filter(|consumer| !consumer.arn.is_empty());
+        consumer.ok_or_else(|| self.unreadable("consumer", "absent"))
+    }
+
     /// The records, whose data and keys are moved and not copied.
     pub(super) fn records(self, records: Vec<types::Record>) -> Result<Vec<Record>, StreamError> {
         let record = |record: types::Record| {
@@ -108,7 +122,7 @@ impl Call<'_> {
     ) -> Result<EntryResult, StreamError> {
         match (entry.error_code, entry.shard_id, entry.sequence_number) {
             (None, Some(shard), Some(number)) => Ok(EntryResult::Placed(Placement {
-                shard: shard.into(),
+                shard: self.shard_id(shard)?,
                 sequence: self.sequence(&number)?,
             })),
             (Some(code), _, _) => Ok(EntryResult::Failed {

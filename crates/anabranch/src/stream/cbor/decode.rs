@@ -1,7 +1,8 @@
 //! Reads a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
 
+use super::records::{self, invalid};
 use super::spoken::Spoken;
-use anabranch_model::cbor::{Cursor, Malformed};
+use anabranch_model::cbor::Cursor;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
 use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
@@ -14,21 +15,20 @@ pub(super) struct Decoder<'a> {
     /// Where it is in the body.
     cursor: Cursor<'a>,
     /// The body once more, to be shared.
-    shared: Option<Bytes>,
+    shared: Bytes,
+    /// Whether records go to who waits for them, and not through the SDK.
+    gives_records: bool,
     /// Told when the body is not Kinesis' CBOR.
     spoken: Arc<Spoken>,
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder of `body`. `shared` holds the same bytes.
+    /// A decoder of `body`. `shared` holds the same bytes, if they can be shared.
     pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<Spoken>) -> Self {
-        Self { cursor: Cursor::new(body), shared, spoken }
+        let shared = shared.unwrap_or_else(|| Bytes::copy_from_slice(body));
+        let gives_records = records::is_wanted();
+        Self { cursor: Cursor::new(body), shared, gives_records, spoken }
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "used as a function of an error")]
-fn invalid(malformed: Malformed) -> SerdeError {
-    SerdeError::invalid_input(malformed.0)
 }
 
 /// A number that has to fit.
@@ -50,6 +50,11 @@ impl ShapeDeserializer for Decoder<'_> {
         let mut members = self.cursor.map().map_err(invalid)?;
         while self.cursor.more(&mut members).map_err(invalid)? {
             let name = self.cursor.text().map_err(invalid)?;
+            let has_records = self.gives_records && name == "Records";
+            if has_records && !self.cursor.is_at_null() {
+                records::give(records::read(&mut self.cursor, &self.shared, &self.spoken)?);
+                continue;
+            }
             match schema.member_schema(&name) {
                 Some(member) if !self.cursor.is_at_null() => state(member, self)?,
                 _ => self.cursor.skip().map_err(invalid)?,
@@ -125,17 +130,8 @@ impl ShapeDeserializer for Decoder<'_> {
     }
 
     fn read_blob(&mut self, _: &Schema<'_>) -> Result<Blob, SerdeError> {
-        let blob = self.cursor.blob().map_err(|_| {
-            self.spoken.refute("it sends record data that are not a byte string");
-            SerdeError::type_mismatch("record data that are not a byte string")
-        })?;
-        Ok(match (blob, &self.shared) {
-            (Cow::Borrowed(data), Some(body)) => {
-                let end = self.cursor.position();
-                Blob::from_maybe_shared(body.slice(end - data.len()..end))
-            }
-            (data, _) => Blob::new(data.into_owned()),
-        })
+        let blob = records::blob(&mut self.cursor, &self.shared, &self.spoken)?;
+        Ok(Blob::from_maybe_shared(blob))
     }
 
     fn read_timestamp(&mut self, _: &Schema<'_>) -> Result<DateTime, SerdeError> {
@@ -169,9 +165,32 @@ mod tests {
     use super::*;
     use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 
+    /// Reads a reply both ways: as the SDK does, and with its records in a basket. Both have to
+    /// come to the same.
     fn read(body: &[u8]) -> Result<GetRecordsOutput, SerdeError> {
-        let spoken = Arc::new(Spoken::new(WireFormat::Cbor));
-        GetRecordsOutput::deserialize(&mut Decoder::new(body, None, spoken))
+        let decode = || {
+            let spoken = Arc::new(Spoken::new(WireFormat::Cbor));
+            GetRecordsOutput::deserialize(&mut Decoder::new(body, None, spoken))
+        };
+        let whole = decode();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let rest = runtime.block_on(records::with_basket(async { decode() }));
+        assert_eq!(whole.is_ok(), rest.is_ok(), "{whole:?} {rest:?} {body:x?}");
+        if let (Ok(whole), Ok((rest, basket))) = (&whole, rest) {
+            assert!(rest.records.is_empty());
+            assert_eq!(rest.next_shard_iterator, whole.next_shard_iterator);
+            assert_eq!(rest.child_shards, whole.child_shards);
+            let given: Vec<_> = basket.unwrap_or_default();
+            assert_eq!(given.len(), whole.records.len());
+            for (given, record) in given.iter().zip(&whole.records) {
+                assert_eq!(given.sequence.to_string(), record.sequence_number);
+                assert_eq!(Some(given.partition_key.as_str()), record.partition_key());
+                assert_eq!(given.data, record.data.as_ref());
+                let arrival = record.approximate_arrival_timestamp.map(|at| at.to_millis().unwrap());
+                assert_eq!(given.arrival_ms.cast_signed(), arrival.unwrap_or(0));
+            }
+        }
+        whole
     }
 
     /// One record, one child, and everything that stands beside them.
@@ -202,7 +221,7 @@ mod tests {
             &b"\xa1\x67Records\x9b\x01\x00\x00\x00\x00\x00\x00\x00"[..],
             b"\xa1\x67Records\x9b\xff\xff\xff\xff\xff\xff\xff\xff",
             b"\xa1\x67Records\x9f",
-            b"\xa1\x67Records\x82\xa0",
+            b"\xa1\x67Records\x82\xa2\x64Data\x40\x6eSequenceNumber\x611",
             b"\xbb\x01\x00\x00\x00\x00\x00\x00\x00",
             b"\xa1\x6bChildShards\x81\xa1\x6cHashKeyRange",
             b"\xa1\x64Else\x9b\x01\x00\x00\x00\x00\x00\x00\x00",

@@ -11,6 +11,7 @@
 
 mod encode;
 mod decode;
+pub(super) mod records;
 pub(super) mod spoken;
 mod protocol;
 

@@ -1,0 +1,200 @@
+//! Partition keys: short ones stand where they are, long ones share their bytes.
+
+use bytes::Bytes;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+
+/// The longest key, in bytes, that needs no memory of its own: what fits beside the mark that tells
+/// it from shared bytes.
+const INLINE_MAX_BYTES: usize = 23;
+
+// A key is copied several times on its way, so it must not grow.
+const _: () = assert!(size_of::<Key>() == size_of::<Bytes>());
+
+/// A partition key: bytes that are known to be UTF-8. Cheap to clone.
+///
+/// A long key taken from an aggregate is a slice of the aggregate, so it costs no copy; it keeps the
+/// aggregate's buffer alive, as the record's data does anyway.
+#[derive(Clone)]
+pub struct Key(Text);
+
+#[derive(Clone)]
+enum Text {
+    /// The first `len` of these bytes.
+    Inline { len: u8, bytes: [u8; INLINE_MAX_BYTES] },
+    /// Bytes that others may hold too.
+    Shared(Bytes),
+}
+
+/// Why bytes are not a partition key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a partition key must be UTF-8, this one is not after byte {valid_up_to}")]
+pub struct NotAKey {
+    /// How many bytes from the start are valid UTF-8.
+    pub valid_up_to: usize,
+}
+
+fn check(bytes: &[u8]) -> Result<(), NotAKey> {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(NotAKey { valid_up_to: error.valid_up_to() }),
+    }
+}
+
+/// Short bytes as they stand; `None` if they are long.
+fn inline(text: &[u8]) -> Option<Text> {
+    let len = u8::try_from(text.len()).ok()?;
+    let mut bytes = [0; INLINE_MAX_BYTES];
+    bytes.get_mut(..text.len())?.copy_from_slice(text);
+    Some(Text::Inline { len, bytes })
+}
+
+impl Key {
+    /// Takes shared bytes as a key. Long ones are not copied.
+    pub fn from_utf8(bytes: Bytes) -> Result<Self, NotAKey> {
+        check(&bytes)?;
+        Ok(Self(inline(&bytes).unwrap_or(Text::Shared(bytes))))
+    }
+
+    /// Takes a part of shared bytes as a key. A long one is not copied, and a short one doesn't
+    /// hold the bytes.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such part.
+    pub fn of_slice(bytes: &Bytes, range: Range<usize>) -> Result<Self, NotAKey> {
+        check(&bytes[range.clone()])?;
+        let text = inline(&bytes[range.clone()]);
+        Ok(Self(text.unwrap_or_else(|| Text::Shared(bytes.slice(range)))))
+    }
+
+    /// The key as text. It checks the bytes again, which is cheaper than it is worth `unsafe` to
+    /// avoid; where bytes do, use [`Key::as_bytes`].
+    #[expect(clippy::missing_panics_doc, reason = "the bytes were checked when the key was made")]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(self.as_bytes()).expect("a key is made of checked UTF-8 only")
+    }
+
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Text::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Text::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The key's length in bytes.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Text::Inline { len, .. } => usize::from(*len),
+            Text::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether the key is the empty string. The service refuses it; an aggregate can hold it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(key: &str) -> Self {
+        let text = inline(key.as_bytes());
+        Self(text.unwrap_or_else(|| Text::Shared(Bytes::copy_from_slice(key.as_bytes()))))
+    }
+}
+
+impl From<String> for Key {
+    fn from(key: String) -> Self {
+        Self(inline(key.as_bytes()).unwrap_or_else(|| Text::Shared(Bytes::from(key))))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::BuildHasher;
+
+    #[test]
+    fn a_long_key_is_a_slice_of_its_carrier_and_a_short_one_lets_it_go() {
+        let text = "ключ, который длиннее двадцати трёх байт";
+        let carrier = Bytes::from(format!("..{text}..").into_bytes());
+        let long = Key::of_slice(&carrier, 2..2 + text.len()).unwrap();
+        assert_eq!((long.as_str(), long.len()), (text, text.len()));
+        assert_eq!(long.as_bytes().as_ptr(), carrier[2..].as_ptr());
+        let short = Key::of_slice(&carrier, 2..10).unwrap();
+        assert_eq!((short.as_str(), short.len()), ("ключ", 8));
+        drop(long);
+        assert!(carrier.is_unique(), "a short key holds nothing of its carrier");
+    }
+
+    #[test]
+    fn a_key_is_always_utf8() {
+        let carrier = Bytes::from_static("ключ".as_bytes());
+        let cut = Err(NotAKey { valid_up_to: 6 });
+        assert_eq!(Key::of_slice(&carrier, 0..7), cut);
+        assert_eq!(Key::from_utf8(carrier.slice(0..7)), cut);
+        assert!(Key::from_utf8(Bytes::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn keys_are_alike_however_they_were_made_and_ordered_by_their_bytes() {
+        let hasher = std::hash::RandomState::new();
+        let texts: Vec<String> = (0..40).map(|length| "x".repeat(length)).collect();
+        for (text, longer) in texts.iter().zip(&texts[1..]) {
+            let carrier = Bytes::copy_from_slice(text.as_bytes());
+            let key = Key::from(text.as_str());
+            for other in [
+                Key::from(text.clone()),
+                Key::from_utf8(carrier.clone()).unwrap(),
+                Key::of_slice(&carrier, 0..text.len()).unwrap(),
+            ] {
+                assert_eq!((&key, key.as_str()), (&other, text.as_str()));
+                assert_eq!(hasher.hash_one(&key), hasher.hash_one(&other), "{text}");
+            }
+            let longer = Key::from(longer.as_str());
+            assert!(key < longer && key != longer, "{text}");
+            assert_eq!(key.is_empty(), text.is_empty());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The producer's machine by itself: what it is told, and what it wants done.
+
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lineage::Shard;
+use anabranch_model::produce::outcome::Fate;
+use anabranch_model::produce::settings::Settings;
+use anabranch_model::produce::{Action, EntryReply, Machine, Notice, Put, Read, Request};
+use anabranch_model::retry::{Backoff, Fault};
+use anabranch_model::sequence::SequenceNumber;
+
+pub(crate) const LOW: HashKey = HashKey(1);
+pub(crate) const HIGH: HashKey = HashKey(u128::MAX - 1);
+
+/// The machine, and what it wanted done so far.
+pub(crate) struct Bench {
+    pub(crate) machine: Machine<&'static str>,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) settled: Vec<(&'static str, Fate)>,
+    pub(crate) now_ms: u64,
+}
+
+impl Bench {
+    pub(crate) fn new(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings =
+            Settings { linger_ms: 0, backoff: Backoff::new(1, 1), ..Settings::default() };
+        change(&mut settings);
+        Self {
+            machine: Machine::new(settings, 1, 0),
+            requests: Vec::new(),
+            reads: Vec::new(),
+            notices: Vec::new(),
+            settled: Vec::new(),
+            now_ms: 0,
+        }
+    }
+
+    /// A bench whose machine knows that one shard takes everything.
+    pub(crate) fn with_map(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut bench = Self::new(change);
+        bench.run(0);
+        bench.list(&[HashRange::ALL]);
+        bench
+    }
+
+    pub(crate) fn run(&mut self, by_ms: u64) {
+        self.now_ms += by_ms;
+        while let Some(action) = self.machine.poll(self.now_ms) {
+            match action {
+                Action::Send(request) => self.requests.push(request),
+                Action::Read(read) => self.reads.push(read),
+                Action::Notice(notice) => self.notices.push(notice),
+                Action::Settle(settled) => {
+                    let fate = settled.fate;
+                    let told = settled.records.into_iter().map(|r| (r.put.ticket, fate.clone()));
+                    self.settled.extend(told);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn put(&mut self, name: &'static str, hash: HashKey) {
+        self.put_data(name, hash, name);
+    }
+
+    /// Puts a record with data of its own.
+    pub(crate) fn put_data(
+        &mut self,
+        name: &'static str,
+        hash: HashKey,
+        data: impl Into<bytes::Bytes>,
+    ) {
+        let (key, data, ticket) = (name.into(), data.into(), name);
+        self.machine.put(Put { key, hash, is_explicit: true, data, ticket }, self.now_ms);
+    }
+
+    /// Answers the last read with open shards of these ranges.
+    pub(crate) fn list(&mut self, ranges: &[HashRange]) {
+        let shard = |(at, range): (u32, &HashRange)| Shard {
+            id: ShardId::from_index(at),
+            parent: None,
+            adjacent_parent: None,
+            range: *range,
+            starting: SequenceNumber::ZERO,
+            ending: None,
+        };
+        let read = self.reads.pop().expect("a list was asked for");
+        self.machine.shards(read, Ok((0..).zip(ranges).map(shard).collect()), self.now_ms);
+        self.run(0);
+    }
+
+    /// The requests that left since the last look, each with what it carries.
+    pub(crate) fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
+        let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+        let requests = self.requests.drain(..);
+        let entries = |request: &Request| request.entries.iter().map(|e| text(&e.data)).collect();
+        requests.map(|request| (request.id, entries(&request))).collect()
+    }
+
+    pub(crate) fn place(&mut self, request: u64, shards: &[u32]) {
+        let placed = |at: &u32| EntryReply::Placed {
+            shard: ShardId::from_index(*at),
+            sequence: SequenceNumber::ZERO,
+        };
+        self.machine.reply(request, Ok(shards.iter().map(placed).collect()), self.now_ms);
+        self.run(0);
+    }
+
+    pub(crate) fn refuse(&mut self, request: u64, fault: Fault) {
+        self.machine.reply(request, Err((fault, "refused".into())), self.now_ms);
+        self.run(2);
+    }
+
+    pub(crate) fn fate(&self, name: &str) -> Option<&Fate> {
+        self.settled.iter().find(|(settled, _)| *settled == name).map(|(_, fate)| fate)
+    }
+
+    pub(crate) fn is_placed(&self, name: &str) -> bool {
+        matches!(self.fate(name), Some(Fate::Placed(_)))
+    }
+}
+
+pub(crate) fn halves() -> [HashRange; 2] {
+    let (low, high) = HashRange::ALL.split_at(HashKey(1 << 127)).unwrap();
+    [low, high]
+}
