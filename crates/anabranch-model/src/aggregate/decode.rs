@@ -106,14 +106,16 @@ impl Frame {
 /// the other.
 pub fn frames(records: &[Record]) -> Vec<Frame> {
     let mut frames = vec![Frame::None; records.len()];
-    let framed: Vec<(usize, (&[u8], &[u8]))> = records
-        .iter()
-        .enumerate()
-        .filter_map(|(at, record)| Some((at, message_of(&record.data)?)))
-        .collect();
-    let messages: Vec<&[u8]> = framed.iter().map(|(_, (message, _))| *message).collect();
-    for ((at, (_, written)), digest) in framed.iter().zip(digest_many(&messages)) {
-        frames[*at] = Frame::of(digest, written);
+    let (mut places, mut messages, mut written) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, record) in records.iter().enumerate() {
+        if let Some((message, digest)) = message_of(&record.data) {
+            places.push(at);
+            messages.push(message);
+            written.push(digest);
+        }
+    }
+    for ((at, written), digest) in places.into_iter().zip(written).zip(digest_many(&messages)) {
+        frames[at] = Frame::of(digest, written);
     }
     frames
 }

@@ -119,7 +119,7 @@ pub(super) fn cut<T>(
     let mut records = spare.pop().unwrap_or_default();
     if builder.add_raw_within(&first.entry(), max_bytes) == Room::Taken {
         let fits = |next: &&Pending<T>| {
-            joins(*next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
+            joins(next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
         };
         let count = lane.queue.iter().take_while(fits).count();
         records.push(first);

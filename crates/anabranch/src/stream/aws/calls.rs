@@ -100,7 +100,8 @@ impl StreamApi for AwsKinesis {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().set_stream_arn(arn);
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
-        let reply = self.told(Effect::Reads, || with_basket(request.clone().send())).await;
+        let reply =
+            self.told(Effect::Reads, || with_basket(Box::pin(request.clone().send()))).await;
         let (reply, given) = reply.map_err(|error| call.failed(error))?;
         let records = match given {
             Some(records) => records,
