@@ -131,25 +131,6 @@ fn lanes_that_wait_for_a_rate_go_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_rate_holds_over_time_and_a_pause_gathers_no_more_than_a_second() {
-    let mut bench = spent(|_| {});
-    bench.run(60_000);
-    for number in 0..10 {
-        bench.put_data("r", HashKey(number), vec![b'x'; 499]);
-    }
-    let mut left = 0;
-    for second in 0..4 {
-        bench.run(if second == 0 { 0 } else { 1_000 });
-        for (request, entries) in bench.sent() {
-            left += entries.len();
-            let placed = vec![0; entries.len()];
-            bench.place(request, &placed);
-        }
-        assert_eq!(left, 2 * (second + 1), "after {second} s");
-    }
-}
-
-#[test]
 fn a_deadline_passes_while_a_rate_holds_its_record_back() {
     let mut bench = spent(|settings| settings.deadline_ms = Some(200));
     bench.put_data("a", LOW, vec![b'x'; 900]);

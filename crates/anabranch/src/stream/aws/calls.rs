@@ -4,8 +4,8 @@ use super::super::api::{
     Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
-use super::AwsKinesis;
 use super::super::cbor::records::with_basket;
+use super::AwsKinesis;
 use super::date::ReplyDate;
 use super::fault::Call;
 use super::reply;

@@ -186,7 +186,8 @@ mod tests {
                 assert_eq!(given.sequence.to_string(), record.sequence_number);
                 assert_eq!(Some(given.partition_key.as_str()), record.partition_key());
                 assert_eq!(given.data, record.data.as_ref());
-                let arrival = record.approximate_arrival_timestamp.map(|at| at.to_millis().unwrap());
+                let arrival =
+                    record.approximate_arrival_timestamp.map(|at| at.to_millis().unwrap());
                 assert_eq!(given.arrival_ms.cast_signed(), arrival.unwrap_or(0));
             }
         }

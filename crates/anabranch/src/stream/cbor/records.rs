@@ -58,11 +58,7 @@ pub(super) fn read(
     Ok(records)
 }
 
-fn record(
-    cursor: &mut Cursor<'_>,
-    body: &Bytes,
-    spoken: &Spoken,
-) -> Result<Record, SerdeError> {
+fn record(cursor: &mut Cursor<'_>, body: &Bytes, spoken: &Spoken) -> Result<Record, SerdeError> {
     let (mut sequence, mut partition_key, mut arrival_ms) = (None, None, 0);
     let mut data = Bytes::new();
     let mut members = cursor.map().map_err(invalid)?;
