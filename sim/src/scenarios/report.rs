@@ -41,6 +41,7 @@ impl Report {
             virtual_ms: 0,
             faults: FaultCounts::default(),
             moves: 0,
+            placed: 0,
             deliveries: 0,
         }
     }
