@@ -37,7 +37,8 @@ def half_a_message(_):
 
 
 def long_line(_):
-    write(b"\n" + b"x" * (5 << 20) + b"\n")
+    # What begins as a message is none when it is that long.
+    write(b'\n{"action":"status","responseFor":"leaseLost"}' + b"x" * (5 << 20) + b"\n")
     os.write(2, b"y" * 100_000)
 
 
