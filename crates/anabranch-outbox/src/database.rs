@@ -27,6 +27,8 @@ const SESSION: [(&str, &str); 7] = [
 
 /// The server's code for a lock that was not had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
+/// The server's code for a statement that took too long.
+const QUERY_CANCELED: &str = "57014";
 
 /// Puts arguments together.
 macro_rules! arguments {
@@ -147,6 +149,26 @@ fn is_locked(error: &sqlx::Error) -> bool {
     said.is_some_and(|said| said.code().is_some_and(|code| code == LOCK_NOT_AVAILABLE))
 }
 
+/// Whether the server refused a statement and goes on with the session: a rule of the table, a
+/// trigger, a right, or that it took too long.
+fn is_refused(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error();
+    said.and_then(|said| said.code()).is_some_and(|code| {
+        ["23", "42", "P0"].iter().any(|class| code.starts_with(class)) || code == QUERY_CANCELED
+    })
+}
+
+/// What came of a statement that changes rows.
+#[derive(Debug)]
+pub(crate) enum Changed {
+    /// It changed so many.
+    Rows(u64),
+    /// Somebody else holds one of them, and nothing was changed.
+    Locked,
+    /// The server refused it, and nothing was changed.
+    Refused(RelayError),
+}
+
 /// One session. After an error it is not used again: nobody knows what is still on its way.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -235,25 +257,25 @@ impl Link {
     /// Runs a statement and gives how many rows it changed.
     pub(crate) async fn execute(&mut self, ask: Ask<'_>) -> Result<u64, RelayError> {
         let doing = ask.doing;
-        let changed = self.execute_unless_locked(ask).await?;
-        changed.ok_or_else(|| self.database.said(doing, "somebody else holds the row".to_owned()))
+        match self.change(ask).await? {
+            Changed::Rows(count) => Ok(count),
+            Changed::Locked => {
+                Err(self.database.said(doing, "somebody else holds the row".to_owned()))
+            }
+            Changed::Refused(why) => Err(why),
+        }
     }
 
-    /// Runs a statement and gives how many rows it changed; `None` if somebody else holds one of
-    /// them, and nothing was changed.
-    pub(crate) async fn execute_unless_locked(
-        &mut self,
-        ask: Ask<'_>,
-    ) -> Result<Option<u64>, RelayError> {
+    /// Runs a statement that may be refused.
+    pub(crate) async fn change(&mut self, ask: Ask<'_>) -> Result<Changed, RelayError> {
         let query = sqlx::query_with(AssertSqlSafe(ask.sql), ask.arguments);
         let answer = Box::pin(query.execute(&mut self.connection));
         match Self::answer(self.lead.as_ref(), answer).await {
-            Some(Ok(done)) => Ok(Some(done.rows_affected())),
+            Some(Ok(done)) => Ok(Changed::Rows(done.rows_affected())),
+            Some(Err(error)) if is_locked(&error) => Ok(Changed::Locked),
             Some(Err(error)) => {
-                if is_locked(&error) {
-                    return Ok(None);
-                }
-                Err(self.database.failed(ask.doing, &error))
+                let why = self.database.failed(ask.doing, &error);
+                if is_refused(&error) { Ok(Changed::Refused(why)) } else { Err(why) }
             }
             None => Err(self.database.said(ask.doing, "no answer in time".to_owned())),
         }

@@ -108,6 +108,14 @@ impl Parked {
         self.going.push_back(Going { key, after: i64::MIN, next, stopped_at });
     }
 
+    /// The reader passed over a row of this key. If the key goes on, and is behind that row already,
+    /// the row came late: it is taken before the rest.
+    pub(crate) fn go_back(&mut self, key: &str, row: i64) {
+        if let Some(going) = self.going.iter_mut().find(|going| going.key == key) {
+            going.after = going.after.min(row.saturating_sub(1));
+        }
+    }
+
     /// The key whose rows are to be taken now.
     pub(crate) fn first_going(&self) -> Option<Going> {
         self.going.front().cloned()
@@ -308,8 +316,13 @@ mod tests {
         assert!(parked.is_stopped("a"));
         let going = parked.first_going().unwrap();
         assert_eq!((going.key.as_str(), parked.is_stopped("b")), ("b", false));
+        let going = Going { after: 50, ..going };
         parked.went(going.clone(), false);
         assert!(parked.names("b") && parked.has_going());
+        parked.go_back("b", 60);
+        assert_eq!(parked.first_going().unwrap().after, 50);
+        parked.go_back("b", 3);
+        assert_eq!(parked.first_going().unwrap().after, 2, "a late row goes first");
         parked.went(going, true);
         assert!(!parked.names("b") && !parked.has_going());
     }

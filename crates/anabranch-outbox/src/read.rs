@@ -27,6 +27,8 @@ use bytes::Bytes;
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
 
+/// The rows of a first look. Each look that is not full may go through twice as many.
+const FIRST_ROWS: i64 = 128;
 /// Above every transaction: nothing is late for a cursor that has not moved.
 const NO_HORIZON: u64 = u64::MAX;
 /// The most that any stream takes of a record. More of a row is not even fetched.
@@ -101,6 +103,8 @@ pub(crate) struct Reader {
     cursor: i64,
     /// The horizon of the last look: whatever is late lies at or above it.
     horizon: u64,
+    /// How many rows the next look may go through.
+    rows: i64,
 }
 
 impl Reader {
@@ -112,6 +116,7 @@ impl Reader {
             row_sql: key_statement(table, shape, Of::Id),
             cursor: i64::MIN,
             horizon: NO_HORIZON,
+            rows: FIRST_ROWS,
         }
     }
 
@@ -141,8 +146,8 @@ impl Reader {
         link: &mut Link,
         portion: Portion,
     ) -> Result<Found, RelayError> {
-        let arguments =
-            arguments![self.cursor, self.horizon.to_string(), portion.rows, portion.bytes];
+        let rows = self.rows.min(portion.rows);
+        let arguments = arguments![self.cursor, self.horizon.to_string(), rows, portion.bytes];
         let answer = link.rows(Ask { sql: &self.sql, arguments, doing: "read rows" }).await?;
         let mut found = Found { rows: Vec::new(), held: None, dry: true };
         let mut bytes = 0_i64;
@@ -163,7 +168,8 @@ impl Reader {
             self.cursor = last.name.id;
         }
         let taken = i64::try_from(found.rows.len()).unwrap_or(i64::MAX);
-        found.dry = found.held.is_some() || (taken < portion.rows && bytes < portion.bytes);
+        found.dry = found.held.is_some() || (taken < rows && bytes < portion.bytes);
+        self.rows = next_rows(rows, taken, bytes >= portion.bytes).min(portion.rows);
         Ok(found)
     }
 
@@ -176,14 +182,14 @@ impl Reader {
         (key, after, through): (&str, i64, i64),
     ) -> Result<Found, RelayError> {
         let through = through.min(self.cursor);
-        let (rows, bytes) = (portion.rows, portion.bytes);
+        let (rows, bytes) = (self.rows.min(portion.rows), portion.bytes);
         let arguments = arguments![after, through, rows, bytes, self.horizon(), key];
         let sql = if key.is_empty() { &self.keyless_sql } else { &self.key_sql };
-        let rows = rows_of(link, sql, arguments).await?;
-        let bytes: i64 = rows.iter().map(|row| row.data_bytes + row.headers_bytes).sum();
-        let taken = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-        let dry = taken < portion.rows && bytes < portion.bytes;
-        Ok(Found { rows, held: None, dry })
+        let found = rows_of(link, sql, arguments).await?;
+        let bytes: i64 = found.iter().map(|row| row.data_bytes + row.headers_bytes).sum();
+        let taken = i64::try_from(found.len()).unwrap_or(i64::MAX);
+        let dry = taken < rows && bytes < portion.bytes;
+        Ok(Found { rows: found, held: None, dry })
     }
 
     /// Takes one row that was passed over, whatever its key is by now.
@@ -196,6 +202,13 @@ impl Reader {
         let arguments = arguments![after, self.cursor, 1_i64, all, self.horizon(), row.to_string()];
         Ok(rows_of(link, &self.row_sql, arguments).await?.pop())
     }
+}
+
+/// How many rows the next look goes through, after one that took so many, all that fit in its bytes if
+/// it was `full`. What a text or JSON takes is known only once it is converted, so a look must not go
+/// through many more rows than it brings.
+fn next_rows(rows: i64, taken: i64, full: bool) -> i64 {
+    if full { (taken * 2).max(1) } else { rows.max(taken * 2) }
 }
 
 async fn rows_of(
@@ -367,4 +380,18 @@ FROM (
   ) c WINDOW seq AS (ORDER BY id ROWS UNBOUNDED PRECEDING)
 ) v WHERE before < $4 ORDER BY id"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_goes_through_about_as_many_rows_as_it_brings() {
+        assert_eq!(next_rows(128, 128, false), 256);
+        assert_eq!(next_rows(2_000, 3, false), 2_000, "few rows wait");
+        assert_eq!(next_rows(2_000, 20, true), 40, "rows are long");
+        assert_eq!(next_rows(40, 40, false), 80);
+        assert_eq!(next_rows(128, 1, true), 2);
+    }
 }

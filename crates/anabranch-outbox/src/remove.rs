@@ -3,7 +3,7 @@
 //! A row that is in the stream may be removed by anybody at any time, so this needs no lock. It has a
 //! session of its own: rows are read meanwhile, and somebody who holds a row holds up nothing else.
 
-use crate::database::{Ask, Database, Link, arguments};
+use crate::database::{Ask, Changed, Database, Link, arguments};
 use crate::error::RelayError;
 use crate::read::RowName;
 use crate::table::{AfterSend, Table, quoted};
@@ -45,7 +45,7 @@ pub(crate) struct Remover {
 }
 
 /// A batch as its task gives it back.
-type Done = (Link, Vec<RowName>, Result<Option<u64>, RelayError>);
+type Done = (Link, Vec<RowName>, Result<Changed, RelayError>);
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -59,6 +59,13 @@ pub(crate) enum Removal {
     },
     /// Somebody else holds one of them: all are still there.
     Locked(Vec<RowName>),
+    /// The database will not remove one of them: all are still there.
+    Refused {
+        /// The batch.
+        rows: Vec<RowName>,
+        /// What it said.
+        why: RelayError,
+    },
 }
 
 impl Remover {
@@ -102,18 +109,19 @@ impl Remover {
     fn rest(&mut self, done: Result<Done, JoinError>) -> Result<Removal, RelayError> {
         let (link, rows, removed) = done.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         self.link = Some(link);
-        Ok(match removed? {
-            Some(count) => Removal::Removed { rows, count },
-            None => Removal::Locked(rows),
+        Ok(match removed {
+            Ok(Changed::Rows(count)) => Removal::Removed { rows, count },
+            Ok(Changed::Locked) => Removal::Locked(rows),
+            Ok(Changed::Refused(why)) => Removal::Refused { rows, why },
+            Err(error) => return Err(error),
         })
     }
 }
 
-/// Removes rows, and says how many were there; `None` if somebody else holds one of them.
-async fn remove(link: &mut Link, sql: &str, rows: &[RowName]) -> Result<Option<u64>, RelayError> {
+async fn remove(link: &mut Link, sql: &str, rows: &[RowName]) -> Result<Changed, RelayError> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let transactions: Vec<Option<String>> =
         rows.iter().map(|row| row.transaction.map(|number| number.to_string())).collect();
     let arguments = arguments![ids, transactions];
-    link.execute_unless_locked(Ask { sql, arguments, doing: "remove rows" }).await
+    link.change(Ask { sql, arguments, doing: "remove rows" }).await
 }

@@ -54,8 +54,10 @@ pub(crate) struct Sequence {
     pub(crate) name: String,
     /// How many numbers a session takes at a time.
     pub(crate) cache: i64,
-    /// Whether it counts up and never begins again.
-    pub(crate) grows: bool,
+    /// What it adds from one number to the next.
+    pub(crate) increment: i64,
+    /// Whether it begins again at its end.
+    pub(crate) cycles: bool,
 }
 
 /// One index that can be used.
@@ -77,7 +79,7 @@ ORDER BY a.attnum";
 
 /// The sequence that belongs to the column, or that its default asks.
 const SEQUENCE: &str = "\
-SELECT s.seqrelid::regclass::text, s.seqcache, s.seqincrement > 0 AND NOT s.seqcycle
+SELECT s.seqrelid::regclass::text, s.seqcache, s.seqincrement, s.seqcycle
 FROM pg_sequence s JOIN pg_attribute a ON a.attrelid = to_regclass($1) AND a.attname = $2
 WHERE EXISTS (
     SELECT FROM pg_depend d
@@ -107,7 +109,7 @@ FROM pg_class c WHERE c.oid = to_regclass($1)";
 
 const PARKED_RIGHTS: &str = "\
 SELECT has_table_privilege($1, 'SELECT'), has_table_privilege($1, 'INSERT'),
-  has_table_privilege($1, 'DELETE')";
+  has_table_privilege($1, 'UPDATE'), has_table_privilege($1, 'DELETE')";
 
 /// Looks at the table. `None` if there is none.
 pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>, RelayError> {
@@ -141,7 +143,7 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
     if shape.parked {
         let ask = Ask { sql: PARKED_RIGHTS, arguments: arguments![table.parked_sql()], doing };
         let row = link.row(ask).await?;
-        for (at, name) in ["SELECT", "INSERT", "DELETE"].into_iter().enumerate() {
+        for (at, name) in ["SELECT", "INSERT", "UPDATE", "DELETE"].into_iter().enumerate() {
             right(row.get(at), name, table.parked_sql());
         }
     }
@@ -152,7 +154,8 @@ pub(crate) async fn look(link: &mut Link, table: &Table) -> Result<Option<Shape>
     shape.sequence = link.rows(ask).await?.pop().map(|row| Sequence {
         name: row.get(0),
         cache: row.get(1),
-        grows: row.get(2),
+        increment: row.get(2),
+        cycles: row.get(3),
     });
     let ask = Ask { sql: INDEXES, arguments: arguments![table.sql()], doing };
     let index = |row: &sqlx::postgres::PgRow| Index {
@@ -292,9 +295,24 @@ impl Shape {
                 ),
                 format!("ALTER SEQUENCE {name} CACHE 1, and let sessions that are open end"),
             ),
-            Some(Sequence { name, grows: false, .. }) => add(
-                format!("sequence {name} counts down, or begins again"),
-                format!("ALTER SEQUENCE {name} INCREMENT 1 NO CYCLE"),
+            Some(Sequence { name, increment, .. }) if *increment < 1 => add(
+                format!("sequence {name} counts down"),
+                format!("ALTER SEQUENCE {name} INCREMENT 1"),
+            ),
+            // Libraries step by 50, say, and number 50 rows by themselves.
+            Some(Sequence { name, increment, .. }) if *increment > 1 => add(
+                format!(
+                    "sequence {name} steps by {increment}: a writer that fills the gaps by itself \
+                     gives a later row a lower {id}"
+                ),
+                format!(
+                    "ALTER SEQUENCE {name} INCREMENT 1, and let writers ask it for each row \
+                     (Hibernate: allocationSize = 1)"
+                ),
+            ),
+            Some(Sequence { name, cycles: true, .. }) => add(
+                format!("sequence {name} begins again at its end"),
+                format!("ALTER SEQUENCE {name} NO CYCLE"),
             ),
             Some(_) => {}
         }

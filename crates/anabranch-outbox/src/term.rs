@@ -11,7 +11,7 @@ use crate::flight::{Flight, Note, Waiting};
 use crate::lag;
 use crate::listen::Ear;
 use crate::park::{self, Parked};
-use crate::read::{FETCH_MAX_BYTES, Reader, Row};
+use crate::read::{FETCH_MAX_BYTES, Reader, Row, RowName};
 use crate::remove::{Removal, Remover};
 use crate::shape::Shape;
 use crate::sweep::Sweep;
@@ -28,6 +28,8 @@ const HELD_MS: u64 = 5;
 const GATHER_MS: u64 = 5;
 /// How long to wait for room in the producer, where no outcome tells of it.
 const ROOM_MS: u64 = 10;
+/// How long rows stay that the database refused to remove.
+const REFUSED_MS: u64 = 15_000;
 /// How often the lag is told, and how often the parked keys are read, while there is much to do.
 const REPORT_MS: u64 = 1_000;
 
@@ -245,7 +247,9 @@ impl<'a> Term<'a> {
         }
         let before = self.flight.len();
         for row in &found.rows {
-            if !self.parked.stops(&row.key, row.name.id) {
+            if self.parked.stops(&row.key, row.name.id) {
+                self.parked.go_back(&row.key, row.name.id);
+            } else {
                 self.take(row).await?;
             }
         }
@@ -358,11 +362,17 @@ impl<'a> Term<'a> {
     fn removed(&mut self, removal: Removal) {
         let (rows, count) = match removal {
             Removal::Removed { rows, count } => (rows, count),
-            Removal::Locked(rows) => {
-                // They are in the stream, so nothing is lost by trying again later.
-                self.flight.placed.extend(rows);
-                (self.locked, self.remove_at_ms) = (true, self.now_ms() + self.relay.poll_ms);
-                return;
+            // They are in the stream, so nothing is lost by trying again later. A new term would send
+            // them again, and fail at the same place.
+            Removal::Locked(rows) => return self.remove_later(rows, self.relay.poll_ms),
+            Removal::Refused { rows, why } => {
+                let table = self.relay.table.label();
+                self.relay.tell(RelayEvent::Kept {
+                    table,
+                    rows: rows.len(),
+                    error: why.to_string(),
+                });
+                return self.remove_later(rows, REFUSED_MS);
             }
         };
         self.locked = false;
@@ -370,6 +380,12 @@ impl<'a> Term<'a> {
         let table = self.relay.table.label();
         lag::count_sent(&table, &self.relay.stream, count);
         self.relay.tell(RelayEvent::Sent { table, rows: count });
+    }
+
+    /// Keeps rows that are in the stream, and could not be removed.
+    fn remove_later(&mut self, rows: Vec<RowName>, after_ms: u64) {
+        self.flight.placed.extend(rows);
+        (self.locked, self.remove_at_ms) = (true, self.now_ms() + after_ms);
     }
 
     /// Looks whether rows settled, whether keys were freed, and how far behind it all is.

@@ -299,3 +299,44 @@ async fn rows_that_wait_are_counted_for_each_parked_key() {
     assert_eq!(parked.collect::<Vec<_>>(), [(1, "", 2), (3, "a", 1)]);
     relay.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_that_are_asked_for_suffice_to_park_a_key() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let name = world.url.rsplit('/').next().unwrap().to_owned();
+    session
+        .run(&format!(
+            "CREATE ROLE parks_{name} LOGIN PASSWORD 'x'; \
+             GRANT SELECT, DELETE ON outbox TO parks_{name}; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_parked TO parks_{name}"
+        ))
+        .await;
+    Bad::HashKey.insert(&mut session).await;
+    session.insert("b", "other").await;
+    let url = format!("postgres://parks_{name}:x@127.0.0.1:{}/{name}", world.server.port());
+    let database = anabranch_outbox::Database::at(&url).unwrap();
+    let relay = anabranch_outbox::Relay::new(database, world.table.clone(), "orders");
+    let relay = world.start(relay);
+    relay.until("a parked key", is_parked).await;
+    world.until_delivered(1).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_the_database_will_not_remove_are_sent_once() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
+    session.insert("a", "1").await;
+    session.run("INSERT INTO notes VALUES (1)").await;
+    let relay = world.start(world.relay());
+    relay.until("rows that stay", |event| matches!(event, RelayEvent::Kept { .. })).await;
+    session.insert("a", "2").await;
+    world.until_delivered(2).await;
+    assert_eq!(world.delivered_of("a").await, ["1", "2"]);
+    session.run("DROP TABLE notes").await;
+    world.until_empty().await;
+    relay.stop().await.unwrap();
+    assert_eq!(world.delivered_of("a").await, ["1", "2"]);
+}

@@ -94,6 +94,11 @@ async fn what_stands_in_the_way_is_told_with_the_way_out() {
             &["transaction_id is of type bigint"],
         ),
         (
+            "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY (INCREMENT 50) \
+               PRIMARY KEY, partition_key text, data bytea)",
+            &["steps by 50", "allocationSize = 1"],
+        ),
+        (
             "CREATE TABLE outbox (id bigserial PRIMARY KEY, partition_key text, data bytea, \
                created_at text)",
             &["created_at is of type text", "--columns created_at="],

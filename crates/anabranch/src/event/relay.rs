@@ -39,6 +39,15 @@ pub enum RelayEvent {
         /// Its own transaction: one at or below it is still running.
         transaction: u64,
     },
+    /// The database refuses to remove rows that are in the stream. They are tried again.
+    Kept {
+        /// The table.
+        table: String,
+        /// How many rows.
+        rows: usize,
+        /// What it said.
+        error: String,
+    },
     /// A row can never be sent, so its key waits for a person.
     Parked {
         /// The table.
