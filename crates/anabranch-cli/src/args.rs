@@ -90,6 +90,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Parsed {
 /// The first line of clap's message, its suggestion, and where to read on.
 fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     let text = error.render().to_string();
+    let text = without_secrets(error, text);
     let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
     // What is missing or possible stands on the lines that follow, up to the first empty one.
     let rest: Vec<&str> =
@@ -103,6 +104,19 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(known);
     let help = named.map_or("anabranch --help".to_owned(), |c| format!("anabranch {c} --help"));
     format!("{line}; see '{help}'")
+}
+
+/// The message without a value that may hold a password: an address of a database, right or wrong.
+fn without_secrets(error: &clap::Error, text: String) -> String {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else {
+        return text;
+    };
+    let Some((scheme, _)) =
+        value.split_once("//").filter(|(_, rest)| rest.contains('@') || rest.contains('?'))
+    else {
+        return text;
+    };
+    text.replace(value, &format!("{scheme}//…"))
 }
 
 fn suggestion(error: &clap::Error) -> Option<String> {
@@ -146,6 +160,11 @@ mod tests {
         check_wrong(
             "anabranch put orders --leases redis:x",
             "invalid value 'redis:x' for '--leases <STORE>': leases are kept in sqlite:PATH, \
+             postgres:URL, dynamodb:TABLE, kcl:TABLE or memory; see 'anabranch put --help'",
+        );
+        check_wrong(
+            "anabranch put orders --leases mysql://me:hunter2@db/shop",
+            "invalid value 'mysql://…' for '--leases <STORE>': leases are kept in sqlite:PATH, \
              postgres:URL, dynamodb:TABLE, kcl:TABLE or memory; see 'anabranch put --help'",
         );
     }

@@ -4,12 +4,16 @@ use crate::failure::Failure;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 /// Lines that may wait to be taken.
 const WAITING: usize = 1_024;
 /// The longest line: a record of 10 MiB as base64 inside JSON, and some more.
 const LONGEST: usize = 32 << 20;
+
+/// Bytes that may wait to be taken. A longer line waits alone.
+const WAITING_BYTES: usize = 16 << 20;
 
 /// A line, and where it stood.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,45 +61,110 @@ impl Input {
     }
 
     /// The lines, one after another. The channel ends with the last one, or with what went wrong.
-    pub(crate) fn lines(self) -> mpsc::Receiver<Result<Line, Failure>> {
+    pub(crate) fn lines(self) -> Lines {
         let (send, lines) = mpsc::channel(WAITING);
+        let room = Arc::new(Room::default());
+        let to = Reader { to: send, room: Arc::clone(&room) };
         std::thread::spawn(move || {
             for (source, reader) in self.sources {
-                if !read(&source, reader, &send) {
+                if !to.read(&source, reader) {
                     return;
                 }
             }
         });
-        lines
+        Lines { lines, room }
     }
 }
 
-/// Reads one source. `false` when there is no point in reading on.
-fn read(source: &str, mut reader: impl BufRead, to: &mpsc::Sender<Result<Line, Failure>>) -> bool {
-    for number in 1.. {
-        let mut text = Vec::new();
-        let wrong = |why: String| {
-            drop(to.blocking_send(Err(Failure::result(format!("{source}, line {number}: {why}")))));
-            false
-        };
-        match io::Read::take(&mut reader, LONGEST as u64).read_until(b'\n', &mut text) {
-            Ok(0) => return true,
-            Ok(LONGEST) => return wrong(format!("it has more than {LONGEST} bytes")),
-            Ok(_) => {}
-            Err(error) => return wrong(format!("it can't be read: {error}")),
+/// The lines that were read.
+pub(crate) struct Lines {
+    lines: mpsc::Receiver<Result<Line, Failure>>,
+    room: Arc<Room>,
+}
+
+impl Lines {
+    /// The next line; `None` behind the last.
+    pub(crate) async fn recv(&mut self) -> Option<Result<Line, Failure>> {
+        let line = self.lines.recv().await?;
+        if let Ok(line) = &line {
+            self.room.leave(line.text.len());
         }
-        if text.last() == Some(&b'\n') {
-            text.pop();
-            if text.last() == Some(&b'\r') {
+        Some(line)
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // Whoever waits for room finds the channel closed.
+        self.lines.close();
+        self.room.leave(usize::MAX);
+    }
+}
+
+/// How many bytes wait.
+#[derive(Default)]
+struct Room {
+    waiting: Mutex<usize>,
+    left: Condvar,
+}
+
+impl Room {
+    /// Waits until so many bytes fit, or until nothing waits.
+    fn enter(&self, bytes: usize) {
+        let full = |waiting: &mut usize| *waiting > 0 && *waiting + bytes > WAITING_BYTES;
+        let waiting = self.left.wait_while(self.lock(), full);
+        *waiting.unwrap_or_else(PoisonError::into_inner) += bytes;
+    }
+
+    fn leave(&self, bytes: usize) {
+        let mut waiting = self.lock();
+        *waiting = waiting.saturating_sub(bytes);
+        self.left.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        // A number is never half written.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that reads.
+struct Reader {
+    to: mpsc::Sender<Result<Line, Failure>>,
+    room: Arc<Room>,
+}
+
+impl Reader {
+    /// Reads one source. `false` when there is no point in reading on.
+    fn read(&self, source: &str, mut reader: impl BufRead) -> bool {
+        for number in 1.. {
+            let mut text = Vec::new();
+            let wrong = |why: String| {
+                drop(self.to.blocking_send(Err(Failure::result(format!(
+                    "{source}, line {number}: {why}"
+                )))));
+                false
+            };
+            match io::Read::take(&mut reader, LONGEST as u64).read_until(b'\n', &mut text) {
+                Ok(0) => return true,
+                Ok(LONGEST) => return wrong(format!("it has more than {LONGEST} bytes")),
+                Ok(_) => {}
+                Err(error) => return wrong(format!("it can't be read: {error}")),
+            }
+            if text.last() == Some(&b'\n') {
                 text.pop();
+                if text.last() == Some(&b'\r') {
+                    text.pop();
+                }
+            }
+            let line = Line { source: source.to_owned(), number, text };
+            self.room.enter(line.text.len());
+            if self.to.blocking_send(Ok(line)).is_err() {
+                return false;
             }
         }
-        let line = Line { source: source.to_owned(), number, text };
-        if to.blocking_send(Ok(line)).is_err() {
-            return false;
-        }
+        true
     }
-    true
 }
 
 #[cfg(test)]
@@ -104,12 +173,27 @@ mod tests {
 
     #[tokio::test]
     async fn lines_come_with_their_numbers_and_the_last_needs_no_break() {
-        let (send, mut lines) = mpsc::channel(10);
-        let read = tokio::task::spawn_blocking(move || read("f", &b"a\r\n\nb"[..], &send));
+        let (to, mut lines) = mpsc::channel(10);
+        let reader = Reader { to, room: Arc::default() };
+        let read = tokio::task::spawn_blocking(move || reader.read("f", &b"a\r\n\nb"[..]));
         assert!(read.await.unwrap());
         for (number, text) in [(1, "a"), (2, ""), (3, "b")] {
             let line = lines.recv().await.unwrap().unwrap();
             assert_eq!((line.number, line.text.as_slice()), (number, text.as_bytes()));
+        }
+        assert!(lines.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn long_lines_are_not_read_far_ahead() {
+        let line = vec![b'x'; WAITING_BYTES / 4];
+        let text = [line.as_slice(); 40].join(&b'\n');
+        let sources = vec![("f".to_owned(), Box::new(io::Cursor::new(text)) as Box<_>)];
+        let mut lines = Input { sources }.lines();
+        for number in 1..=40 {
+            let line = lines.recv().await.unwrap().unwrap();
+            assert_eq!((line.number, line.text.len()), (number, WAITING_BYTES / 4));
+            assert!(*lines.room.lock() <= WAITING_BYTES);
         }
         assert!(lines.recv().await.is_none());
     }

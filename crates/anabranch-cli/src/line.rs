@@ -39,8 +39,22 @@ pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
         arrived: moment::text(record.arrival_ms),
     };
     let mut line = serde_json::to_string(&out).expect("strings and numbers always make JSON");
+    // JSON leaves these as they are, and a terminal obeys them.
+    if line.contains(is_high_control) {
+        line = line.chars().fold(String::with_capacity(line.len()), |mut line, letter| {
+            match is_high_control(letter) {
+                true => line.push_str(&format!("\\u{:04x}", u32::from(letter))),
+                false => line.push(letter),
+            }
+            line
+        });
+    }
     line.push('\n');
     line
+}
+
+fn is_high_control(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{9f}')
 }
 
 /// The line of a record for people, with its line break: when, where, which key, what.
@@ -59,7 +73,7 @@ pub(crate) fn short(shard: &ShardId) -> String {
 }
 
 /// A text without what would move the cursor of a terminal.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let escaped = |letter: char| letter.is_control() && letter != '\t';
     if !text.contains(escaped) {
         return text.to_owned();
@@ -164,6 +178,8 @@ mod tests {
             json(&shard, &record("a", b"text \"x\"\n")),
             "{\"shard\":\"shardId-000000000004\",\"sequence\":\"49590338271490256608559692538361571095921575989136588898\",\"sub\":3,\"key\":\"a\",\"data\":\"text \\\"x\\\"\\n\",\"arrived\":\"1970-01-01T00:00:01.500Z\"}\n"
         );
+        let commands = json(&shard, &record("a", "\u{9b}31m\u{7f}".as_bytes()));
+        assert!(commands.contains("\"data\":\"\\u009b31m\\u007f\""), "{commands}");
         assert!(json(&shard, &record("a", &[0xff, 0])).contains("\"data_base64\":\"/wA=\""));
         assert_eq!(
             plain(&shard, &record("a\u{1b}[2J", b"one\ntwo")),
@@ -175,7 +191,7 @@ mod tests {
     #[test]
     fn what_was_printed_is_read_again() {
         let shard = ShardId::from_index(4);
-        for data in [&b"text"[..], &[0xff, 0xfe]] {
+        for data in [&b"text"[..], &[0xff, 0xfe], "\u{9b}\u{7f}".as_bytes()] {
             let mut printed = record("a", data);
             printed.explicit_hash_key = Some(HashKey(u128::MAX));
             let read = read_json(json(&shard, &printed).as_bytes()).unwrap();

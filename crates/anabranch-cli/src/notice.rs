@@ -1,11 +1,14 @@
 //! What an operator is told on standard error while a command runs: trouble, and changes of hands.
 
-use crate::line::short;
+use crate::line::{one_line, short};
 use crate::output::note;
 use crate::printer::NOBODY_READS;
 use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+
+/// Kinds of trouble that are counted at the most. Beyond, all are told anew.
+const KINDS: usize = 10_000;
 
 /// How often the same trouble is told again: at the first time, and then at each doubling.
 #[derive(Default)]
@@ -14,6 +17,9 @@ struct Repeats(BTreeMap<String, u64>);
 impl Repeats {
     /// Whether to tell it now, and how often it happened.
     fn count(&mut self, kind: String) -> Option<u64> {
+        if self.0.len() >= KINDS && !self.0.contains_key(&kind) {
+            self.0.clear();
+        }
         let count = self.0.entry(kind).or_default();
         *count += 1;
         count.is_power_of_two().then_some(*count)
@@ -92,10 +98,14 @@ fn trouble(event: &Event) -> Option<String> {
             ShardEvent::FetchFailed { shard, error, .. }
             | ShardEvent::HandlerFailed { shard, error, .. },
         ) => {
-            format!("{}: {error}", short(&shard.shard))
+            format!("{}: {}", short(&shard.shard), one_line(error))
         }
+        Event::Shard(ShardEvent::AggregateCut { shard, at, records }) => format!(
+            "{}: the aggregate at {at} is damaged, and {records} records of it are lost",
+            short(&shard.shard)
+        ),
         Event::Shard(ShardEvent::Parked { shard, at, error }) => {
-            format!("{}: record {at} was put aside: {error}", short(&shard.shard))
+            format!("{}: record {at} was put aside: {}", short(&shard.shard), one_line(error))
         }
         Event::Shard(ShardEvent::ParkFailed { shard, error, .. }) => {
             format!("{}: a record could not be put aside: {error}", short(&shard.shard))

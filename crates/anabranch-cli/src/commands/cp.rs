@@ -9,6 +9,7 @@ use crate::moment::Moment;
 use crate::notice;
 use crate::output::note;
 use anabranch::consumer::Delivery;
+use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::producer::NewRecord;
 use anabranch::stream::AwsKinesis;
 use anabranch::tail::Tail;
@@ -17,6 +18,8 @@ use std::fs::OpenOptions;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What can be chosen about a copy.
 #[derive(Debug, Clone, clap::Args)]
@@ -116,6 +119,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
                 () = stop => Err(stopped()),
                 fed = fed => fed,
             };
+            let fed = fed.and_then(|()| tail.whole());
             close(sink, to, fed).await
         }
         (Place::Stream(from), Place::File(file)) => {
@@ -156,6 +160,7 @@ async fn to_file(
         () = stop => Err(stopped()),
         copied = copying => copied,
     };
+    let copied = copied.and_then(|()| reading.whole());
     match out.flush() {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => unread = true,
         flushed => flushed.map_err(|error| unwritable(file, &error))?,
@@ -207,15 +212,30 @@ struct Reading {
     follow: bool,
     /// Whether a record has come.
     begun: bool,
+    /// Records that could not be read.
+    lost: Arc<AtomicUsize>,
 }
 
 impl Reading {
     fn new(aws: &Aws, stream: &StreamName, options: &Options) -> Self {
+        let lost = Arc::default();
         let tail = Tail::new(aws.kinesis.clone(), stream.clone())
             .since(options.since.start())
             .with_idle_poll_ms(500)
-            .with_events(notice::printed(false));
-        Self { tail, stream: stream.clone(), follow: options.follow, begun: false }
+            .with_events(counting(Arc::clone(&lost)));
+        Self { tail, stream: stream.clone(), follow: options.follow, begun: false, lost }
+    }
+
+    /// Whether everything could be read.
+    fn whole(&self) -> Result<(), Failure> {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            lost => Err(Failure::result(format!(
+                "{lost} records of {} can't be read, because the aggregates that held them are \
+                 damaged; they are not in the copy",
+                self.stream
+            ))),
+        }
     }
 
     async fn next(&mut self, aws: &Aws) -> Result<Option<Delivery>, Failure> {
@@ -232,6 +252,17 @@ impl Reading {
             Err(error) => Err(aws.reading_failed(&self.stream, &error, self.begun).await),
         }
     }
+}
+
+/// Tells the operator, and counts the records that can't be read.
+fn counting(lost: Arc<AtomicUsize>) -> Events {
+    let notices = notice::printed(false);
+    Events::to(move |event| {
+        if let Event::Shard(ShardEvent::AggregateCut { records, .. }) = event {
+            lost.fetch_add(*records, Ordering::Relaxed);
+        }
+        notices.emit(event.clone());
+    })
 }
 
 /// A record as it is put again.
@@ -265,7 +296,11 @@ async fn from_file(
         let place = format!("{}, line {}", line.source, line.number);
         let record = line::read_json(&line.text)
             .map_err(|why| Failure::result(format!("{place}: {why}. The lines before were put")))?;
-        sink.put(place, record).await?;
+        tokio::select! {
+            biased;
+            () = &mut stop => return Err(stopped()),
+            put = sink.put(place, record) => put?,
+        }
     }
 }
 

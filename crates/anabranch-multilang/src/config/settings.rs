@@ -309,9 +309,11 @@ fn lease_store(from: &mut Reading, application: &str) -> StoreAddress {
             let Ok(store @ (StoreAddress::Sqlite(_) | StoreAddress::Postgres(_))) = choice.parse()
             else {
                 from.wrong(format!(
-                    "line {}: leaseStore is {choice:?}: it must be dynamodb, dynamodb-native, \
+                    "line {}: leaseStore is {:?}: it must be dynamodb, dynamodb-native, \
                      postgres://…, sqlite:PATH or memory",
-                    given.as_ref().map_or(0, |(_, line)| *line)
+                    given.as_ref().map_or(0, |(_, line)| *line),
+                    // Behind the scheme there may be a password.
+                    choice.split("//").next().unwrap_or_default()
                 ));
                 return StoreAddress::Memory;
             };

@@ -1,14 +1,14 @@
 //! One child process: records go in as lines, answers come back in the same order.
 
 use super::printed::Printed;
-use crate::line::short;
+use crate::line::{one_line, short};
 use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch_model::ids::ShardId;
 use anabranch_multilang::group;
 use std::collections::VecDeque;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -58,7 +58,7 @@ struct Running {
     /// The shell.
     child: Child,
     /// The shell and all that it started. None of them outlives the conversation.
-    group: Group,
+    leader: Ended,
     /// Closed when nothing more comes.
     stdin: Option<ChildStdin>,
     stdout: Printed<BufReader<ChildStdout>>,
@@ -67,23 +67,31 @@ struct Running {
     waiting: Waiting,
 }
 
-/// A process group, killed when it is dropped.
-struct Group {
-    /// The process that made it.
-    leader: Option<u32>,
-}
+/// A process group by the process that made it, as long as it is known to be there.
+#[derive(Default)]
+pub(super) struct Leader(Mutex<Option<u32>>);
 
-impl Group {
-    fn kill(&self) {
-        if let Some(leader) = self.leader {
+impl Leader {
+    /// Kills the process and all that it started, at once.
+    pub(super) fn kill(&self) {
+        if let Some(leader) = *self.lock() {
             group::kill(leader);
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u32>> {
+        // A number is never half written.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Drop for Group {
+/// Kills the group with the conversation. Its number may be given out again after that.
+struct Ended(Arc<Leader>);
+
+impl Drop for Ended {
     fn drop(&mut self) {
-        self.kill();
+        self.0.kill();
+        *self.0.lock() = None;
     }
 }
 
@@ -101,8 +109,9 @@ pub(super) async fn run(
     shard: ShardId,
     timeout: Duration,
     mut asks: mpsc::Receiver<Ask>,
+    leader: Arc<Leader>,
 ) {
-    let end = match Running::start(&command, &shard) {
+    let end = match Running::start(&command, &shard, leader) {
         Err(error) => {
             // The record that woke it is told, and so are those behind it.
             let why = format!("the program can't be started: {error}");
@@ -134,7 +143,7 @@ enum End {
 }
 
 impl Running {
-    fn start(command: &str, shard: &ShardId) -> std::io::Result<Self> {
+    fn start(command: &str, shard: &ShardId, leader: Arc<Leader>) -> std::io::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", command])
             .env("ANABRANCH_SHARD", shard.as_str())
@@ -147,8 +156,9 @@ impl Running {
         let missing = || std::io::Error::other("it has no pipes");
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
+        *leader.lock() = child.id();
         Ok(Self {
-            group: Group { leader: child.id() },
+            leader: Ended(leader),
             child,
             stdin: Some(stdin),
             stdout: Printed::new(BufReader::new(stdout)),
@@ -179,6 +189,10 @@ impl Running {
 
     /// Writes a record to the child, which may be busy printing answers meanwhile.
     async fn pass(&mut self, ask: Ask, timeout: Duration) -> Option<End> {
+        if ask.answer.is_closed() {
+            // Whoever asked has gone, perhaps with the lease.
+            return None;
+        }
         self.waiting.push(ask.answer);
         let mut stdin = self.stdin.take()?;
         let mut end = None;
@@ -255,7 +269,7 @@ impl Running {
 
     /// Kills the shell and all that it started.
     async fn kill(&mut self) {
-        self.group.kill();
+        self.leader.0.kill();
         // It can fail only where the process has ended already.
         let _ = self.child.kill().await;
     }
@@ -281,7 +295,7 @@ impl Waiting {
     /// Takes a line that the child printed.
     fn answered(&mut self, shard: &ShardId, line: &str) {
         let result = match read_answer(line) {
-            Answer::Print => return note!("{}: {line}", short(shard)),
+            Answer::Print => return note!("{}: {}", short(shard), one_line(line)),
             Answer::Done => Ok(()),
             Answer::Failed(why) => Err(why),
         };
@@ -291,7 +305,7 @@ impl Waiting {
             // Who asked may have gone, with its lease.
             let _ = answer.send(result);
         } else {
-            note!("{}: {line} (an answer to nothing)", short(shard));
+            note!("{}: {} (an answer to nothing)", short(shard), one_line(line));
         }
     }
 }

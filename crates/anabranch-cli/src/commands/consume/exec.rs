@@ -1,6 +1,6 @@
 //! The children of `--exec`: one for each shard that is being read.
 
-use super::child::{self, Ask};
+use super::child::{self, Ask, Leader};
 use anabranch::consumer::HandlerError;
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;
@@ -27,10 +27,31 @@ pub(crate) struct Exec {
 
 #[derive(Default)]
 struct Crew {
-    /// Where the child of a shard takes its records.
-    asks: BTreeMap<ShardId, mpsc::Sender<Ask>>,
+    /// The child of each shard.
+    hands: BTreeMap<ShardId, Hand>,
     /// One task for each child.
     tasks: JoinSet<()>,
+}
+
+/// A child as it is reached.
+#[derive(Clone)]
+struct Hand {
+    /// Where it takes its records.
+    asks: mpsc::Sender<Ask>,
+    /// Its process.
+    leader: Arc<Leader>,
+}
+
+/// Kills a child whose answer nobody waits for any more: its shard may be somebody else's by now,
+/// and what it does would come late.
+struct Unanswered(Option<Arc<Leader>>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(leader) = &self.0 {
+            leader.kill();
+        }
+    }
 }
 
 impl Exec {
@@ -42,42 +63,47 @@ impl Exec {
     /// Hands a record to the child of its shard, and waits for the answer.
     pub(crate) async fn hand(&self, shard: &ShardId, line: String) -> Result<(), HandlerError> {
         let (answer, answered) = oneshot::channel();
-        let asks = self.asks(shard);
+        let Hand { asks, leader } = self.reach(shard);
         let gone = || HandlerError::from("the program ended before it answered");
         asks.send(Ask { line, answer }).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?.map_err(HandlerError::from)
+        let mut unanswered = Unanswered(Some(leader));
+        let answer = answered.await;
+        unanswered.0 = None;
+        answer.map_err(|_| gone())?.map_err(HandlerError::from)
     }
 
-    /// Where the child of a shard takes its records; a child that ended has a successor.
-    fn asks(&self, shard: &ShardId) -> mpsc::Sender<Ask> {
+    /// The child of a shard; one that ended has a successor.
+    fn reach(&self, shard: &ShardId) -> Hand {
         // The map is changed in single steps, so a panic leaves nothing half done.
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
         while crew.tasks.try_join_next().is_some() {}
-        if let Some(asks) = crew.asks.get(shard).filter(|asks| !asks.is_closed()) {
-            return asks.clone();
+        if let Some(hand) = crew.hands.get(shard).filter(|hand| !hand.asks.is_closed()) {
+            return hand.clone();
         }
         let (asks, waiting) = mpsc::channel(WAITING);
-        crew.asks.insert(shard.clone(), asks.clone());
+        let hand = Hand { asks, leader: Arc::default() };
+        crew.hands.insert(shard.clone(), hand.clone());
         crew.tasks.spawn(child::run(
             Arc::clone(&self.command),
             shard.clone(),
             self.timeout,
             waiting,
+            Arc::clone(&hand.leader),
         ));
-        asks
+        hand
     }
 
     /// The shard is no longer read: its child finds the end of its input.
     pub(crate) fn let_go(&self, shard: &ShardId) {
         let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
-        crew.asks.remove(shard);
+        crew.hands.remove(shard);
     }
 
     /// Lets all children end, unless somebody forces a stop. Those that don't are killed.
     pub(crate) async fn close(&self, forced: bool) {
         let mut tasks = {
             let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
-            crew.asks.clear();
+            crew.hands.clear();
             std::mem::take(&mut crew.tasks)
         };
         if !forced {
@@ -86,5 +112,34 @@ impl Exec {
         }
         // What is left is killed with its task.
         tasks.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_whose_shard_went_does_nothing_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let (begun, done) = (folder.path().join("begun"), folder.path().join("done"));
+        let command = format!(
+            "read line; echo > {}; sleep 1; echo > {}; echo ok; cat",
+            begun.display(),
+            done.display()
+        );
+        let exec = Exec::new(&command, Duration::from_secs(60));
+        let shard = ShardId::from("shardId-000000000000");
+        {
+            let mut hand = std::pin::pin!(exec.hand(&shard, "{}\n".to_owned()));
+            while !begun.exists() {
+                let step = tokio::time::timeout(Duration::from_millis(20), &mut hand).await;
+                assert!(step.is_err(), "it answers after a second");
+            }
+        }
+        exec.let_go(&shard);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!done.exists(), "it went on after nobody waited");
+        exec.close(false).await;
     }
 }

@@ -28,7 +28,8 @@ impl<R: AsyncBufRead + Unpin> Printed<R> {
             let came = self.out.fill_buf().await.unwrap_or_default();
             if came.is_empty() {
                 let over = self.line.is_empty() && self.dropped == 0;
-                return (!over).then(|| self.take());
+                // Whoever died inside a word has not said it.
+                return (!over).then(|| self.take() + " … (without a line break)");
             }
             let line_break = came.iter().position(|byte| *byte == b'\n');
             let part = &came[..line_break.unwrap_or(came.len())];
@@ -74,7 +75,7 @@ mod tests {
         };
         check(b"", &[]).await;
         check(b"ok\n", &["ok"]).await;
-        check(b"ok\n\nfail: no", &["ok", "", "fail: no"]).await;
+        check(b"ok\n\nok", &["ok", "", "ok … (without a line break)"]).await;
         check(b"\xff\xfe\nok\n", &["\u{fffd}\u{fffd}", "ok"]).await;
     }
 
