@@ -42,7 +42,8 @@ impl ProcessorFactory for Children {
     type Processor = ChildProcessor;
 
     fn create(&self, shard: &Arc<LeaseKey>) -> ChildProcessor {
-        ChildProcessor { nursery: Arc::clone(&self.0), shard: Arc::clone(shard), child: None }
+        let (nursery, shard) = (Arc::clone(&self.0), Arc::clone(shard));
+        ChildProcessor { nursery, shard, child: None, parts: false }
     }
 }
 
@@ -54,6 +55,8 @@ pub(crate) struct ChildProcessor {
     shard: Arc<LeaseKey>,
     /// The child, from `initialize` until the shard is over or the child is at fault.
     child: Option<Child>,
+    /// Whether the child was told to stop.
+    parts: bool,
 }
 
 /// A child that nobody has parted with is told that its lease is lost: it went while the child was
@@ -114,6 +117,10 @@ impl ChildProcessor {
             OnChildFailure::Restart => {
                 tracing::error!(%shard, pid, "the child failed and is started again: {fault}");
             }
+            // Java only logs this one: the others are about to checkpoint.
+            _ if self.parts => {
+                tracing::error!(%shard, pid, "the child failed while it was told to stop: {fault}");
+            }
             OnChildFailure::Exit => {
                 tracing::error!(%shard, pid, "the child failed, and so does the daemon (onChildFailure=exit): {fault}");
                 self.nursery.fatal.cancel();
@@ -173,6 +180,7 @@ impl ShardProcessor for ChildProcessor {
     ) -> Result<(), HandlerError> {
         let shard = Arc::clone(&self.shard);
         let mut checkpoints = ToLease { checkpointer, shard: &shard };
+        self.parts = true;
         self.ask(Request::shutdown_requested(), &mut checkpoints).await
     }
 }

@@ -4,6 +4,7 @@ use super::Child;
 use crate::protocol::{Action, CheckpointReply, FromChild, Request};
 use crate::session::{ChildFault, Step, Wanted};
 use anabranch::clock::Clock;
+use tokio::sync::mpsc;
 
 /// How long the last words of a child that has ended are waited for. Its output may stay open: those
 /// whom it started hold it too.
@@ -67,6 +68,11 @@ impl Child {
                 biased;
                 message = self.messages.recv() => message,
                 _ = self.process.wait(), if over_ms.is_none() => {
+                    over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
+                    continue;
+                }
+                // It lives, but closed its input: it will never hear what it was asked.
+                () = deaf(self.lines.as_ref()), if over_ms.is_none() => {
                     over_ms = Some(clock.now_ms().saturating_add(LAST_WORDS_MS));
                     continue;
                 }
@@ -142,6 +148,14 @@ impl Child {
 async fn until(clock: &Clock, moment_ms: Option<u64>) {
     match moment_ms {
         Some(ms) => clock.sleep_until(ms).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until nobody reads the lines any more.
+async fn deaf(lines: Option<&mpsc::Sender<Vec<u8>>>) {
+    match lines {
+        Some(lines) => lines.closed().await,
         None => std::future::pending().await,
     }
 }

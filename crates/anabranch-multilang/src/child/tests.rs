@@ -258,6 +258,19 @@ async fn a_child_whose_lease_is_lost_has_a_time_to_end_what_it_is_at() {
 }
 
 #[tokio::test]
+async fn a_child_that_reads_no_more_and_lives_on_is_at_fault() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let deaf = folder.path().join("deaf");
+    let mut child = start(&format!("exec <&-; echo > {}; exec sleep 600", deaf.display()));
+    while !deaf.exists() {
+        Clock::machine().sleep(10).await;
+    }
+    let fault = child.ask(initialize(), &mut Nowhere).await.expect_err("it hears nothing");
+    assert!(matches!(fault, ChildFault::Ended { .. }), "{fault}");
+    child.kill().await;
+}
+
+#[tokio::test]
 async fn a_child_that_does_not_end_is_killed_and_reaped() {
     let settings =
         Arc::new(ChildSettings { exit_ms: 50, ..(*settings("exec sleep 60", None)).clone() });
