@@ -8,6 +8,7 @@ use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
 use anabranch_model::record::UserRecord;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
 
 /// A record as a JSON object, on its way out.
 #[derive(Debug, Serialize)]
@@ -41,13 +42,15 @@ pub(crate) fn json(shard: &ShardId, record: &UserRecord) -> String {
     let mut line = serde_json::to_string(&out).expect("strings and numbers always make JSON");
     // JSON leaves these as they are, and a terminal obeys them.
     if line.contains(is_high_control) {
-        line = line.chars().fold(String::with_capacity(line.len()), |mut line, letter| {
-            match is_high_control(letter) {
-                true => line.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                false => line.push(letter),
+        let mut escaped = String::with_capacity(line.len() + 16);
+        for letter in line.chars() {
+            if is_high_control(letter) {
+                let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+            } else {
+                escaped.push(letter);
             }
-            line
-        });
+        }
+        line = escaped;
     }
     line.push('\n');
     line

@@ -153,7 +153,7 @@ fn is_locked(error: &sqlx::Error) -> bool {
 /// trigger, a right, or that it took too long.
 fn is_refused(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
-    said.and_then(|said| said.code()).is_some_and(|code| {
+    said.and_then(sqlx::error::DatabaseError::code).is_some_and(|code| {
         ["23", "42", "P0"].iter().any(|class| code.starts_with(class)) || code == QUERY_CANCELED
     })
 }

@@ -128,7 +128,7 @@ mod tests {
             begun.display(),
             done.display()
         );
-        let exec = Exec::new(&command, Duration::from_secs(60));
+        let exec = Exec::new(&command, Duration::from_mins(1));
         let shard = ShardId::from("shardId-000000000000");
         {
             let mut hand = std::pin::pin!(exec.hand(&shard, "{}\n".to_owned()));
