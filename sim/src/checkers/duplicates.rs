@@ -2,8 +2,9 @@
 //! order does not come again at all, and under one term a record comes again only if it failed.
 
 use super::violation::{Violation, of_grain};
-use crate::history::{Line, What, brief};
+use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
+use anabranch::event::{Event, ShardEvent, ShardStop};
 use anabranch_model::lease::{
     Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
 };
@@ -22,6 +23,11 @@ struct Known<'a> {
     handed: BTreeSet<(&'a LeaseKey, u64, Position)>,
     /// What is done under each hold.
     done: BTreeMap<(&'a LeaseKey, u64), Vec<&'a Grain>>,
+    /// The term under which each host was given a shard's records last.
+    reads: BTreeMap<(Option<HostId>, &'a LeaseKey), u64>,
+    /// The holds whose reading ended because the lease was lost. Nothing could be checkpointed then,
+    /// also where nobody took the row, and its worker passes it on later.
+    lost: BTreeSet<(&'a LeaseKey, u64)>,
 }
 
 /// Whether every record that came again had to.
@@ -35,7 +41,13 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
                     return Some(Violation { promise: PROMISE, words, line: at, lease });
                 }
             }
+            What::Told(Event::Shard(ShardEvent::Stopped { shard, why: ShardStop::Lost })) => {
+                if let Some(term) = known.reads.get(&(line.host, &**shard)) {
+                    known.lost.insert((&**shard, *term));
+                }
+            }
             What::Handed { hold, grain } => {
+                known.reads.insert((line.host, &hold.key), hold.term);
                 if let Some(words) = known.handed(hold, grain) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
@@ -69,6 +81,9 @@ impl<'a> Known<'a> {
         let (LeaseChange::Pass { term, .. } | LeaseChange::Release { term, .. }) = change else {
             return None;
         };
+        if self.lost.contains(&(key, *term)) {
+            return None;
+        }
         let done = self.done.get(&(key, *term)).into_iter().flatten();
         let lost = done.into_iter().find(|grain| !grain.is_behind(&row.checkpoint))?;
         Some(format!("given back at {}, and {lost} was done under term {term}", row.checkpoint))

@@ -50,16 +50,16 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         let Some(heirs) = lineage.heirs(&key.shard, &range) else { return Gone::NotProven };
         let heirs: Vec<NewLease> = heirs.into_iter().map(NewLease::child).collect();
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
+        // Before the row says so: whoever crashes in between would leave a loss that nobody told.
+        self.tools.tell(LeaseEvent::ShardLost { lease: key.clone(), heirs: names });
         match self.end_with(heirs).await {
-            Ended::Done => {
-                self.tools.tell(LeaseEvent::ShardLost { lease: key.clone(), heirs: names });
-                Gone::Ended
-            }
+            Ended::Done => Gone::Ended,
             Ended::NotYet { .. } => Gone::NotProven,
             Ended::Lost => Gone::Lost,
             Ended::Failed(error) => Gone::Failed(error),
         }
     }
+
     /// Whether the stream is the one that the lease is of. `None` if nobody can tell now.
     async fn is_same_stream(&self) -> Option<bool> {
         let (tools, stream) = (&self.tools, &self.key().stream);
