@@ -59,8 +59,9 @@ impl StreamApi for AwsKinesis {
                 shards.push(call.shard(shard)?);
             }
             let Some(token) = page.next_token else {
-                // Every stream has a shard, so an empty list is nobody's.
-                if shards.is_empty() {
+                // Every stream has a shard, so an empty list is nobody's. Before the stream was made
+                // none was open.
+                if shards.is_empty() && !matches!(filter, ShardFilter::AtTimestamp(_)) {
                     return Err(call.unreadable("list of shards", "empty"));
                 }
                 return Ok(ShardList { shards, service_ms: first_date.ms() });
