@@ -15,7 +15,6 @@ use crate::consumer::vitals::Step;
 use crate::event::ShardEvent;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};
-use anabranch_model::ids::ShardId;
 use anabranch_model::limits;
 use anabranch_model::record::Record;
 use anabranch_model::retry::Fault;
@@ -24,12 +23,6 @@ use tokio_util::sync::CancellationToken;
 
 /// The pause after the first empty read; it doubles up to the idle poll.
 const EMPTY_PAUSE_MS: u64 = 200;
-
-/// Idle shards are read at ten moments of each second, several at a time: a machine that wakes for
-/// each by itself spends much of its time on waking.
-const SLOT_MS: u64 = 100;
-/// The time in which each shard has one moment, and the shortest pause that may end at it.
-const SLOTTED_MS: u64 = 1_000;
 
 /// A shard that is polled.
 pub(crate) struct Poll<A> {
@@ -163,8 +156,7 @@ impl<A: StreamApi> Poll<A> {
         }
         let pause = EMPTY_PAUSE_MS.saturating_mul(1 << place.empty.min(16));
         place.empty = place.empty.saturating_add(1);
-        let now_ms = self.source.clock.now_ms();
-        Round::After(slotted(now_ms, pause.min(self.idle_poll_ms), &self.source.feed.shard.shard))
+        Round::After(pause.min(self.idle_poll_ms))
     }
 
     async fn iterator_at(&self, place: &mut Place) -> Result<ShardIterator, StreamError> {
@@ -198,45 +190,6 @@ impl<A: StreamApi> Poll<A> {
     }
 }
 
-/// A long pause that ends at the shard's moment of a second: never later than it would, and earlier
-/// the first time only. Which moment that is depends on the shard, so that not all are read at once.
-fn slotted(now_ms: u64, pause_ms: u64, shard: &ShardId) -> u64 {
-    if pause_ms < SLOTTED_MS {
-        return pause_ms;
-    }
-    let slots = SLOTTED_MS / SLOT_MS;
-    let number = shard.as_str().bytes().fold(0, |sum, byte| sum + u64::from(byte));
-    let offset_ms = number % slots * SLOT_MS;
-    let end_ms = now_ms.saturating_add(pause_ms);
-    pause_ms - end_ms.saturating_sub(offset_ms) % SLOTTED_MS
-}
-
 fn size(record: &Record) -> usize {
     record.data.len() + record.partition_key.len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_idle_shard_is_read_once_a_second_at_its_own_moment() {
-        for index in 0..20 {
-            let shard = ShardId::from_index(index);
-            let mut now_ms = 1_234_567;
-            let first = slotted(now_ms, SLOTTED_MS, &shard);
-            assert!((1..=SLOTTED_MS).contains(&first), "never later: {first}");
-            now_ms += first;
-            for took_ms in [0, 3, 99, 250] {
-                let pause_ms = slotted(now_ms + took_ms, SLOTTED_MS, &shard);
-                assert_eq!(took_ms + pause_ms, SLOTTED_MS, "{shard}");
-                now_ms += SLOTTED_MS;
-            }
-            assert_eq!(slotted(now_ms, 5_000, &shard), 5_000, "it stands at its moment");
-            assert_eq!(slotted(now_ms + 1, 5_000, &shard), 4_999);
-            assert_eq!(slotted(now_ms + 1, 400, &shard), 400, "a short pause is as it is");
-        }
-        let moment = |index| slotted(0, SLOTTED_MS, &ShardId::from_index(index));
-        assert_ne!(moment(1), moment(2), "neighbours are read apart");
-    }
 }
