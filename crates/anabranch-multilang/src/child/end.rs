@@ -26,7 +26,10 @@ impl Child {
         };
         tokio::select! {
             biased;
-            () = ended => return,
+            () = ended => {
+                self.ended_in_order = true;
+                return;
+            }
             () = clock.sleep(exit_ms) => {}
         }
         let (shard, pid) = (self.shard.clone(), self.pid);
@@ -61,7 +64,7 @@ impl Child {
 
     /// Kills it and all that it started, and waits until it is gone.
     pub async fn kill(mut self) {
-        // A wrapper that does not `exec` has the real worker in its group.
+        // The group at once, and again when it is dropped: what was started in between is in it too.
         group::kill(self.pid);
         // It can fail only where the process has ended already.
         let _ = self.process.kill().await;

@@ -1,6 +1,7 @@
 //! How a child is started.
 
 use super::output::{self, Source};
+use crate::group;
 use crate::protocol::FromChild;
 use crate::session::{ChildFault, Session};
 use anabranch::clock::Clock;
@@ -29,7 +30,7 @@ pub struct ChildSettings {
     pub inherit_stderr: bool,
 }
 
-/// A running child. Dropped, it is killed.
+/// A running child. Dropped, it is killed, and all that it started.
 #[derive(Debug)]
 pub struct Child {
     /// Its shard.
@@ -51,6 +52,8 @@ pub struct Child {
     pub(super) settings: Arc<ChildSettings>,
     /// Where time-outs are counted.
     pub(super) clock: Clock,
+    /// Whether it ended by itself when it was to. What it left running is its own affair then.
+    pub(super) ended_in_order: bool,
 }
 
 impl ChildSettings {
@@ -104,12 +107,23 @@ impl Child {
             pipes,
             settings: Arc::clone(settings),
             clock: clock.clone(),
+            ended_in_order: false,
         })
     }
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // A wrapper that does not `exec` has the real worker in its group; the runtime kills only
+        // the wrapper.
+        if !self.ended_in_order {
+            group::kill(self.pid);
+        }
     }
 }
 

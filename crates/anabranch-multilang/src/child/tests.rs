@@ -301,6 +301,46 @@ async fn a_wrapper_ends_with_all_that_it_started() {
     }
 }
 
+#[tokio::test]
+async fn a_child_that_is_dropped_takes_all_that_it_started_along() {
+    // As when a daemon is told to stop at once: nobody waits for the end of a child.
+    for closing in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let note = folder.path().join("pid");
+        let child =
+            start(&format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", note.display()));
+        while !note.exists() {
+            Clock::machine().sleep(10).await;
+        }
+        let worker = std::fs::read_to_string(&note).expect("it was noted");
+        if closing {
+            let clock = Clock::machine();
+            tokio::select! {
+                biased;
+                () = child.close() => panic!("it does not end"),
+                () = clock.sleep(50) => {}
+            }
+        } else {
+            drop(child);
+        }
+        until_dead(worker.trim()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_child_leaves_running_when_it_ends_in_order_is_let_be() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let note = folder.path().join("pid");
+    let child =
+        start(&format!("sleep 600 > /dev/null 2>&1 & echo $! > {}; read -r line", note.display()));
+    child.close().await;
+    let left = std::fs::read_to_string(&note).expect("it was noted");
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", left.trim()));
+    assert!(status.is_ok_and(|status| !status.contains(") Z ")), "process {left} is gone");
+    let kill = std::process::Command::new("kill").args(["-9", left.trim()]).status();
+    assert!(kill.is_ok_and(|status| status.success()));
+}
+
 /// Waits until a process is gone, or a corpse that nobody has reaped.
 async fn until_dead(pid: &str) {
     let clock = Clock::machine();

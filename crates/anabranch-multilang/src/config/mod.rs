@@ -3,6 +3,7 @@
 mod keys;
 mod reading;
 mod settings;
+mod program;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -62,7 +63,10 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigError> {
         std::fs::read(path()).map_err(|error| ConfigError::Unreadable { path: path(), error })?;
     let entries = properties::parse(&bytes)
         .map_err(|error| ConfigError::Malformed { path: path(), error })?;
-    judge(entries).map_err(|wrong| ConfigError::Wrong { path: path(), wrong })
+    let mut loaded = judge(entries).map_err(|wrong| ConfigError::Wrong { path: path(), wrong })?;
+    let search = std::env::var_os("PATH");
+    loaded.warnings.extend(program::trouble(&loaded.config.command, search.as_deref()));
+    Ok(loaded)
 }
 
 /// Judges what a properties file holds. The error is everything that is wrong with it.
