@@ -102,6 +102,9 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     let root = Line::command();
     let known = |word: &&str| root.find_subcommand(word).is_some();
     let named = words.iter().skip(1).filter_map(|word| word.to_str()).find(known);
+    if let Some(command) = named.and_then(|named| root.find_subcommand(named)) {
+        line.push_str(&verbs(error, command));
+    }
     let help = named.map_or("anabranch --help".to_owned(), |c| format!("anabranch {c} --help"));
     format!("{line}; see '{help}'")
 }
@@ -117,6 +120,18 @@ fn without_secrets(error: &clap::Error, text: String) -> String {
         return text;
     };
     text.replace(value, &format!("{scheme}//…"))
+}
+
+/// What a command can be told to do, where a word behind it is none of that.
+fn verbs(error: &clap::Error, command: &clap::Command) -> String {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return String::new();
+    };
+    let verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') || verbs.is_empty() {
+        return String::new();
+    }
+    format!(" (there are {})", verbs.join(", "))
 }
 
 fn suggestion(error: &clap::Error) -> Option<String> {
@@ -151,6 +166,15 @@ mod tests {
         check_wrong(
             "anabranch locla",
             "unrecognized subcommand 'locla' (did you mean 'local'?); see 'anabranch --help'",
+        );
+        check_wrong(
+            "anabranch leases app rest --to trim",
+            "unrecognized subcommand 'rest' (did you mean 'restore'?); see 'anabranch leases --help'",
+        );
+        check_wrong(
+            "anabranch leases app frobnicate",
+            "unexpected argument 'frobnicate' found (there are list, show, release, reset, \
+             snapshot, restore, copy); see 'anabranch leases --help'",
         );
         check_wrong(
             "anabranch local --port 99999",

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Parsed::Run(line) => *line,
         Parsed::Show(text) => {
             output::show(&text);
-            return ExitCode::SUCCESS;
+            return end(output::judge(Ok(())));
         }
         Parsed::Wrong(failure) => return failure.report(),
     };
@@ -34,6 +34,10 @@ fn main() -> ExitCode {
     let result = runtime.block_on(Box::pin(run(line)));
     // A thread may wait for input that never comes, and must not hold up the end.
     runtime.shutdown_background();
+    end(output::judge(result))
+}
+
+fn end(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -52,7 +56,7 @@ async fn run(line: Line) -> Result<(), Failure> {
         Command::Consume(options) => {
             Box::pin(commands::consume::run(options, &connection.settle()?)).await
         }
-        Command::Redrive(options) => commands::redrive::run(options).await,
+        Command::Redrive(options) => Box::pin(commands::redrive::run(options)).await,
         Command::Shards(options) => commands::shards::run(options, &connection.settle()?).await,
         Command::Leases(options) => commands::leases::run(options, &connection.settle()?).await,
         Command::Doctor(options) => commands::doctor::run(options, &connection.settle()?).await,

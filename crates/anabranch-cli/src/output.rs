@@ -1,13 +1,18 @@
-//! Standard output for texts: a reader that went away is no reason to fall over.
+//! Standard output for texts: a reader that went away is no reason to fall over, a full disk is one
+//! to say so.
 
+use crate::failure::Failure;
+use std::fmt;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+
+/// Why standard output could not be written, the first time. Kept for the end, because a text has
+/// many lines and its makers have other things to think of.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line; a reader that went away is no reason to stop.
 macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stdout(), $($text)*);
-    }};
+    ($($text:tt)*) => { crate::output::say_line(format_args!($($text)*)) };
 }
 
 /// Prints a line for a person, beside the output.
@@ -20,8 +25,43 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
+/// Prints a line.
+pub(crate) fn say_line(line: fmt::Arguments<'_>) {
+    keep(writeln!(io::stdout(), "{line}"));
+}
+
 /// Prints a whole text.
 pub(crate) fn show(text: &str) {
-    // `| head` closes the pipe, which is its right.
-    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    keep(io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()));
+}
+
+fn keep(written: io::Result<()>) {
+    if let Err(error) = written {
+        let _ = FAILED.set(error);
+    }
+}
+
+/// Whether whoever read the output has closed it.
+pub(crate) fn is_unread() -> bool {
+    FAILED.get().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// How a command ended whose texts went to standard output. `| head` closes the pipe, which is its
+/// right.
+pub(crate) fn judge(ended: Result<(), Failure>) -> Result<(), Failure> {
+    match FAILED.get() {
+        Some(error) if ended.is_ok() && !is_unread() => Err(unwritten(error)),
+        _ => ended,
+    }
+}
+
+/// Standard output can't be written.
+pub(crate) fn unwritten(error: &io::Error) -> Failure {
+    Failure::result(format!("standard output can't be written: {error}"))
+}
+
+/// The width of the terminal that standard output is. None where it is a file or a pipe.
+pub(crate) fn width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(usize::from(width.0))
 }

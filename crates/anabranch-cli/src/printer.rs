@@ -71,9 +71,9 @@ fn write_all(mut jobs: mpsc::Receiver<Job>, out: &mut impl Write) -> io::Result<
 /// What a printer's end means: a closed pipe is the reader's right.
 pub(crate) fn judge(end: io::Result<()>) -> Result<(), crate::failure::Failure> {
     match end {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(
-            crate::failure::Failure::result(format!("standard output can't be written: {error}")),
-        ),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(crate::output::unwritten(&error))
+        }
         _ => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::line;
 use crate::moment::Moment;
 use crate::notice;
-use crate::output::note;
+use crate::output::{self, note};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::producer::NewRecord;
@@ -24,7 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What can be chosen about a copy.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-A place is stream:NAME, a file of JSON lines, or - for standard input and output. \
+A place is stream:NAME, a file of JSON lines, or - for standard input and output:
+
     anabranch cp stream:orders orders.jsonl
     anabranch cp orders.jsonl stream:orders-again
     anabranch cp stream:orders stream:orders --to-region eu-west-1
@@ -186,6 +187,9 @@ fn stopped() -> Failure {
 }
 
 fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
+    if is_standard(file) {
+        return output::unwritten(error);
+    }
     Failure::result(format!("{} can't be written: {error}", file.display()))
 }
 

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::stop::signals;
 use anabranch::consumer::RunError;
-use anabranch_multilang::config::{self, Loaded};
+use anabranch_multilang::config;
 use anabranch_multilang::{Daemon, DaemonError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use tracing::Level;
 
@@ -34,7 +34,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let path = options.properties_file.or(options.file).unwrap_or_default();
     let loaded = config::load(&path).map_err(Failure::usage)?;
     if options.check_config {
-        return show(&loaded, &path);
+        crate::output::show(&loaded.report(&path).to_string());
+        return Ok(());
     }
     let log = options.log_configuration.as_deref().map(log_level);
     let level = log.as_ref().and_then(|found| found.as_ref().ok()).copied().unwrap_or(Level::INFO);
@@ -64,15 +65,6 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             | DaemonError::ChildFailed => Failure::result(chain(&error)),
             _ => Failure::usage(chain(&error)),
         }),
-    }
-}
-
-fn show(loaded: &Loaded, path: &Path) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match write!(out, "{}", loaded.report(path)).and_then(|()| out.flush()) {
-        // A reader that has seen enough closes the pipe.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::result(error)),
-        _ => Ok(()),
     }
 }
 

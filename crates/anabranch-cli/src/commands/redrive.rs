@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::line::short;
 use crate::output::note;
 use crate::printer::{self, NOBODY_READS, Printer};
-use anabranch::consumer::{Delivery, HandlerError, Redriven};
+use anabranch::consumer::{Delivery, HandlerError, ParkError, Redriven};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,8 @@ const TOLD: usize = 20;
 #[command(after_help = "\
 The program is run and answers as with `anabranch consume --exec`. A record that it does is no longer \
 parked. When it fails one, the later records of that key stay parked too; other keys go on. Killed in \
-between, the next redrive goes on where this one was. Consumers may park on meanwhile.
+between, the next redrive goes on where this one was. Consumers may park on meanwhile; a second redrive \
+is refused.
 
 What was put aside in a stream is redriven by a consumer of it: anabranch consume STREAM --parked.
 
@@ -116,11 +117,19 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     let Some(ended) = ended else {
         return Err(Failure::result("stopped at once by a second signal: run it again to go on"));
     };
-    let judged = judge(&options.place, &ended.map_err(Failure::result)?);
+    let judged = judge(&options.place, &ended.map_err(not_redriven)?);
     match end_of_output.await {
         Ok(Ok(Ok(()))) => judged,
         Ok(Ok(end)) => printer::judge(end),
         _ => Err(Failure::result("the thread that prints fell over")),
+    }
+}
+
+/// Why it ended early. One that runs already is none of ours.
+fn not_redriven(error: ParkError) -> Failure {
+    match error {
+        ParkError::Busy { .. } => Failure::usage(error),
+        _ => Failure::result(error),
     }
 }
 

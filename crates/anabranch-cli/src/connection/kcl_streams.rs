@@ -1,9 +1,11 @@
 //! The streams of a KCL table that is for several, and what each is called here.
 
 use anabranch::lease::dynamodb::StreamId;
+use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Survey;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// The streams of a table for several; empty for the table of one stream.
 ///
@@ -48,18 +50,95 @@ impl KclStreams {
         };
         self.ids.iter().find(named)
     }
+
+    /// The id under which a reader of `stream` finds its rows. Those of an older stream of the same
+    /// name have positions that the new one knows nothing of, so the time of creation has to be
+    /// right, unless the id itself was `named`: the application makes it up, with whatever number.
+    pub(crate) fn to_read(
+        &self,
+        stream: &StreamName,
+        summary: &StreamSummary,
+        named: Option<&StreamId>,
+    ) -> Result<StreamId, String> {
+        if let Some(named) = named {
+            let known = self.ids.values().find(|id| *id == named).cloned();
+            return known.ok_or_else(|| format!("{named} is none of them: there are {self}"));
+        }
+        let account = summary.arn.split(':').nth(4).unwrap_or_default();
+        let created = [summary.created_ms / 1_000, summary.created_ms];
+        let of_name: Vec<&StreamId> =
+            self.ids.values().filter(|id| id.stream() == stream.as_str()).collect();
+        let same = |id: &&&StreamId| {
+            created.contains(&id.created_s())
+                && id.to_string().split(':').next().is_some_and(|of| of == account)
+        };
+        match (of_name.iter().find(same), of_name.first()) {
+            (Some(id), _) => Ok(StreamId::clone(id)),
+            (None, Some(other)) => Err(format!(
+                "its leases of {other} are not those of the stream {account}:{stream}:{}, which \
+                 may have been created again since; if they are, name the stream {other}",
+                created[0]
+            )),
+            (None, None) => Err(format!("{stream} is none of them: there are {self}")),
+        }
+    }
+}
+
+/// Their ids, in a line.
+impl fmt::Display for KclStreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<String> = self.ids.values().map(ToString::to_string).collect();
+        f.write_str(&ids.join(", "))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch::stream::api::StreamStatus;
+
+    fn survey(ids: &[&str]) -> Survey {
+        let streams = ids.iter().map(|id| ((*id).to_owned(), 1)).collect();
+        Survey { streams, ..Survey::default() }
+    }
+
+    #[test]
+    fn a_reader_gets_the_rows_of_its_own_stream_and_of_no_older_one() {
+        let check = |ids: &[&str], stream: &str, expected: Result<&str, &str>| {
+            let named: Option<StreamId> = stream.parse().ok();
+            let name = named.as_ref().map_or(stream, StreamId::stream);
+            let summary = StreamSummary {
+                arn: format!("arn:aws:kinesis:us-east-1:1:stream/{name}"),
+                status: StreamStatus::Active,
+                created_ms: 7_500,
+                retention_ms: 0,
+                max_record_bytes: 0,
+                on_demand: false,
+                ignores_keys: false,
+                open_shards: 1,
+            };
+            let streams = KclStreams::of(&survey(ids));
+            let found = streams.to_read(&StreamName::from(name), &summary, named.as_ref());
+            let found = found.map(|id| id.to_string());
+            match (&found, expected) {
+                (Ok(id), Ok(expected)) => assert_eq!(id, expected, "{ids:?}"),
+                (Err(why), Err(expected)) => assert!(why.contains(expected), "{ids:?}: {why}"),
+                _ => panic!("{stream} of {ids:?}: {found:?}, not {expected:?}"),
+            }
+        };
+        check(&["1:a:5", "1:a:7", "1:b:7"], "a", Ok("1:a:7"));
+        // Newer, and of another account.
+        check(&["1:a:7", "2:a:9"], "a", Ok("1:a:7"));
+        check(&["1:a:7500"], "a", Ok("1:a:7500"));
+        check(&["1:a:5", "1:b:7"], "a", Err("of 1:a:5 are not those of the stream 1:a:7"));
+        check(&["2:a:7"], "a", Err("name the stream 2:a:7"));
+        check(&["1:b:7"], "a", Err("a is none of them: there are 1:b:7"));
+        check(&["1:a:5", "1:a:7"], "1:a:5", Ok("1:a:5"));
+        check(&["1:a:7"], "1:a:5", Err("1:a:5 is none of them: there are 1:a:7"));
+    }
 
     #[test]
     fn the_newest_stream_has_the_name_and_each_is_found_by_its_id() {
-        let survey = |ids: &[&str]| Survey {
-            streams: ids.iter().map(|id| ((*id).to_owned(), 1)).collect(),
-            ..Survey::default()
-        };
         let check = |ids: &[&str], expected: &[&str]| {
             let streams = KclStreams::of(&survey(ids));
             let names: Vec<_> = streams.names().map(StreamName::as_str).collect();

@@ -2,7 +2,9 @@
 
 use super::{Connection, KclStreams, trouble};
 use crate::failure::Failure;
+use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore, StoreAddress, StoreError};
+use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use anabranch_model::position::StartPosition;
 
@@ -43,6 +45,40 @@ impl Connection {
             }
             address => self.store(address, application).await,
         }
+    }
+
+    /// The store as a reader of one stream needs it, once it is there: in the table of a KCL
+    /// application for several streams it sees the rows of that one alone. `named` is the stream
+    /// in KCL's words, where somebody used them.
+    pub(crate) async fn store_to_read(
+        &self,
+        store: AnyStore,
+        application: &str,
+        (stream, summary): (&StreamName, &StreamSummary),
+        named: Option<&StreamId>,
+    ) -> Result<AnyStore, Failure> {
+        let streams = match self.kcl_table(application) {
+            Some(table) => Some((table, KclStreams::of(&store.survey().await?))),
+            None => None,
+        };
+        let Some((table, streams)) = streams.filter(|(_, streams)| !streams.is_empty()) else {
+            return match named {
+                None => Ok(store),
+                Some(named) => Err(Failure::usage(format!(
+                    "{named} names a stream of a KCL table for several streams, and the lease store \
+                     is no such table: give the stream as {stream}"
+                ))),
+            };
+        };
+        let id = streams.to_read(stream, summary, named).map_err(|why| {
+            Failure::usage(format!(
+                "the table {table} is for several streams, and {why}; another stream needs an --app \
+                 and a store of its own"
+            ))
+        })?;
+        let (config, name) = (self.aws().await?.config, stream.clone());
+        let identify = move |asked: &StreamName| (*asked == name).then(|| id.clone());
+        Ok(DynamoDbStore::kcl_multi_stream(&config, table, identify).into())
     }
 
     /// The table of a KCL application, be it for one stream or for several.

@@ -6,6 +6,7 @@
 mod postgres_server;
 mod stage;
 mod ready;
+mod output;
 mod killed;
 mod full_disk;
 mod wrong;
@@ -19,6 +20,7 @@ mod several_streams;
 mod databases;
 mod doctor;
 mod relay;
+mod multilang;
 mod mock;
 mod snapshots;
 mod demo;

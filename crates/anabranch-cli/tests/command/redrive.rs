@@ -89,6 +89,46 @@ fn parked_records_of_a_database_are_redriven_in_order_until_one_fails() {
     check(&Stage::start(&["orders:1"]), &format!("{}#parked", server.fresh_database()));
 }
 
+/// A redrive that is in the middle of a record keeps a second one away, and no longer than it lives.
+fn check_alone(place: &str) {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines()).ok();
+    let running = consumer(&stage, place, "*k1*");
+    until("the records of the other key", || done_count(&stage) >= 5);
+    // What is behind the last parked record is done after it.
+    stage.run("put orders", "{\"key\":\"k0\",\"data\":\"10\"}").ok();
+    until("the last record", || done_count(&stage) >= 6);
+    running.stop().ok();
+    let _ = done(&stage);
+    let mut command = stage.command("redrive");
+    // It never answers, and ends with its input.
+    let stuck = "read -r line; echo \"$line\" >> log; read -r next";
+    command.args([place, "--exec", stuck]);
+    let first = Running::start(command);
+    until("the first record", || done_count(&stage) >= 1);
+    let second = redrive(&stage, place, "nothing");
+    assert_eq!(second.code, Some(2), "{place}: {second:?}");
+    assert!(second.err.contains("is being redriven by somebody else"), "{place}: {second:?}");
+    assert_eq!(done(&stage), [1], "{place}: nothing was redriven by the second");
+    first.signal("KILL");
+    first.wait();
+    until("the lock of the killed one to go", || redrive(&stage, place, "nothing").code != Some(2));
+    assert_eq!(done(&stage), [1, 3, 5, 7, 9], "{place}");
+}
+
+#[test]
+fn one_redrive_at_a_time_works_on_a_file_or_a_table() {
+    for place in ["parked.jsonl", "sqlite:parked.db#parked"] {
+        check_alone(place);
+    }
+}
+
+#[test]
+fn one_redrive_at_a_time_works_on_a_table_of_a_database() {
+    let Some(server) = Server::shared() else { return };
+    check_alone(&format!("{}#parked", server.fresh_database()));
+}
+
 #[test]
 fn what_was_put_aside_in_a_stream_is_given_as_it_was_by_a_consumer_of_it() {
     let stage = Stage::start(&["orders:1", "aside:1"]);

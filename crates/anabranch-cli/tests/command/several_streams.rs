@@ -1,6 +1,7 @@
-//! The table of a Java KCL application that reads several streams: leases, shards, doctor.
+//! The table of a Java KCL application that reads several streams: leases, shards, doctor,
+//! consume.
 
-use crate::stage::{Ran, Stage};
+use crate::stage::{Ran, Stage, until};
 use serde_json::{Value, json};
 
 /// The streams, and the table as Java has it after it read them.
@@ -157,4 +158,61 @@ fn the_leases_of_several_streams_move_to_another_store_together() {
     let to_one = table.leases("copy --to kcl:other --yes");
     assert_eq!(to_one.code, Some(2), "{to_one:?}");
     assert!(to_one.err.contains("choose one with --stream"), "{to_one:?}");
+}
+
+#[test]
+fn consume_reads_its_stream_of_the_table_and_leaves_the_others_alone() {
+    let table = Table::new();
+    let consume = "--app app --leases kcl:app --lease-time 1s --json";
+    let other = format!("{}:shardId-000000000000", id(&table.stage, "clicks"));
+    let before = table.row(&other);
+    let mut running = table.stage.spawn(&format!("consume orders {consume}"));
+    running.lines(8);
+    // The rows of children are those that Java would make.
+    table.stage.split("orders");
+    let late = "{\"key\":\"k0\",\"data\":\"late\"}\n{\"key\":\"k1\",\"data\":\"late\"}";
+    table.stage.run("put orders", late).ok();
+    running.lines(2);
+    until("the parent's end", || {
+        let row = table.row(&format!("{}:shardId-000000000000", table.orders));
+        row["checkpoint"]["S"] == "SHARD_END"
+    });
+    assert_eq!(running.stop().ok().out, "");
+    for shard in ["shardId-000000000001", "shardId-000000000002", "shardId-000000000003"] {
+        let row = table.row(&format!("{}:{shard}", table.orders));
+        assert_eq!(row["streamName"]["S"], table.orders.as_str(), "{row}");
+        assert_eq!(row["shardId"]["S"], shard, "{row}");
+        assert!(row["leaseOwner"].is_null(), "{row}");
+    }
+    assert_eq!(table.row(&other), before);
+    assert!(table.row("shardId-000000000000").is_null(), "no row of the other mode");
+    // It goes on where it was, by KCL's word for the stream too.
+    table.stage.run("put orders", "{\"key\":\"k0\",\"data\":\"new\"}").ok();
+    let mut running = table.stage.spawn(&format!("consume {} {consume}", table.orders));
+    assert!(running.lines(1)[0].contains("\"data\":\"new\""));
+    assert_eq!(running.stop().ok().out, "");
+}
+
+#[test]
+fn a_stream_that_the_table_does_not_have_is_not_consumed_from_it() {
+    let table = Table::new();
+    table.stage.call("CreateStream", &json!({"StreamName": "views", "ShardCount": 1}));
+    let older = "000000000000:views:1";
+    let check = |words: &str, expected: &str| {
+        let ran = table.stage.run(&format!("consume {words} --app app"), "");
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains(expected), "{words}: {}", ran.err);
+    };
+    check("views --leases kcl:app", "the table app is for several streams, and views is none");
+    check("1:orders:5 --leases kcl:app", "1:orders:5 is none of them");
+    check("1:orders:5 --leases memory", "give the stream as orders");
+    let row = json!({
+        "leaseKey": {"S": format!("{older}:shardId-000000000000")}, "streamName": {"S": older},
+        "shardId": {"S": "shardId-000000000000"}, "leaseCounter": {"N": "7"},
+        "checkpoint": {"S": "TRIM_HORIZON"}, "checkpointSubSequenceNumber": {"N": "0"},
+    });
+    table.stage.dynamodb("PutItem", &json!({"TableName": "app", "Item": row}));
+    check("views --leases kcl:app", "leases of 000000000000:views:1 are not those of the stream");
+    let scan = table.stage.dynamodb("Scan", &json!({"TableName": "app"}));
+    assert_eq!(scan["Count"], 4, "nothing was written: {scan}");
 }

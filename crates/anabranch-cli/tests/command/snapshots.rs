@@ -227,3 +227,45 @@ fn mistakes_and_the_way_out_of_them() {
     all.push_str(&shown(&stage, "shards orders (nothing is configured)", &run(command, "")));
     check("mistakes", &all);
 }
+
+/// Runs a command in a terminal of so many columns, and gives the lines that it printed.
+fn in_terminal(stage: &Stage, words: &str, columns: usize) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_anabranch");
+    let line = format!("stty cols {columns} rows 40; {program} {words}");
+    let mut command = stage.command("");
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(stage.folder.path());
+    for (name, value) in command.env("ANABRANCH_ENDPOINT", &stage.endpoint).get_envs() {
+        script.env(name, value.unwrap_or_default());
+    }
+    let ran = run(script, "");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran.out.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
+}
+
+#[test]
+fn tables_are_as_wide_as_the_terminal_and_no_line_of_them_wraps() {
+    let stage = stage();
+    let shards = "shards orders --app app --leases sqlite:leases.db";
+    let whole = stage.run(shards, "").ok().out;
+    for columns in [40, 60, 80, 100, 200] {
+        for words in [shards, "leases app --leases sqlite:leases.db"] {
+            let lines = in_terminal(&stage, words, columns);
+            assert!(lines.len() >= 3, "{words}: {lines:?}");
+            // The line above a table is a sentence.
+            for line in &lines[1..] {
+                assert!(line.chars().count() <= columns, "{columns}: {lines:#?}");
+            }
+        }
+    }
+    let at = |columns| in_terminal(&stage, shards, columns)[1..].to_vec();
+    let same: Vec<_> = whole.lines().skip(1).collect();
+    assert_eq!(at(200), same, "there is room for all of it");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&at(100)[0]), ["shard", "state", "keys", "owner", "checkpoint", "lag"]);
+    assert_eq!(words(&at(80)[0]), ["shard", "owner", "lag"]);
+    let row = "├─ shard-1  -      -    not read: its lease comes when shard-0 is done";
+    assert_eq!(at(80)[2], row);
+    let row = "├─ shard-1  -      -    not read: its lease comes when shar…";
+    assert_eq!(at(60)[2], row);
+}

@@ -20,6 +20,7 @@ use crate::printer::{self, Printer};
 use anabranch::consumer::{Consumer, OnError, RunError};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::lease::LeaseStore;
+use anabranch::lease::dynamodb::StreamId;
 use anabranch_model::ids::StreamName;
 use exec::Exec;
 use outlet::{Form, Outlet};
@@ -44,7 +45,7 @@ Run it as often as you like: all that share --app and --leases share the shards.
 stop it in order; nothing comes twice then.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Options {
-    /// The stream
+    /// The stream, by its name; in a KCL table for several streams also as account:stream:epoch
     stream: String,
     /// The application: those of one name share the work and its memory
     #[arg(long, value_name = "NAME")]
@@ -96,17 +97,21 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     let start = options.since.start();
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
-    let stream = StreamName::from(options.stream.as_str());
-    if options.fan_out {
-        aws.look_at(&stream).await?;
+    // KCL's word for a stream has colons, which no stream's name has.
+    let named: Option<StreamId> = options.stream.parse().ok();
+    let stream = StreamName::from(named.as_ref().map_or(&*options.stream, StreamId::stream));
+    let summary = if options.fan_out {
+        aws.look_at(&stream).await?
     } else {
-        aws.look_before_reading(&stream).await?;
-    }
+        aws.look_before_reading(&stream).await?
+    };
     let park = match &options.park {
         Some(place) => Some(place.open(&aws, &stream).await?),
         None => None,
     };
     leases.prepare().await?;
+    let read = (&stream, &summary);
+    let leases = connection.store_to_read(leases, &options.app, read, named.as_ref()).await?;
 
     let (printer, thread) = Printer::start();
     let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));

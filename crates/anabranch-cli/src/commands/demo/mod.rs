@@ -17,7 +17,7 @@ mod view;
 mod verdict;
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{self, say};
 use anabranch_local::Local;
 use deliveries::Deliveries;
 use fleet::Fleet;
@@ -143,6 +143,9 @@ async fn watch(
             _ = ticks.tick() => {
                 if let Err(failure) = view.look(scene).await {
                     return failure;
+                }
+                if output::is_unread() {
+                    return Failure::result("nobody reads any more, so there is no verdict");
                 }
             }
         }

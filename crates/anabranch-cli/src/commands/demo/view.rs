@@ -4,7 +4,9 @@ use super::Scene;
 use crate::failure::Failure;
 use crate::line::short;
 use crate::output::say;
+use crate::table::cut;
 use anabranch::clock::Clock;
+use anabranch_model::hash::HashRange;
 use anabranch_model::lineage::Shard;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -16,6 +18,12 @@ const REMEMBERED: usize = 8;
 const LOOKS_A_LINE: u32 = 8;
 /// The width of a picture, where the terminal does not tell.
 const WIDTH: usize = 80;
+/// Letters of a reader's name that are shown.
+const NAME: usize = 12;
+/// Columns of the keys, where there is room for them.
+const KEYS: usize = 32;
+/// What stands to the left of the keys.
+const LEFT_OF_KEYS: usize = 41;
 
 /// The picture, and what it needs to move.
 pub(super) struct View {
@@ -83,31 +91,25 @@ impl View {
         let lineage = scene.stream.lineage().await?;
         let mut open: Vec<&Shard> = lineage.open_shards().collect();
         open.sort_by_key(|shard| shard.range);
-        let mut lines = vec![status, String::new()];
-        lines.push(format!("{:<10}{:>7}  {:<12}{:>8}  keys", "shard", "share", "reader", "behind"));
-        for shard in open {
-            lines.push(row(scene, shard));
-        }
-        lines.push(String::new());
-        lines.extend(self.happened.iter().cloned());
+        let rows: Vec<Row> = open.into_iter().map(|shard| Row::of(scene, shard)).collect();
+        let size = terminal_size::terminal_size();
+        let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
+        // What does not fit would scroll away from under the next picture.
+        let height = size.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1));
+        let mut lines = picture(&status, &rows, self.happened.iter(), width);
+        lines.truncate(height);
         self.draw(&lines);
         Ok(())
     }
 
     /// Draws over what stands.
     fn draw(&mut self, lines: &[String]) {
-        let size = terminal_size::terminal_size();
-        let width = size.map_or(WIDTH, |(width, _)| usize::from(width.0));
-        // What does not fit would scroll away from under the next picture.
-        let height = size.map_or(usize::MAX, |(_, height)| usize::from(height.0).saturating_sub(1));
-        let lines = &lines[..lines.len().min(height)];
         let mut text = String::new();
         if self.drawn > 0 {
             let _ = write!(text, "\x1b[{}A", self.drawn);
         }
         for line in lines {
-            let fits: String = line.chars().take(width.saturating_sub(1)).collect();
-            let _ = writeln!(text, "\x1b[2K{fits}");
+            let _ = writeln!(text, "\x1b[2K{line}");
         }
         text.push_str("\x1b[J");
         self.drawn = lines.len();
@@ -123,23 +125,141 @@ impl View {
 }
 
 /// One shard: its share of the keys, who reads it, and how many of its records wait.
-fn row(scene: &Scene<'_>, shard: &Shard) -> String {
-    let percent = share_of(shard);
-    let behind = scene.put.of_shard(&shard.id).saturating_sub(scene.deliveries.of_shard(&shard.id));
-    let reader = scene.deliveries.reader_of(&shard.id).unwrap_or_else(|| "-".to_owned());
-    let (lowest, highest) = (column(shard.range.start().0), column(shard.range.end().0));
-    let keys: String =
-        (0..32).map(|at| if (lowest..=highest).contains(&at) { '█' } else { '·' }).collect();
-    format!("{:<10}{percent:>6.1}%  {reader:<12}{behind:>8}  {keys}", short(&shard.id))
+struct Row {
+    /// Its short name.
+    shard: String,
+    /// The share, in percent.
+    percent: f64,
+    reader: String,
+    behind: u64,
+    range: HashRange,
 }
 
-/// Which of 32 columns a hash key is in.
-fn column(hash: u128) -> u32 {
-    u32::try_from(hash >> 123).unwrap_or(31)
+impl Row {
+    fn of(scene: &Scene<'_>, shard: &Shard) -> Self {
+        let delivered = scene.deliveries.of_shard(&shard.id);
+        Self {
+            shard: short(&shard.id),
+            percent: share_of(shard),
+            reader: scene.deliveries.reader_of(&shard.id).unwrap_or_else(|| "-".to_owned()),
+            behind: scene.put.of_shard(&shard.id).saturating_sub(delivered),
+            range: shard.range,
+        }
+    }
+
+    /// The shard's line, with its keys in so many columns.
+    fn line(&self, columns: usize) -> String {
+        let Self { shard, percent, reader, behind, range } = self;
+        let reader = cut(reader, NAME - 1);
+        let (lowest, highest) = (column(range.start().0, columns), column(range.end().0, columns));
+        let keys: String = (0..columns as u128)
+            .map(|at| if (lowest..=highest).contains(&at) { '█' } else { '·' })
+            .collect();
+        format!("{shard:<10}{percent:>6.1}%  {reader:<NAME$}{behind:>8}  {keys}")
+    }
+}
+
+/// The lines of the picture, each narrower than the terminal: one that fills it may wrap.
+fn picture<'a>(
+    status: &str,
+    rows: &[Row],
+    happened: impl Iterator<Item = &'a String>,
+    width: usize,
+) -> Vec<String> {
+    let room = width.saturating_sub(1);
+    let columns = room.saturating_sub(LEFT_OF_KEYS).min(KEYS);
+    let head = format!("{:<10}{:>7}  {:<NAME$}{:>8}  keys", "shard", "share", "reader", "behind");
+    let mut lines = vec![status.to_owned(), String::new(), head];
+    lines.extend(rows.iter().map(|row| row.line(columns)));
+    lines.push(String::new());
+    lines.extend(happened.cloned());
+    lines.iter().map(|line| cut(line.trim_end(), room).into_owned()).collect()
+}
+
+/// Which of the columns a hash key is in.
+fn column(hash: u128, columns: usize) -> u128 {
+    ((hash >> 64) * columns as u128) >> 64
 }
 
 fn share_of(shard: &Shard) -> f64 {
     let keys = shard.range.end().0 - shard.range.start().0;
     // Thousandths fit any number type, and are exact enough for a person.
     f64::from(u32::try_from(keys / (u128::MAX / 1_000)).unwrap_or(1_000)) / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::hash::HashKey;
+
+    #[test]
+    fn the_picture_is_as_wide_as_the_terminal_lets_it_be() {
+        let half = u128::MAX / 2;
+        let row = |number: u32, from: u128, to: u128, reader: &str| Row {
+            shard: format!("shard-{number}"),
+            percent: 50.0,
+            reader: reader.to_owned(),
+            behind: 17,
+            range: HashRange::new(HashKey(from), HashKey(to)).unwrap(),
+        };
+        let rows = [
+            row(4, 0, half, "worker-1"),
+            row(12, half + 1, u128::MAX, "a worker with a long name"),
+        ];
+        let happened = [format!("  3.4 s  worker-2 is killed (SIGKILL), {}", "so ".repeat(20))];
+        let status = "12000 put, 11983 delivered, 17 behind, 1998 a second";
+        let check = |width: usize, expected: &[&str]| {
+            let lines = picture(status, &rows, happened.iter(), width);
+            assert_eq!(lines, expected, "{width}");
+            assert!(lines.iter().all(|line| line.chars().count() < width), "{width}");
+        };
+        check(
+            40,
+            &[
+                "12000 put, 11983 delivered, 17 behind,…",
+                "",
+                "shard       share  reader        behin…",
+                "shard-4     50.0%  worker-1          17",
+                "shard-12    50.0%  a worker w…       17",
+                "",
+                "  3.4 s  worker-2 is killed (SIGKILL),…",
+            ],
+        );
+        check(
+            60,
+            &[
+                "12000 put, 11983 delivered, 17 behind, 1998 a second",
+                "",
+                "shard       share  reader        behind  keys",
+                "shard-4     50.0%  worker-1          17  █████████·········",
+                "shard-12    50.0%  a worker w…       17  ·········█████████",
+                "",
+                "  3.4 s  worker-2 is killed (SIGKILL), so so so so so so s…",
+            ],
+        );
+        check(
+            80,
+            &[
+                "12000 put, 11983 delivered, 17 behind, 1998 a second",
+                "",
+                "shard       share  reader        behind  keys",
+                "shard-4     50.0%  worker-1          17  ████████████████················",
+                "shard-12    50.0%  a worker w…       17  ················████████████████",
+                "",
+                "  3.4 s  worker-2 is killed (SIGKILL), so so so so so so so so so so so so so …",
+            ],
+        );
+        check(
+            100,
+            &[
+                "12000 put, 11983 delivered, 17 behind, 1998 a second",
+                "",
+                "shard       share  reader        behind  keys",
+                "shard-4     50.0%  worker-1          17  ████████████████················",
+                "shard-12    50.0%  a worker w…       17  ················████████████████",
+                "",
+                "  3.4 s  worker-2 is killed (SIGKILL), so so so so so so so so so so so so so so so so so so so so",
+            ],
+        );
+    }
 }

@@ -8,8 +8,23 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::moment;
 use crate::output::say;
-use crate::table;
+use crate::table::{self, Column};
 use anabranch_model::lease::{HandOver, Lease, WorkerState};
+
+const LEASES: [Column; 5] = [
+    Column::kept("shard"),
+    Column::cut("owner", 1, 12),
+    Column::dropped("term", 0),
+    Column::kept("checkpoint"),
+    Column::cut("", 2, 12),
+];
+
+const WORKERS: [Column; 4] = [
+    Column::cut("worker", 2, 12),
+    Column::kept("state"),
+    Column::cut("host", 1, 8),
+    Column::dropped("joined", 0),
+];
 
 /// Lists everything.
 pub(super) async fn run(options: &Options, connection: &Connection) -> Result<(), Failure> {
@@ -20,15 +35,10 @@ pub(super) async fn run(options: &Options, connection: &Connection) -> Result<()
     }
     for stream in &standing.streams {
         say!("{}", stream.stream);
-        let head = ["shard", "owner", "term", "checkpoint", ""].map(str::to_owned).to_vec();
-        let rows = std::iter::once(head).chain(stream.rows.iter().map(row));
-        for line in table::aligned(&rows.collect::<Vec<_>>()) {
-            say!("{line}");
-        }
+        table::show(&LEASES, &stream.rows.iter().map(row).collect::<Vec<_>>());
     }
     if !standing.workers.is_empty() {
         say!("");
-        let head = ["worker", "state", "host", "joined"].map(str::to_owned).to_vec();
         let rows = standing.workers.iter().map(|worker| {
             vec![
                 worker.id.to_string(),
@@ -37,10 +47,7 @@ pub(super) async fn run(options: &Options, connection: &Connection) -> Result<()
                 moment::text(worker.started_ms),
             ]
         });
-        let rows = std::iter::once(head).chain(rows);
-        for line in table::aligned(&rows.collect::<Vec<_>>()) {
-            say!("{line}");
-        }
+        table::show(&WORKERS, &rows.collect::<Vec<_>>());
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::moment::{self, Moment};
 use crate::output::{note, say};
 use crate::shell_word::shell_word;
-use crate::table;
+use crate::table::{self, Column};
 use anabranch::clock::Clock;
 use anabranch::lease::LeaseStore;
 use anabranch::stream::api::{ShardFilter, StreamApi};
@@ -201,7 +201,7 @@ fn show(changes: &[Change], json: bool) {
         say!("{}", serde_json::to_string(&shown).unwrap_or_default());
         return;
     }
-    let mut rows = vec![["shard", "now", "after"].map(str::to_owned).to_vec()];
+    let mut rows = Vec::new();
     for change in changes {
         rows.push(vec![
             change.shard.to_string(),
@@ -212,9 +212,8 @@ fn show(changes: &[Change], json: bool) {
             ),
         ]);
     }
-    for line in table::aligned(&rows) {
-        say!("{line}");
-    }
+    let columns = [Column::kept("shard"), Column::kept("now"), Column::cut("after", 0, 12)];
+    table::show(&columns, &rows);
 }
 
 /// Where the leases are, for the questions that a plan has.

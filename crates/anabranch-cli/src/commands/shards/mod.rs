@@ -141,9 +141,7 @@ fn show(stream: &StreamName, picture: &Picture) {
     for hole in coverage::holes(picture.lineage.open_shards().map(|shard| shard.range)) {
         say!("no open shard takes the keys {hole:?}: a reshard is under way, or the list is cut");
     }
-    for line in table::aligned(&tree::rows(picture)) {
-        say!("{line}");
-    }
+    table::show(tree::columns(picture), &tree::rows(picture));
 }
 
 fn json(picture: &Picture) -> String {

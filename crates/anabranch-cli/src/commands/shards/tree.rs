@@ -2,6 +2,7 @@
 
 use super::Picture;
 use crate::line::short;
+use crate::table::Column;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::Checkpoint;
 use anabranch_model::lineage::Shard;
@@ -11,13 +12,25 @@ use std::collections::BTreeSet;
 /// Digits of a sequence number that tell it from its neighbours.
 const TOLD_DIGITS: usize = 10;
 
-/// The rows of the table, with its head.
+/// The columns. What a shard waits for is worth more than who reads it and from where.
+const COLUMNS: [Column; 7] = [
+    Column::kept("shard"),
+    Column::dropped("state", 1),
+    Column::dropped("keys", 0),
+    Column::cut("owner", 3, 10),
+    Column::dropped("checkpoint", 2),
+    Column::kept("lag"),
+    Column::cut("", 4, 12),
+];
+
+/// The columns of the table.
+pub(super) fn columns(picture: &Picture) -> &'static [Column] {
+    if picture.rows.is_some() { &COLUMNS } else { &COLUMNS[..3] }
+}
+
+/// The rows of the table.
 pub(super) fn rows(picture: &Picture) -> Vec<Vec<String>> {
-    let mut head = vec!["shard", "state", "keys"];
-    if picture.rows.is_some() {
-        head.extend(["owner", "checkpoint", "lag", ""]);
-    }
-    let mut rows = vec![head.into_iter().map(str::to_owned).collect()];
+    let mut rows = Vec::new();
     let mut drawn = BTreeSet::new();
     let roots = picture
         .lineage

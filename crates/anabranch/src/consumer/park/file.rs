@@ -106,7 +106,8 @@ impl Park {
     /// has done. When it fails for a record, later records of that key stay parked too; other keys
     /// go on. Killed in between, the next redrive goes on where this one was.
     ///
-    /// Consumers may park on meanwhile. All parked records of a file are held in memory.
+    /// Only one redrive runs at a time: another gets [`ParkError::Busy`], until this one or its
+    /// process ends. Consumers may park on meanwhile. All parked records of a file are held in memory.
     pub async fn redrive<F, T, E>(&self, handle: F) -> Result<Redriven, ParkError>
     where
         F: Fn(Delivery) -> T,
@@ -116,7 +117,7 @@ impl Park {
         match self {
             Self::File(file) => file.redrive(handle).await,
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
-            Self::Table(table) => table.redrive(handle).await,
+            Self::Table(table) => Box::pin(table.redrive(handle)).await,
             Self::Stream(stream) => Err(ParkError::RedriveByConsumer(stream.clone())),
         }
     }
@@ -169,7 +170,7 @@ fn is_still_at(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -182,7 +183,7 @@ fn place(parked: &Parked) -> String {
 }
 
 /// The lock of the one redrive that runs. `WouldBlock` if another process has it.
-fn only_one(path: &Path) -> io::Result<File> {
+pub(super) fn only_one(path: &Path) -> io::Result<File> {
     let lock = OpenOptions::new().create(true).append(true).open(path)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),

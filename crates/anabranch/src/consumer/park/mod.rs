@@ -13,6 +13,8 @@
 mod parked;
 mod file;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod hold;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod table;
 mod redrive;
 
@@ -84,10 +86,10 @@ pub enum ParkError {
         /// What the system said.
         source: io::Error,
     },
-    /// Another redrive works on the same file.
-    #[error("{path} is being redriven by another process; wait for its end")]
+    /// Another redrive works on the same file or table.
+    #[error("{path} is being redriven by somebody else; wait for its end")]
     Busy {
-        /// The file's path.
+        /// The file's path, or the table's name.
         path: String,
     },
     /// The table.

@@ -1,6 +1,7 @@
 //! Records that were put aside in a table of PostgreSQL or SQLite.
 
 use super::ParkError;
+use super::hold::Hold;
 use super::parked::Parked;
 use super::redrive::{Keys, Redriven};
 use crate::consumer::handler::{Delivery, HandlerError};
@@ -44,6 +45,24 @@ macro_rules! on_either {
             Pool::Postgres($pool) => $done,
             #[cfg(feature = "sqlite")]
             Pool::Sqlite($pool) => $done,
+        }
+    };
+}
+
+/// The same calls in either hold.
+macro_rules! in_hold {
+    ($hold:expr, $database:ident => $done:expr) => {
+        match &mut $hold {
+            #[cfg(feature = "postgres")]
+            Hold::Postgres(session) => {
+                let $database = &mut **session;
+                $done
+            }
+            #[cfg(feature = "sqlite")]
+            Hold::Sqlite(pool, _) => {
+                let $database = &*pool;
+                $done
+            }
         }
     };
 }
@@ -121,8 +140,9 @@ impl ParkTable {
              arrival_ms, error, data FROM {} ORDER BY stream, length(sequence), sequence, sub",
             self.table
         );
-        let rows: Result<Vec<Row>, _> = on_either!(self, pool => {
-            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(pool).await
+        let mut hold = self.hold().await?;
+        let rows: Result<Vec<Row>, _> = in_hold!(hold, database => {
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(database).await
         });
         let mut keys = Keys::default();
         let rows = rows.map_err(|source| self.failed(source))?;
@@ -131,24 +151,36 @@ impl ParkTable {
         keys.begin(unreadable.len());
         for parked in parked.into_iter().flatten() {
             if keys.handle(&parked, &handle).await {
-                self.remove(&parked).await?;
+                self.remove(&mut hold, &parked).await?;
             }
         }
+        hold.end().await;
         Ok(keys.end())
     }
 
-    async fn remove(&self, parked: &Parked) -> Result<(), ParkError> {
+    /// The right to redrive it: nobody else has it meanwhile.
+    async fn hold(&self) -> Result<Hold, ParkError> {
+        let hold = match &self.pool {
+            #[cfg(feature = "postgres")]
+            Pool::Postgres(pool) => Hold::postgres(pool, &self.table).await,
+            #[cfg(feature = "sqlite")]
+            Pool::Sqlite(pool) => Hold::sqlite(pool, &self.table).await,
+        };
+        hold.map_err(|source| self.failed(source))?
+    }
+
+    async fn remove(&self, hold: &mut Hold, parked: &Parked) -> Result<(), ParkError> {
         let sql = format!(
             "DELETE FROM {} WHERE stream = $1 AND shard = $2 AND sequence = $3 AND sub = $4",
             self.table
         );
-        let removed = on_either!(self, pool => {
+        let removed = in_hold!(*hold, database => {
             let delete = sqlx::query(AssertSqlSafe(sql))
                 .bind(parked.shard.stream.as_str())
                 .bind(parked.shard.shard.as_str())
                 .bind(parked.record.sequence.to_string())
                 .bind(parked.record.sub.cast_signed());
-            delete.execute(pool).await.map(drop)
+            delete.execute(database).await.map(drop)
         });
         removed.map_err(|source| self.failed(source))
     }
