@@ -268,8 +268,10 @@ where
     async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
         let lanes = call.progress.lanes();
         // A call that was dropped may have been committed all the same. The row says so, once a
-        // refused commit has had it read.
-        let stored = position_of(call.lane, lanes, &self.desk.held.row().await.checkpoint);
+        // refused commit has had it read. Nothing may wait here: the lane's look at the lease's
+        // deadline and the closure's call are one poll, and a write to the row can take all the
+        // time that is left of the lease.
+        let stored = position_of(call.lane, lanes, &self.desk.held.heard());
         let first = call.records.partition_point(|record| record.position() <= stored);
         let records = &call.records[first..];
         let Some(last) = records.last().map(UserRecord::position) else { return Ok(()) };
@@ -326,3 +328,6 @@ impl<S: LeaseStore> Desk<S> {
         }
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests;

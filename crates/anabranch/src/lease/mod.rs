@@ -16,7 +16,7 @@ mod any;
 #[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
 mod address;
 mod settle;
-mod pulse;
+pub(crate) mod pulse;
 pub mod coordinator;
 pub mod grip;
 #[cfg(feature = "testing")]

@@ -2,11 +2,11 @@
 
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, OnError, ParkFile};
-use anabranch::event::{Event, ShardEvent};
+use anabranch::event::{Event, Events, ShardEvent, ShardStop};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A handler whose every third call fails, and every seventh panics.
 fn shaky(
@@ -76,6 +76,35 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
     };
     assert!(told(|event| matches!(event, ShardEvent::FetchFailed { .. })));
     assert!(told(|event| matches!(event, ShardEvent::IteratorRenewed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_again() {
+    let world = World::new(1);
+    let (breaks, told) = (Arc::new(AtomicBool::new(false)), Arc::clone(&world.events));
+    let now = Arc::clone(&breaks);
+    // Whoever listens runs in the task that fetches, and takes it down.
+    let events = Events::to(move |event| {
+        told.lock().unwrap().push(event.clone());
+        let fetched = matches!(event, Event::Shard(ShardEvent::Fetched { .. }));
+        assert!(!fetched || !now.swap(false, Ordering::Relaxed), "on purpose");
+    });
+    // No checkpoint is due in all that time.
+    let consumer =
+        world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 3_600_000);
+    let worker = Running::start(consumer.with_events(events).each(world.note("one")));
+    world.put_round(10);
+    world.until_all_seen().await;
+    breaks.store(true, Ordering::Relaxed);
+    world.put_round(10);
+    world.until_all_seen().await;
+    worker.stop().await;
+    let broken = |event: &Event| {
+        matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStop::Failed, .. }))
+    };
+    assert!(world.told(broken));
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -250,6 +250,32 @@ async fn a_stream_that_is_dropped_is_offered_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
+    for stops in [true, false] {
+        let world = World::new(1);
+        (0..10).for_each(|_| world.put("key"));
+        // No checkpoint is due in all that time.
+        let consumer = |seed| {
+            world.consumer(seed).with_settings(|settings| settings.checkpoint_ms = 3_600_000)
+        };
+        let mut shards = consumer(1).shard_streams(100);
+        let mut shard = shards.next().await.unwrap();
+        for _ in 0..6 {
+            shard.next().await.unwrap().ack();
+        }
+        drop(shard);
+        if stops {
+            shards.stop().await.unwrap();
+            shards = consumer(2).shard_streams(100);
+        }
+        let mut again = shards.next().await.unwrap();
+        let came = numbers(&mut again).await;
+        assert_eq!(came, (6..10).collect::<Vec<_>>(), "the worker is stopped: {stops}");
+        drop(shards);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let world = World::new(1);
     world.put_round(20);

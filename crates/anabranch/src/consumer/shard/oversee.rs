@@ -11,9 +11,6 @@ use crate::lease::{How, LeaseStore};
 use crate::stream::api::StreamApi;
 use std::sync::Arc;
 
-/// The shard can't be read now.
-const FAILED: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Failed);
-
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Watches over the tasks, and writes down what they have done.
     pub(super) async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
@@ -28,18 +25,12 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
-                () = work.gives_up() => {
-                    session.drop_all().await;
-                    return FAILED;
-                }
+                () = work.gives_up() => return self.fail(session).await,
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
                     TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),
                     // A fault of this library, not of the handler.
-                    TaskEnd::Panicked => {
-                        session.drop_all().await;
-                        return FAILED;
-                    }
+                    TaskEnd::Panicked => return self.fail(session).await,
                 },
                 order = vitals.ordered() => ordered = Some(order),
                 () = worker.clock.sleep_until(due_ms) => {
@@ -91,6 +82,16 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 Some(FetchEnd::Missing) => return self.gone().await,
                 Some(FetchEnd::Stopped | FetchEnd::Refused(_)) => return SessionEnd::Again,
             }
+        }
+    }
+
+    /// The shard can't be read now. What was done of it is written down all the same: a stop that
+    /// comes while the lease waits to be given back finds nothing else to write.
+    async fn fail(&mut self, session: &mut Session) -> SessionEnd {
+        session.drop_all().await;
+        match self.note_in_time(session).await {
+            Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+            Tenancy::Lost => LOST,
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Held {
     pulse: Arc<Pulse>,
     /// The row as this worker's own writes left it. One write at a time.
     row: tokio::sync::Mutex<OwnRow>,
+    /// The row's checkpoint as it was last heard of, for those who can't wait for a write.
+    heard: Mutex<Checkpoint>,
     /// What whoever runs the shard is asked for.
     asked: watch::Sender<Asked>,
     /// The number of the last request that was handed out.
@@ -83,6 +85,7 @@ impl Held {
         let rate = Mutex::new(Rate::new(now_ms, taken.bytes_per_second));
         Self {
             owner: hold.owner.clone(),
+            heard: Mutex::new(checkpoint.clone()),
             row: tokio::sync::Mutex::new(OwnRow { hold, checkpoint, unresolved_ms: None }),
             taken,
             created_ms,
@@ -127,11 +130,23 @@ impl Held {
         let mut row = self.row.lock().await;
         let mine = row.hold.is_of(lease);
         if mine {
-            row.checkpoint = lease.checkpoint.clone();
+            self.hear(&mut row, &lease.checkpoint);
         } else {
             self.lose();
         }
         mine
+    }
+
+    /// Notes which checkpoint the row holds.
+    pub(super) fn hear(&self, row: &mut OwnRow, checkpoint: &Checkpoint) {
+        row.checkpoint = checkpoint.clone();
+        *self.lock_heard() = checkpoint.clone();
+    }
+
+    /// The checkpoint that the row was last heard to hold. A write that is under way may have moved
+    /// it.
+    pub(crate) fn heard(&self) -> Checkpoint {
+        self.lock_heard().clone()
     }
 
     /// Whether no grip is out.
@@ -271,6 +286,11 @@ impl Held {
     pub(super) fn rate(&self) -> MutexGuard<'_, Rate> {
         // It is only ever wrong by what was being added.
         self.rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_heard(&self) -> MutexGuard<'_, Checkpoint> {
+        // It is replaced as a whole, so a panic leaves no half of one.
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, Stage> {

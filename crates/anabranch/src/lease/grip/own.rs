@@ -73,7 +73,7 @@ impl Held {
         sent_ms: u64,
     ) {
         row.hold.term = lease.term;
-        row.checkpoint = lease.checkpoint.clone();
+        self.hear(row, &lease.checkpoint);
         row.unresolved_ms = None;
         // In KCL's layout every write of the owner is a beat.
         if tools.store.layout() == Layout::Kcl && !self.pulse().beat(sent_ms, tools.clock.now_ms())
