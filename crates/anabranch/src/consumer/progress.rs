@@ -71,7 +71,7 @@ impl Progress {
     }
 
     /// Takes back what was given and is lost on its way, because the task that brought it was
-    /// dropped. Returns up to where each lane has its records.
+    /// dropped. Returns up to where each lane has its records. What counted as done stays so.
     pub(super) fn take_back(&self) -> Vec<Position> {
         let mut inside = self.lock();
         let Inside { given, before, lanes, .. } = &mut *inside;
@@ -80,7 +80,11 @@ impl Progress {
             *given = *before;
         }
         let has = lanes.iter_mut().map(|lane| match std::mem::take(&mut lane.unsent) {
-            0 => whole,
+            0 => {
+                // The row may say so by now, and takes nothing that lies before it.
+                lane.done = lane.watermark(whole);
+                whole
+            }
             unsent => {
                 lane.open = lane.open.saturating_sub(unsent);
                 *before
@@ -210,6 +214,22 @@ mod tests {
         check(&progress, &[at(8), at(4), at(4)]);
         progress.give(at(9), [0, 1, 1].into_iter());
         check(&progress, &[at(9), at(4), at(4)]);
+    }
+
+    #[test]
+    fn a_lane_without_a_part_in_what_is_lost_on_its_way_stays_where_it_stood() {
+        let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 3));
+        progress.give(at(9), [0, 1, 1].into_iter());
+        progress.sent(0);
+        progress.sent(1);
+        progress.done(1, at(5), 1);
+        check(&progress, &[at(9), at(9), at(1)]);
+        assert_eq!(progress.take_back(), [at(9), at(9), at(1)]);
+        // The row may hold this, and takes nothing that lies before it.
+        check(&progress, &[at(9), at(9), at(1)]);
+        progress.give(at(7), [0, 0, 1].into_iter());
+        progress.done(2, at(7), 1);
+        check(&progress, &[at(9), at(9), at(7)]);
     }
 
     #[test]

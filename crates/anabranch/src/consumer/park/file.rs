@@ -194,7 +194,7 @@ pub(super) fn only_one(path: &Path) -> io::Result<File> {
 
 /// Takes what there is to redrive; nothing if there is nothing.
 fn claim(path: &Path) -> io::Result<Option<Claim>> {
-    let claimed = beside(path, ".redrive");
+    let (claimed, done_list) = (beside(path, ".redrive"), beside(path, ".redrive.done"));
     let stale = claimed.exists();
     if !stale {
         let file = match File::open(path) {
@@ -203,10 +203,13 @@ fn claim(path: &Path) -> io::Result<Option<Claim>> {
         };
         // Whoever appends has the lock; the next one finds that the file has moved.
         file.lock()?;
+        // A redrive that was killed at its very end leaves its list. What it names may have been
+        // parked again since, and is to be handled again.
+        remove_if_there(&done_list)?;
         std::fs::rename(path, &claimed)?;
     }
     let text = std::fs::read(&claimed)?;
-    let done = std::fs::read_to_string(beside(path, ".redrive.done")).unwrap_or_default();
+    let done = std::fs::read_to_string(&done_list).unwrap_or_default();
     let (mut parked, mut unreadable) = (Vec::new(), Vec::new());
     for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty()) {
         match Parked::from_line(line) {
@@ -229,7 +232,11 @@ fn give_back(path: &Path, left: &str) -> io::Result<()> {
         append(path, left)?;
     }
     std::fs::remove_file(beside(path, ".redrive"))?;
-    match std::fs::remove_file(beside(path, ".redrive.done")) {
+    remove_if_there(&beside(path, ".redrive.done"))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -75,6 +75,18 @@ async fn a_redrive_that_was_killed_goes_on_where_it_was_and_takes_the_new_ones_b
 }
 
 #[tokio::test]
+async fn what_is_parked_again_is_handled_again_though_a_redrive_was_killed_at_its_very_end() {
+    let folder = tempfile::tempdir().unwrap();
+    // The claim is gone, and the list of what was done of it is still there.
+    let list = folder.path().join("parked.jsonl.redrive.done");
+    std::fs::write(&list, format!("{}\n", place(&parked("a", 1)))).unwrap();
+    let park = file(folder.path(), &[("a", 1), ("a", 2)]).await;
+    let (given, redriven) = redrive(&park, &[]).await;
+    assert_eq!((given, redriven.done, redriven.left), (vec![1, 2], 2, 0));
+    assert!(!list.exists());
+}
+
+#[tokio::test]
 async fn a_line_that_was_cut_off_swallows_nothing_and_stays() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("parked.jsonl"), "{\"cut").unwrap();
