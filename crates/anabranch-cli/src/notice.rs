@@ -73,6 +73,10 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Lease(LeaseEvent::StreamGone { stream }) => {
             format!("stream {stream} was deleted; it is read no longer")
         }
+        Event::Lease(LeaseEvent::StreamAwaited { stream, status }) => format!(
+            "stream {stream} is {status}, and this application has not read it yet: work begins \
+             when that is over"
+        ),
         Event::Lease(LeaseEvent::StoreTrouble { what, error }) => format!("{what}: {error}"),
         Event::Lease(LeaseEvent::StreamTrouble { error, .. }) => error.clone(),
         Event::Lease(LeaseEvent::UnreadableRow { row, why }) => {

@@ -44,6 +44,7 @@ pub(crate) fn to_log() -> Events {
             | LeaseEvent::Released { .. }
             | LeaseEvent::Waiting { .. }
             | LeaseEvent::Ended { .. }
+            | LeaseEvent::StreamAwaited { .. }
             | LeaseEvent::Synced { .. },
         )
         | Event::Shard(ShardEvent::Started { .. } | ShardEvent::Stopped { .. }) => {

@@ -1,11 +1,14 @@
 //! Streams that are added and removed while a consumer runs.
 
+use crate::lease::coordinator::Opened;
 use crate::lease::{Coordinator, LeaseStore, StartError, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 /// Requests that wait.
 const WAITING: usize = 16;
@@ -28,12 +31,21 @@ pub enum ControlError {
     /// The stream can't be read.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Somebody removed it meanwhile.
+    #[error("stream {stream} was removed before it could be read")]
+    Removed {
+        /// Its name.
+        stream: StreamName,
+    },
 }
+
+/// Tells whoever asked for a stream what came of it.
+type AddReply = oneshot::Sender<Result<(), ControlError>>;
 
 /// What a running consumer is asked for.
 #[derive(Debug)]
 pub(super) enum Request {
-    Add { stream: StreamSettings, reply: oneshot::Sender<Result<(), StartError>> },
+    Add { stream: StreamSettings, reply: AddReply },
     Remove { stream: StreamName, reply: oneshot::Sender<Vec<LeaseKey>> },
 }
 
@@ -45,15 +57,14 @@ impl StreamControl {
     }
 
     /// Reads one more stream, from `start` if the application has never read it. Waits until the
-    /// stream can be used and its first rows are made.
+    /// stream can be used and its first rows are made, or until it is removed.
     pub async fn add(
         &self,
         stream: impl Into<StreamName>,
         start: StartPosition,
     ) -> Result<(), ControlError> {
         let stream = StreamSettings { name: stream.into(), start };
-        let added = self.ask(|reply| Request::Add { stream, reply }).await?;
-        Ok(added?)
+        self.ask(|reply| Request::Add { stream, reply }).await?
     }
 
     /// Reads a stream no longer: its shards are drained, and given back for others. Returns those
@@ -76,23 +87,91 @@ impl StreamControl {
     }
 }
 
-/// Does what is asked for, one request after another. Never ends.
+/// The streams that are being made ready.
+#[derive(Default)]
+struct Adding {
+    /// The attempts.
+    tasks: JoinSet<Result<Opened, StartError>>,
+    /// Who asked for which, and the attempt.
+    asked: BTreeMap<StreamName, (AbortHandle, AddReply)>,
+}
+
+impl Adding {
+    fn begin<S: LeaseStore, A: StreamApi>(
+        &mut self,
+        coordinator: &Coordinator<S, A>,
+        stream: StreamSettings,
+        reply: AddReply,
+    ) {
+        let name = stream.name.clone();
+        if self.asked.contains_key(&name) {
+            let _ = reply.send(Err(StartError::TwiceTheStream { stream: name }.into()));
+            return;
+        }
+        let task = self.tasks.spawn(coordinator.open_stream(stream));
+        self.asked.insert(name, (task, reply));
+    }
+
+    /// Adds no more a stream that is not ready yet.
+    fn give_up(&mut self, stream: &StreamName) {
+        if let Some((task, reply)) = self.asked.remove(stream) {
+            task.abort();
+            let _ = reply.send(Err(ControlError::Removed { stream: stream.clone() }));
+        }
+    }
+
+    /// Waits until one is ready, or can't be. `None` if nobody waits for it any more.
+    async fn next(&mut self) -> Option<(Result<Opened, StartError>, AddReply)> {
+        let ended = match self.tasks.join_next_with_id().await {
+            Some(ended) => ended,
+            None => std::future::pending().await,
+        };
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let is_it = |(_, (task, _)): &(&StreamName, &(AbortHandle, AddReply))| task.id() == id;
+        let name = self.asked.iter().find(is_it)?.0.clone();
+        let (_, reply) = self.asked.remove(&name)?;
+        // One that panicked leaves without an answer, which is one too.
+        Some((ended.ok()?.1, reply))
+    }
+}
+
+/// Does what is asked for. A stream that is added may have to be waited for, and keeps nobody
+/// waiting who asks for something else. Never ends.
 pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
     coordinator: &Coordinator<S, A>,
     requests: &mut Option<mpsc::Receiver<Request>>,
     grace_ms: u64,
 ) {
+    let mut adding = Adding::default();
+    loop {
+        tokio::select! {
+            biased;
+            opened = adding.next() => if let Some((opened, reply)) = opened {
+                let added = match opened {
+                    Ok(opened) => coordinator.read_stream(opened).await,
+                    Err(error) => Err(error),
+                };
+                // Whoever asked may have gone: what was asked for is done all the same.
+                let _ = reply.send(added.map_err(Into::into));
+            },
+            request = hear(requests) => match request {
+                Request::Add { stream, reply } => adding.begin(coordinator, stream, reply),
+                Request::Remove { stream, reply } => {
+                    adding.give_up(&stream);
+                    let _ = reply.send(coordinator.remove_stream(&stream, grace_ms).await);
+                }
+            },
+        }
+    }
+}
+
+/// The next request. Waits for ever once none can come.
+async fn hear(requests: &mut Option<mpsc::Receiver<Request>>) -> Request {
     while let Some(heard) = requests {
         match heard.recv().await {
-            // Whoever asked may have gone: what was asked for is done all the same.
-            Some(Request::Add { stream, reply }) => {
-                let _ = reply.send(coordinator.add_stream(stream).await);
-            }
-            Some(Request::Remove { stream, reply }) => {
-                let _ = reply.send(coordinator.remove_stream(&stream, grace_ms).await);
-            }
+            Some(request) => return request,
             None => *requests = None,
         }
     }
-    std::future::pending::<()>().await;
+    std::future::pending().await
 }

@@ -1,5 +1,6 @@
 //! What happens to leases, and to the worker that holds them.
 
+use crate::stream::api::StreamStatus;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{LeaseKey, WaitReason, WorkerId};
@@ -119,6 +120,14 @@ pub enum LeaseEvent {
         lease: LeaseKey,
         /// Who follows.
         heirs: Vec<ShardId>,
+    },
+    /// A stream that was never read is being made or changed: its first rows are made when that is
+    /// over.
+    StreamAwaited {
+        /// The stream.
+        stream: StreamName,
+        /// What is the matter with it.
+        status: StreamStatus,
     },
     /// The rows of a stream were made, or those that were missing.
     Synced {

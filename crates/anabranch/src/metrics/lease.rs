@@ -55,6 +55,7 @@ pub(super) fn record(event: &LeaseEvent) {
         | LeaseEvent::Withdrawn { .. }
         | LeaseEvent::Draining { .. }
         | LeaseEvent::Waiting { .. }
+        | LeaseEvent::StreamAwaited { .. }
         | LeaseEvent::Synced { .. }
         | LeaseEvent::RowRemoved { .. } => {}
     }

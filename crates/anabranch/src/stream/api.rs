@@ -124,6 +124,18 @@ pub enum StreamStatus {
     Deleting,
 }
 
+/// As the service names it.
+impl fmt::Display for StreamStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Creating => "CREATING",
+            Self::Active => "ACTIVE",
+            Self::Updating => "UPDATING",
+            Self::Deleting => "DELETING",
+        })
+    }
+}
+
 /// Which shards to list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShardFilter {

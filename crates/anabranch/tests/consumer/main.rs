@@ -18,4 +18,5 @@ mod parking;
 mod memory;
 mod processors;
 mod streams;
+mod control;
 mod tail;

@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{Settings, StartError, Stopped, StreamSettings};
+use anabranch::lease::{MemoryStore, Settings, StartError, Stopped, StreamSettings};
 use anabranch_local::{Engine, Options};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
@@ -113,14 +113,20 @@ async fn a_missing_stream_and_a_re_created_one_are_refused_by_name() {
     assert!(error.to_string().contains("stream s was deleted and created again"), "{error}");
 }
 
-/// Decision 9: start waits for a CREATING or UPDATING stream.
-#[tokio::test(start_paused = true)]
-async fn a_start_waits_for_a_stream_that_is_being_made_or_changed() {
-    let mut fleet = Fleet::native(1);
+/// A fleet whose streams are CREATING and UPDATING until the clock is moved.
+fn slow(layout: Layout) -> Fleet {
+    let mut fleet = Fleet::new(layout, 1);
     let slow = Options { create_delay_ms: 60_000, update_delay_ms: 60_000, ..Options::instant() };
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
-    fleet.engine = Arc::new(Engine::new(slow, clock.clone()));
-    let check = async |name: &str, holds| {
+    fleet.engine = Arc::new(Engine::new(slow, clock));
+    fleet.create(2);
+    fleet
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_for_a_stream_that_is_made_or_changed_before_anybody_has_read_it() {
+    let check = async |fleet: &Fleet, name: &str, holds| {
+        let clock = fleet.engine.clock();
         let started = AtomicBool::new(false);
         let start = async {
             let worker = fleet.worker(name).await;
@@ -133,16 +139,41 @@ async fn a_start_waits_for_a_stream_that_is_being_made_or_changed() {
                 clock.advance(1_000);
             }
             assert!(!started.load(Ordering::Relaxed), "{name}: the stream can't be used yet");
-            assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{name} takes nothing");
+            assert!(fleet.rows().is_empty(), "{name} makes no rows");
             clock.advance(1_000);
         });
-        fleet.until("it holds all", 20_000, || worker.holds() == holds).await;
-        worker.stop(1_000).await
+        let awaited = |event: &LeaseEvent| match event {
+            LeaseEvent::StreamAwaited { status, .. } => status.to_string() == name,
+            _ => false,
+        };
+        assert_eq!(fleet.count(awaited), 1, "it says once that it waits: {name}");
+        fleet.until("it holds all", 20_000, || worker.holds() >= holds).await;
+        let _: Stopped = worker.stop(1_000).await;
     };
-    fleet.create(2);
-    assert_eq!(check("creating", 2).await, Stopped::Left);
-    fleet.split(0, 1 << 100);
-    assert_eq!(check("updating", 3).await, Stopped::Left, "the children and the other one");
+    for layout in [Layout::Native, Layout::Kcl] {
+        let mut fleet = slow(layout);
+        check(&fleet, "CREATING", 2).await;
+        fleet.store = MemoryStore::new(layout);
+        fleet.split(0, 1 << 100);
+        check(&fleet, "UPDATING", 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = slow(layout);
+        fleet.engine.clock().advance(60_000);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds all", 20_000, || a.holds() == 2).await;
+        let _: Stopped = a.stop(1_000).await;
+        fleet.split(0, 1 << 100);
+        // The clock stands still, so the change does not come to an end.
+        let b = fleet.worker("b").await;
+        fleet.until("b holds the children too", 20_000, || b.holds() >= 3).await;
+        let awaited = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamAwaited { .. });
+        assert_eq!(fleet.count(awaited), 0, "{layout:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

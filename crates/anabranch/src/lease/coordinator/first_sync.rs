@@ -8,8 +8,8 @@ use super::crew::ReadStream;
 use super::open::{PAUSE_MS, judge, judge_store};
 use super::start::StartError;
 use crate::event::LeaseEvent;
-use crate::lease::LeaseStore;
 use crate::lease::settle::Settled;
+use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use crate::stream::since::list_from;
 use anabranch_model::coverage;
@@ -43,17 +43,35 @@ pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
     }
 }
 
+/// Whether the first rows were made: nothing has to be listed before they are read.
+pub(super) async fn has_first_rows<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+) -> Result<bool, StartError> {
+    let known = match tools.store.layout() {
+        Layout::Native => has_mark(tools, stream).await,
+        Layout::Kcl => tools.read(tools.store.list(stream)).await.map(|rows| is_covered(&rows)),
+    };
+    known.or_else(|error| judge_store(tools, error).map(|()| false))
+}
+
+async fn has_mark<S: LeaseStore, A>(
+    tools: &Tools<S, A>,
+    stream: &StreamName,
+) -> Result<bool, StoreError> {
+    let known = tools.read(tools.store.application()).await?;
+    Ok(known.streams.get(stream).is_some_and(|facts| facts.first_sync_done))
+}
+
 /// One attempt. Returns whether the mark is there.
 async fn native<S: LeaseStore, A: StreamApi>(
     tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
 ) -> Result<bool, StartError> {
     let name = &stream.settings.name;
-    match tools.read(tools.store.application()).await {
-        Ok(known) if known.streams.get(name).is_some_and(|facts| facts.first_sync_done) => {
-            return Ok(true);
-        }
-        Ok(_) => {}
+    match has_mark(tools, name).await {
+        Ok(true) => return Ok(true),
+        Ok(false) => {}
         Err(error) => return judge_store(tools, error).map(|()| false),
     }
     let Some(rows) = first_rows(tools, stream).await? else { return Ok(false) };
@@ -78,7 +96,7 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
         Ok(rows) => rows,
         Err(error) => return judge_store(tools, error).map(|()| false),
     };
-    if !rows.is_empty() && is_covered(&rows) {
+    if is_covered(&rows) {
         return Ok(true);
     }
     // A sync that was broken off has rows that nobody has touched. Else rows were lost.
@@ -94,8 +112,11 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     Ok(false)
 }
 
-/// Whether the rows cover all keys. Rows of old versions don't tell their range.
+/// Whether there are rows, and they cover all keys. Rows of old versions don't tell their range.
 fn is_covered(rows: &[Lease]) -> bool {
+    if rows.is_empty() {
+        return false;
+    }
     let ranges: Option<Vec<_>> = rows.iter().map(|row| row.range).collect();
     ranges.is_none_or(|ranges| coverage::holes(ranges).is_empty())
 }

@@ -38,9 +38,10 @@ use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, LeaseKey, WorkerId};
-use crew::Crew;
+use crew::{Crew, ReadStream};
 use holdings::Holdings;
 use member::{Beat, Member};
+use std::future::Future;
 use std::sync::Arc;
 use suspects::Suspects;
 use tokio::sync::mpsc;
@@ -56,6 +57,10 @@ pub struct Coordinator<S: LeaseStore, A: StreamApi> {
     /// The tasks that look and audit.
     tasks: JoinSet<()>,
 }
+
+/// A stream that is ready to be read.
+#[derive(Debug)]
+pub(crate) struct Opened(ReadStream);
 
 /// How a stop ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,11 +137,31 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// Reads one more stream. All workers of an application should read the same streams: what one
     /// of them doesn't read, the others level out late.
     pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), StartError> {
-        if self.crew.reads(&stream.name) {
-            return Err(StartError::TwiceTheStream { stream: stream.name });
+        let opened = self.open_stream(stream).await?;
+        self.read_stream(opened).await
+    }
+
+    /// Makes a stream ready to be read. That may take as long as somebody changes the stream, so it
+    /// borrows nothing: whoever asked can do other things meanwhile.
+    pub(crate) fn open_stream(
+        &self,
+        stream: StreamSettings,
+    ) -> impl Future<Output = Result<Opened, StartError>> + Send + use<S, A> {
+        let crew = self.crew.clone();
+        async move {
+            if crew.reads(&stream.name) {
+                return Err(StartError::TwiceTheStream { stream: stream.name });
+            }
+            Ok(Opened(open::open(&crew.tools, stream).await?))
         }
-        let opened = open::open(&self.crew.tools, stream).await?;
-        self.crew.add_stream(opened);
+    }
+
+    /// Reads a stream that is ready.
+    pub(crate) async fn read_stream(&self, Opened(stream): Opened) -> Result<(), StartError> {
+        if self.crew.reads(&stream.settings.name) {
+            return Err(StartError::TwiceTheStream { stream: stream.settings.name });
+        }
+        self.crew.add_stream(stream);
         self.say_what_is_read().await;
         Ok(())
     }

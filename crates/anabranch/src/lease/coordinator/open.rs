@@ -2,8 +2,9 @@
 //! knows, and the first rows are made.
 
 use super::crew::ReadStream;
-use super::first_sync::first_sync;
+use super::first_sync::{first_sync, has_first_rows};
 use super::{StartError, StreamSettings, Tools};
+use crate::event::LeaseEvent;
 use crate::lease::settle::Settled;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi, StreamError, StreamStatus, StreamSummary};
@@ -36,15 +37,28 @@ pub(super) async fn open<S: LeaseStore, A: StreamApi>(
 }
 
 /// Waits until the stream can be used.
+///
+/// A change of the shards takes minutes, or hours where there are many, and workers that crash
+/// meanwhile have to come back: whoever has rows reads on from them through any reshard, as those
+/// do that were running when it began. The first rows come from a list, and that is to be one of a
+/// stream that stands still.
 async fn usable<S: LeaseStore, A: StreamApi>(
     tools: &Tools<S, A>,
     stream: &StreamName,
 ) -> Result<StreamSummary, StartError> {
+    let mut told = None;
     loop {
         match tools.ask(stream, tools.api.describe(stream)).await {
             Ok(summary) => match summary.status {
                 StreamStatus::Active => return Ok(summary),
-                StreamStatus::Creating | StreamStatus::Updating => {}
+                StreamStatus::Updating if has_first_rows(tools, stream).await? => {
+                    return Ok(summary);
+                }
+                status @ (StreamStatus::Creating | StreamStatus::Updating) => {
+                    if told.replace(status) != Some(status) {
+                        tools.tell(LeaseEvent::StreamAwaited { stream: stream.clone(), status });
+                    }
+                }
                 StreamStatus::Deleting => {
                     return Err(StartError::DeletedStream { stream: stream.clone() });
                 }

@@ -1,0 +1,52 @@
+//! Streams that are added while they are still being made: nobody else waits for them.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::event::{Event, LeaseEvent};
+use anabranch_local::op::create_stream;
+use anabranch_local::{Clock, Engine, Options};
+use anabranch_model::position::StartPosition;
+use std::sync::Arc;
+
+fn create(world: &World, name: &str) {
+    let request = create_stream::Request {
+        stream_name: Some(name.to_owned()),
+        shard_count: Some(1),
+        ..Default::default()
+    };
+    world.engine.create_stream(&request).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itself() {
+    let mut world = World::new(1);
+    let clock = Clock::manual(1_700_000_000_000);
+    let slow = Options { create_delay_ms: 60_000, ..Options::instant() };
+    world.engine = Arc::new(Engine::new(slow, clock.clone()));
+    create(&world, STREAM);
+    clock.advance(60_000);
+    create(&world, "cards");
+    let mut consumer = world.consumer(1).each(world.note("one"));
+    let control = consumer.control();
+    let worker = Running::start(consumer);
+    let add = || control.add("cards", StartPosition::TrimHorizon);
+    let (removed, ()) = tokio::join!(add(), async {
+        let awaited = |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamAwaited { .. }));
+        world.until("it is waited for", || world.told(awaited)).await;
+        let twice = add().await.unwrap_err();
+        assert!(twice.to_string().contains("cards is being read already"), "{twice}");
+        assert_eq!(control.remove(STREAM).await.unwrap(), [], "another one is removed");
+        assert_eq!(control.remove("cards").await.unwrap(), [], "and itself");
+    });
+    let removed = removed.unwrap_err();
+    assert!(removed.to_string().contains("cards was removed before"), "{removed}");
+
+    let (added, ()) = tokio::join!(add(), async {
+        pause(10_000).await;
+        clock.advance(60_000);
+    });
+    added.unwrap();
+    world.oracle.put("key");
+    world.put_into("cards", "key", b"0");
+    world.until_all_seen().await;
+    worker.stop().await;
+}
