@@ -3,11 +3,13 @@
 use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::{Consumer, remove_fan_out};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, remove_fan_out};
 use anabranch::event::{Event, ShardEvent};
+use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,6 +42,30 @@ async fn pushed_records_keep_their_order_through_reshards_and_stops() {
     }
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
+    assert!(!world.told(is_contested), "a hand-over is no contest");
+}
+
+/// Whether an event tells of somebody else who takes subscriptions away.
+fn is_contested(event: &Event) -> bool {
+    matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. }) if error.contains("as mailer"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_share_a_consumer_name_are_told_so() {
+    let world = World::ticking(1);
+    // The same application on other leases, as in another environment.
+    let other = Consumer::new(STREAM, "mailer")
+        .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
+        .with_leases(MemoryStore::new(Layout::Native))
+        .with_clock(Clock::of_runtime(), Chance::seeded(7))
+        .with_fan_out();
+    let other = Running::start(other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))));
+    let worker = world.fan_out("one", 1);
+    world.put_round(5);
+    world.until("it is told", || world.told(is_contested)).await;
+    world.until_all_seen().await;
+    worker.stop().await;
+    other.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@
 //!                └───── failed: a pause ───┘
 //! ```
 
+use super::contest::Contest;
 use super::reach::Reach;
 use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
@@ -136,6 +137,7 @@ impl<A: StreamApi> FanOut<A> {
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
         let (mut failures, mut reach) = (0_u32, Reach::new(from));
+        let mut contest = Contest::default();
         loop {
             let before = from;
             let error = match self.subscription(&mut from, &mut reach).await {
@@ -165,7 +167,18 @@ impl<A: StreamApi> FanOut<A> {
             // Whoever got on is not failing in a row.
             failures = if before == from { failures.saturating_add(1) } else { 1 };
             let pause_ms = match error.fault {
-                Fault::Busy => FAILED.wait_ms(failures, source.chance.bits()).min(BUSY_MS),
+                Fault::Busy => {
+                    let pause_ms = FAILED.wait_ms(failures, source.chance.bits()).min(BUSY_MS);
+                    if contest.lost(source.clock.now_ms()) {
+                        let name = &self.registry.name;
+                        let error = format!(
+                            "{error}; whoever else subscribes as {name} takes the shard away again \
+                             and again: give each application a consumer name of its own"
+                        );
+                        source.tell_failed(error, failures, pause_ms);
+                    }
+                    pause_ms
+                }
                 _ => source.failed(&error, failures),
             };
             source.clock.sleep(pause_ms).await;

@@ -2,6 +2,7 @@
 
 pub(super) mod poll;
 pub(super) mod fanout;
+mod contest;
 mod latest;
 mod reach;
 
@@ -143,10 +144,14 @@ impl<A: StreamApi> Source<A> {
 
     /// Tells that a call failed, and gives the pause before the next.
     fn failed(&self, error: &StreamError, failures: u32) -> u64 {
-        let (shard, error) = (Arc::clone(&self.feed.shard), error.to_string());
         let pause_ms = FAILED.wait_ms(failures, self.chance.bits());
-        self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
+        self.tell_failed(error.to_string(), failures, pause_ms);
         pause_ms
+    }
+
+    fn tell_failed(&self, error: String, failures: u32, pause_ms: u64) {
+        let shard = Arc::clone(&self.feed.shard);
+        self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
     }
 
     /// Tells that records came.
