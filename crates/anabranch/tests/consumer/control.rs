@@ -30,7 +30,8 @@ async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itsel
     let worker = Running::start(consumer);
     let add = || control.add("cards", StartPosition::TrimHorizon);
     let (removed, ()) = tokio::join!(add(), async {
-        let awaited = |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamAwaited { .. }));
+        let awaited =
+            |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamAwaited { .. }));
         world.until("it is waited for", || world.told(awaited)).await;
         let twice = add().await.unwrap_err();
         assert!(twice.to_string().contains("cards is being read already"), "{twice}");

@@ -90,8 +90,7 @@ async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_agai
         assert!(!fetched || !now.swap(false, Ordering::Relaxed), "on purpose");
     });
     // No checkpoint is due in all that time.
-    let consumer =
-        world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 3_600_000);
+    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 3_600_000);
     let worker = Running::start(consumer.with_events(events).each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;

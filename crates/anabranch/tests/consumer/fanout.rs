@@ -59,7 +59,8 @@ async fn two_that_share_a_consumer_name_are_told_so() {
         .with_leases(MemoryStore::new(Layout::Native))
         .with_clock(Clock::of_runtime(), Chance::seeded(7))
         .with_fan_out();
-    let other = Running::start(other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))));
+    let other =
+        Running::start(other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))));
     let worker = world.fan_out("one", 1);
     world.put_round(5);
     world.until("it is told", || world.told(is_contested)).await;

@@ -30,7 +30,7 @@ fn lease() -> Lease {
 
 fn record(low: u64) -> UserRecord {
     UserRecord {
-        sequence: SequenceNumber::from_limbs(0, 0, low).unwrap(),
+        sequence: SequenceNumber::from_limbs(0, 0, low).expect("it has few digits"),
         sub: 0,
         aggregated: false,
         partition_key: "key".into(),
@@ -46,8 +46,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     let (clock, lease) = (Clock::of_runtime(), lease());
     let pulse = Arc::new(Pulse::new(10_000, clock.now_ms()));
     let own = lease.hold().unwrap();
-    let held =
-        Arc::new(Held::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
+    let held = Arc::new(Held::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
     let given = Arc::new(AtomicUsize::new(0));
     let into = Arc::clone(&given);
     let handle = move |batch: TransactionBatch<SqliteStore>| {
