@@ -131,9 +131,9 @@ fn trouble(event: &Event) -> Option<String> {
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"
         ),
-        Event::Relay(RelayEvent::Kept { table, error, .. }) => format!(
-            "rows of {table} are in the stream and can't be removed, so no more are read once \
-             enough of them wait: {error}"
+        Event::Relay(RelayEvent::Kept { table, row, error }) => format!(
+            "row {row} of {table} is in the stream and can't be removed; it is tried again, and no \
+             more rows are read once enough of them wait so: {error}"
         ),
         Event::Relay(RelayEvent::Restored { table, row }) => format!(
             "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \

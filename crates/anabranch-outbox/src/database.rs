@@ -8,7 +8,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one statement may take before its connection counts as lost.
+/// How long one statement may take before its connection counts as lost. The server ends it sooner,
+/// so that its answer comes in time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may take to come about.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +23,7 @@ const SESSION: [(&str, &str); 7] = [
     ("enable_seqscan", "off"),
     ("jit", "off"),
     ("lock_timeout", "2s"),
-    ("statement_timeout", "30s"),
+    ("statement_timeout", "25s"),
 ];
 
 /// The server's code for a lock that was not had in time.
@@ -283,6 +284,18 @@ impl Link {
 
     /// Runs several statements, as one transaction.
     pub(crate) async fn script(
+        &mut self,
+        sql: &str,
+        doing: &'static str,
+    ) -> Result<(), RelayError> {
+        match tokio::time::timeout(PATIENCE, self.long_script(sql, doing)).await {
+            Ok(done) => done,
+            Err(_) => Err(self.database.said(doing, "no answer in time".to_owned())),
+        }
+    }
+
+    /// The same for statements that may take any time, as the making of an index does.
+    pub(crate) async fn long_script(
         &mut self,
         sql: &str,
         doing: &'static str,

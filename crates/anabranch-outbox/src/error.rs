@@ -68,8 +68,28 @@ pub enum RelayError {
         /// For how long.
         seconds: u64,
     },
+    /// It stopped, and rows that are in the stream, or may be, are still in the table.
+    #[error(
+        "{rows} rows of {table}{} are or may be in the stream, and were not removed from the table: \
+         {why}; the next relay sends them again",
+        one(*.first)
+    )]
+    Left {
+        /// The table.
+        table: String,
+        /// How many rows.
+        rows: usize,
+        /// One of them, where it is known.
+        first: Option<i64>,
+        /// What kept them.
+        why: String,
+    },
 }
 
 fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn one(row: Option<i64>) -> String {
+    row.map_or_else(String::new, |row| format!(" (row {row} is one)"))
 }

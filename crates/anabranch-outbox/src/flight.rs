@@ -40,9 +40,7 @@ pub(crate) struct Flight {
     pub(crate) waiting: VecDeque<Waiting>,
     /// With the producer, in the order in which it got them.
     sent: Vec<(Note, Ticket)>,
-    /// In the stream, not yet removed from the table.
-    pub(crate) placed: Vec<RowName>,
-    /// All of these.
+    /// All of these, and those that are in the stream and not yet removed from the table.
     held: HashSet<RowName>,
 }
 
@@ -50,6 +48,11 @@ impl Flight {
     /// How many rows are held.
     pub(crate) fn len(&self) -> usize {
         self.held.len()
+    }
+
+    /// How many rows the producer has.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.len()
     }
 
     /// Whether the producer has rows.

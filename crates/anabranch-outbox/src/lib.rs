@@ -33,6 +33,7 @@ mod envelope;
 mod flight;
 mod verdict;
 mod remove;
+mod leave;
 mod park;
 mod sweep;
 mod lag;

@@ -46,7 +46,7 @@ pub async fn init(
     if !plan.statements.is_empty() {
         // Building an index may take as long as it takes; waiting for a lock may not.
         let script = format!("SET statement_timeout = 0;\nBEGIN;\n{}COMMIT;\n", plan.script());
-        link.script(&script, "make the outbox").await?;
+        link.long_script(&script, "make the outbox").await?;
     }
     let problems = match shape::look(&mut link, table).await? {
         Some(shape) => shape.problems(table),

@@ -24,7 +24,8 @@ impl Relay {
     ///
     /// What is wrong at the start is an error: a database that does not answer, a table that can't
     /// be relayed, a stream that is missing. Later the relay tries again, and tells by events why it
-    /// has to.
+    /// has to. After the stop [`RelayError::Left`] says that rows are in the stream and still in the
+    /// table.
     pub async fn run<A>(&self, api: &A, stop: CancellationToken) -> Result<(), RelayError>
     where
         A: StreamApi + Clone,
@@ -38,6 +39,9 @@ impl Relay {
         while !stop.is_cancelled() {
             let began_ms = self.clock.now_ms();
             let Err(error) = Box::pin(self.term(api, &ear, &stop)).await else { break };
+            if matches!(error, RelayError::Left { .. }) {
+                return Err(error);
+            }
             // A term that lasted is no failure in a row.
             let lasted = self.clock.now_ms().saturating_sub(began_ms) > 60_000;
             failures = if lasted { 1 } else { failures + 1 };

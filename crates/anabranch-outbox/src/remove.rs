@@ -81,15 +81,14 @@ impl Remover {
         !self.work.is_empty()
     }
 
-    /// Begins with a batch, or gives it back where another one is under way.
-    pub(crate) fn begin(&mut self, rows: Vec<RowName>) -> Option<Vec<RowName>> {
-        let Some(mut link) = self.link.take() else { return Some(rows) };
+    /// Begins with a batch. Only one may be under way.
+    pub(crate) fn begin(&mut self, rows: Vec<RowName>) {
+        let mut link = self.link.take().expect("the term begins one batch at a time");
         let sql = Arc::clone(&self.sql);
         self.work.spawn(async move {
             let removed = remove(&mut link, &sql, &rows).await;
             (link, rows, removed)
         });
-        None
     }
 
     /// Waits for the batch that is under way.

@@ -9,9 +9,10 @@ use crate::envelope;
 use crate::error::RelayError;
 use crate::flight::{Flight, Note, Waiting};
 use crate::lag;
+use crate::leave::{Leaving, Stays};
 use crate::listen::Ear;
 use crate::park::{self, Parked};
-use crate::read::{FETCH_MAX_BYTES, Reader, Row, RowName};
+use crate::read::{FETCH_MAX_BYTES, Reader, Row};
 use crate::remove::{Removal, Remover};
 use crate::shape::Shape;
 use crate::sweep::Sweep;
@@ -28,8 +29,12 @@ const HELD_MS: u64 = 5;
 const GATHER_MS: u64 = 5;
 /// How long to wait for room in the producer, where no outcome tells of it.
 const ROOM_MS: u64 = 10;
-/// How long rows stay that the database refused to remove.
+/// How long a row stays that the database refused to remove.
 const REFUSED_MS: u64 = 15_000;
+/// How long a row stays that somebody else holds.
+const LOCKED_MS: u64 = 3_000;
+/// How long rows are removed after the stream has all: no batch begins later.
+const LAST_MS: u64 = 30_000;
 /// How often the lag is told, and how often the parked keys are read, while there is much to do.
 const REPORT_MS: u64 = 1_000;
 
@@ -60,6 +65,8 @@ pub(crate) struct Term<'a> {
     sweep: Sweep,
     /// What removes rows.
     remover: Remover,
+    /// The rows that it has to remove.
+    leaving: Leaving,
     /// The statement for a glance at the table.
     glance: String,
     /// Whether rows may be there.
@@ -70,8 +77,6 @@ pub(crate) struct Term<'a> {
     turn: Turn,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
-    /// Whether somebody else held rows that were to be removed.
-    locked: bool,
     /// When to look without being told.
     look_at_ms: u64,
     /// When it looked last.
@@ -103,12 +108,12 @@ impl<'a> Term<'a> {
             parked: Parked::default(),
             sweep: Sweep::new(table),
             remover,
+            leaving: Leaving::default(),
             glance: lag::statement(table, shape),
             hungry: true,
             read_at_ms: 0,
             turn: Turn::Going,
             remove_at_ms: 0,
-            locked: false,
             look_at_ms: 0,
             looked_ms: 0,
             expecting: false,
@@ -135,9 +140,7 @@ impl<'a> Term<'a> {
             if let Some(removal) = self.remover.done_now() {
                 self.removed(removal?);
             }
-            if self.removal_is_due(now_ms) {
-                self.remove();
-            }
+            self.remove(now_ms);
             if now_ms >= self.look_at_ms {
                 self.look(now_ms).await?;
             }
@@ -208,22 +211,14 @@ impl<'a> Term<'a> {
         Err(RelayError::Stalled { stream, seconds })
     }
 
-    fn removal_is_due(&self, now_ms: u64) -> bool {
-        let placed = self.flight.placed.len();
-        let full = placed >= self.relay.remove_rows || !self.flight.has_sent();
-        !self.remover.is_busy()
-            && placed > 0
-            && (now_ms >= self.remove_at_ms || (full && !self.locked))
-    }
-
     /// When the next thing is due that nobody tells of.
     fn wake_ms(&self, now_ms: u64) -> u64 {
         let mut wake_ms = self.look_at_ms.min(self.link.beat_at_ms());
         if self.flight.has_sent() {
             wake_ms = wake_ms.min(self.moved_ms + self.relay.stall_ms);
         }
-        if !self.flight.placed.is_empty() && !self.remover.is_busy() {
-            wake_ms = wake_ms.min(self.remove_at_ms);
+        if !self.remover.is_busy() {
+            wake_ms = wake_ms.min(self.leaving.wake_ms(self.remove_at_ms));
         }
         if !self.flight.waiting.is_empty() {
             wake_ms = wake_ms.min(now_ms + ROOM_MS);
@@ -320,10 +315,10 @@ impl<'a> Term<'a> {
         for (note, outcome) in settled {
             match judge(&outcome) {
                 Verdict::Sent => {
-                    if self.flight.placed.is_empty() {
+                    if self.leaving.fresh() == 0 {
                         self.remove_at_ms = self.now_ms() + self.relay.remove_wait_ms;
                     }
-                    self.flight.placed.push(note.name);
+                    self.leaving.push(note.name);
                 }
                 Verdict::Park(_) | Verdict::Behind if self.parked.is_stopped(&note.key) => {
                     self.flight.release([note.name]);
@@ -352,40 +347,39 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
-    /// Begins to remove the rows that are in the stream.
-    fn remove(&mut self) {
-        let placed = mem::take(&mut self.flight.placed);
-        self.flight.placed = self.remover.begin(placed).unwrap_or_default();
+    /// Begins to remove rows that are in the stream, if it is time.
+    fn remove(&mut self, now_ms: u64) {
+        if self.remover.is_busy() {
+            return;
+        }
+        let full = self.leaving.fresh() >= self.relay.remove_rows || !self.flight.has_sent();
+        if let Some(rows) = self.leaving.next(now_ms, full || now_ms >= self.remove_at_ms) {
+            self.remover.begin(rows);
+        }
     }
 
-    /// Learns what became of rows that were to be removed.
+    /// Learns what became of rows that were to be removed. Those that stay are in the stream, so
+    /// nothing is lost by trying again. A new term would send them again, and fail at the same place.
     fn removed(&mut self, removal: Removal) {
-        let (rows, count) = match removal {
-            Removal::Removed { rows, count } => (rows, count),
-            // They are in the stream, so nothing is lost by trying again later. A new term would send
-            // them again, and fail at the same place.
-            Removal::Locked(rows) => return self.remove_later(rows, self.relay.poll_ms),
-            Removal::Refused { rows, why } => {
-                let table = self.relay.table.label();
-                self.relay.tell(RelayEvent::Kept {
-                    table,
-                    rows: rows.len(),
-                    error: why.to_string(),
-                });
-                return self.remove_later(rows, REFUSED_MS);
-            }
-        };
-        self.locked = false;
-        self.flight.release(rows);
+        let now_ms = self.now_ms();
         let table = self.relay.table.label();
-        lag::count_sent(&table, &self.relay.stream, count);
-        self.relay.tell(RelayEvent::Sent { table, rows: count });
-    }
-
-    /// Keeps rows that are in the stream, and could not be removed.
-    fn remove_later(&mut self, rows: Vec<RowName>, after_ms: u64) {
-        self.flight.placed.extend(rows);
-        (self.locked, self.remove_at_ms) = (true, self.now_ms() + after_ms);
+        match removal {
+            Removal::Removed { rows, count } => {
+                self.leaving.gone();
+                self.flight.release(rows);
+                lag::count_sent(&table, &self.relay.stream, count);
+                self.relay.tell(RelayEvent::Sent { table, rows: count });
+            }
+            Removal::Locked(rows) => {
+                let _: Stays = self.leaving.stays(rows, now_ms, LOCKED_MS);
+            }
+            Removal::Refused { rows, why } => {
+                if let Stays::Alone(row) = self.leaving.stays(rows, now_ms, REFUSED_MS) {
+                    let error = why.to_string();
+                    self.relay.tell(RelayEvent::Kept { table, row: row.id, error });
+                }
+            }
+        }
     }
 
     /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
@@ -464,25 +458,59 @@ impl<'a> Term<'a> {
     }
 
     /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
+    /// What stays in the table would be sent again by whoever relays next, so that is an error.
     async fn drain(mut self) -> Result<(), RelayError> {
-        self.link.beside(self.producer.close(self.relay.drain)).await?;
+        let closed = self.link.beside(self.producer.close(self.relay.drain)).await;
+        let mut unknown = 0;
         for (note, outcome) in self.flight.settled_now() {
-            if judge(&outcome) == Verdict::Sent {
-                self.flight.placed.push(note.name);
+            match outcome {
+                Outcome::Unknown { .. } => unknown += 1,
+                outcome if judge(&outcome) == Verdict::Sent => self.leaving.push(note.name),
+                _ => {}
             }
         }
-        // The batch that is under way, and the rest.
-        for _ in 0..2 {
-            if !self.remover.is_busy() && !self.flight.placed.is_empty() {
-                self.remove();
-            }
-            if self.remover.is_busy() {
-                let removal = self.remover.done().await?;
-                self.removed(removal);
-            }
-        }
+        // Rows that are in the stream may be removed by anybody, also where the lock was lost.
+        let removed = self.remove_the_rest().await;
+        let rows = self.leaving.len() + unknown + self.flight.sent();
+        let (table, first) = (self.relay.table.label(), self.leaving.first().map(|row| row.id));
         self.link.close().await;
+        if rows == 0 {
+            return Ok(());
+        }
+        let why = match closed.err().or(removed.err()) {
+            Some(error) => error.to_string(),
+            None if self.leaving.len() == 0 => "the stream did not answer in time".to_owned(),
+            None => "somebody else holds them, or the database will not let them go".to_owned(),
+        };
+        Err(RelayError::Left { table, rows, first, why })
+    }
+
+    /// Removes what is in the stream, as far as the database lets it go.
+    async fn remove_the_rest(&mut self) -> Result<(), RelayError> {
+        if self.remover.is_busy() {
+            let removal = self.last_removal().await?;
+            self.removed(removal);
+        }
+        self.leaving.try_all_again();
+        let until_ms = self.now_ms() + LAST_MS;
+        while self.now_ms() < until_ms
+            && let Some(rows) = self.leaving.next(self.now_ms(), true)
+        {
+            self.remover.begin(rows);
+            let removal = self.last_removal().await?;
+            self.removed(removal);
+        }
         Ok(())
+    }
+
+    /// Waits for a removal. The session with the lock is kept alive meanwhile: without it another
+    /// relay would send rows that are about to go.
+    async fn last_removal(&mut self) -> Result<Removal, RelayError> {
+        match self.link.beside(self.remover.done()).await {
+            Ok(removal) => removal,
+            // The lock is lost, the session that removes is not.
+            Err(_) => self.remover.done().await,
+        }
     }
 
     fn trouble(&self, detail: String) -> RelayError {

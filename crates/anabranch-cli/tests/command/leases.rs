@@ -1,7 +1,7 @@
 //! `anabranch shards` and `anabranch leases`, on every kind of store that needs no server of its own.
 
 use crate::stage::{Running, Stage, until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::Command;
 
 /// Each kind of table that is there without a server of its own.
@@ -319,6 +319,22 @@ fn a_reset_to_a_time_or_to_now_reads_from_there() {
         assert!(running.lines(1)[0].contains("\"data\":\"12\""), "{store}");
         running.stop().ok();
     }
+}
+
+#[test]
+fn a_reset_to_a_time_goes_on_where_an_idle_shard_takes_few_reads() {
+    let stage = Stage::start_with(&["orders:2"], &["--enforce-limits"]);
+    put(&stage, 0, 3);
+    consume(&stage, "kcl:app", 3);
+    // One shard or both are idle by then: every window is looked into, and each look is a read.
+    let time = humantime::format_rfc3339_millis(std::time::SystemTime::UNIX_EPOCH);
+    leases(&stage, "kcl:app", &format!("reset --to {time} --yes")).ok();
+    let places = checkpoints(&stage, "kcl:app");
+    assert!(places.iter().all(|(_, place)| place == "TRIM_HORIZON"), "{places:?}");
+    stage.fault(&json!({"operation": "GetRecords", "effect": "Throttle"}));
+    let refused = leases(&stage, "kcl:app", &format!("reset --to {time} --yes"));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("nothing was changed"), "{refused:?}");
 }
 
 #[test]

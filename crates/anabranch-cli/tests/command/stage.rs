@@ -57,8 +57,13 @@ pub(crate) fn program() -> Command {
 impl Stage {
     /// Starts a local stream with these streams, such as `orders:4`.
     pub(crate) fn start(streams: &[&str]) -> Self {
+        Self::start_with(streams, &[])
+    }
+
+    /// The same, with more options.
+    pub(crate) fn start_with(streams: &[&str], options: &[&str]) -> Self {
         let mut command = program();
-        command.args(["local", "--port", "0", "--state-delay", "0"]);
+        command.args(["local", "--port", "0", "--state-delay", "0"]).args(options);
         for stream in streams {
             command.args(["--stream", stream]);
         }

@@ -340,3 +340,54 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
     relay.stop().await.unwrap();
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
 }
+
+/// Rows 1 to 300 of a few keys, and something that keeps these from going.
+async fn with_kept(session: &mut crate::world::Session, kept: &[i64]) {
+    session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
+    session
+        .run(
+            "INSERT INTO outbox (partition_key, data) \
+             SELECT 'k' || n % 7, n::text::bytea FROM generate_series(1, 300) n",
+        )
+        .await;
+    for row in kept {
+        session.run(&format!("INSERT INTO notes VALUES ({row})")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    with_kept(&mut session, &[17, 150]).await;
+    // Far fewer than there are, so that rows that stay with the others would soon be all.
+    let relay = world.start(world.relay().with_max_held(20));
+    for name in [17, 150] {
+        let is_named =
+            |event: &RelayEvent| matches!(event, RelayEvent::Kept { row, .. } if *row == name);
+        relay.until("the row's name", is_named).await;
+    }
+    while session.number("SELECT count(*) FROM outbox").await > 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(!relay.has_heard(|event| matches!(event, RelayEvent::Kept { row, .. } if ![17, 150].contains(row))));
+    session.run("DROP TABLE notes").await;
+    world.until_empty().await;
+    relay.stop().await.unwrap();
+    assert_eq!(world.delivered().await.len(), 300, "each row was sent once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_that_leaves_sent_rows_in_the_table_says_so() {
+    let Some(world) = World::new().await else { return };
+    let [mut session, mut holder] = [world.session().await, world.session().await];
+    with_kept(&mut session, &[17]).await;
+    holder.run("BEGIN").await;
+    holder.run("SELECT FROM outbox WHERE id = 40 FOR UPDATE").await;
+    let relay = world.start(world.relay());
+    world.until_delivered(300).await;
+    let error = relay.stop().await.unwrap_err();
+    let is_it = matches!(&error, RelayError::Left { rows: 2, .. });
+    assert!(is_it && error.to_string().contains("sends them again"), "{error:?}");
+    assert_eq!(session.number("SELECT count(*) FROM outbox").await, 2);
+}

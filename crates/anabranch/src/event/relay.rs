@@ -39,12 +39,13 @@ pub enum RelayEvent {
         /// Its own transaction: one at or below it is still running.
         transaction: u64,
     },
-    /// The database refuses to remove rows that are in the stream. They are tried again.
+    /// The database refuses to remove a row that is in the stream. It is tried again, and others go
+    /// on meanwhile.
     Kept {
         /// The table.
         table: String,
-        /// How many rows.
-        rows: usize,
+        /// The row.
+        row: i64,
         /// What it said.
         error: String,
     },

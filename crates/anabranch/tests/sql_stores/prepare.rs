@@ -5,6 +5,8 @@ use crate::refusals::sqlite;
 use crate::steps::{at, done, join, key, owned, start};
 use anabranch::lease::{LeaseStore, PostgresStore, SqliteStore};
 use anabranch_model::lease::{Nonce, WorkerChange, Write};
+use sqlx::postgres::PgPool;
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 const ROUNDS: u32 = 30;
@@ -52,6 +54,7 @@ async fn many_workers_may_make_a_schema_at_once() {
 /// What takes a database of today back to version 1: the rows stay.
 const BACK_TO_1: &str = "ALTER TABLE {t}lease DROP COLUMN bytes_per_second; \
     ALTER TABLE {t}worker DROP COLUMN streams; \
+    ALTER TABLE {t}schema_version DROP COLUMN min_reader; \
     DELETE FROM {t}schema_version WHERE version > 1";
 
 /// Rows of version 1 are there after the step to today's, and take what is new. `old` was open
@@ -105,4 +108,92 @@ async fn a_postgres_schema_of_version_1_is_brought_up_to_date_with_its_rows() {
         server.sql(database, &sql.replace("{t}", "anabranch."));
     })
     .await;
+}
+
+/// What workers of the release before write, with the patience that they have.
+const OLD_WRITES: [&str; 2] =
+    ["UPDATE anabranch.lease SET nonce = nonce + 1", "UPDATE anabranch.worker SET counter = 7"];
+
+/// While somebody reads these tables in one long transaction, workers that want to add columns to
+/// them leave room for those of the release before; once the reader is done, they add them.
+async fn check_makes_room(reads: &[&str]) {
+    let Some(server) = Server::shared() else { return };
+    let url = server.fresh_database();
+    let open = || PostgresStore::connect(&url, "app").unwrap();
+    let old = open();
+    old.prepare().await.unwrap();
+    done(&old, &join("a")).await;
+    let _hold = owned(&old, 0).await;
+    server.sql(url.rsplit('/').next().unwrap(), &BACK_TO_1.replace("{t}", "anabranch."));
+
+    let pool = PgPool::connect(&url).await.unwrap();
+    let mut reader = pool.begin().await.unwrap();
+    for table in reads {
+        let read = format!("SELECT * FROM anabranch.{table}");
+        sqlx::query(sqlx::AssertSqlSafe(read)).execute(&mut *reader).await.unwrap();
+    }
+    let mut starting = JoinSet::new();
+    for store in [open(), open(), open()] {
+        starting.spawn(async move {
+            while let Err(error) = store.prepare().await {
+                assert!(error.is_retryable(), "{error}");
+            }
+        });
+    }
+    // Each time that one of them queues, all writes behind it succeed.
+    let queues = "SELECT pid FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' \
+                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    for _ in 0..3 {
+        while sqlx::query(queues).fetch_all(&pool).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for write in OLD_WRITES {
+            let mut worker = pool.begin().await.unwrap();
+            sqlx::query("SET LOCAL lock_timeout = '500ms'").execute(&mut *worker).await.unwrap();
+            let written = sqlx::query(write).execute(&mut *worker).await;
+            assert_eq!(written.unwrap().rows_affected(), 1, "{write} beside {reads:?}");
+            worker.commit().await.unwrap();
+        }
+    }
+    reader.rollback().await.unwrap();
+    starting.join_all().await;
+    done(&open(), &join("b")).await;
+    assert_eq!(open().look().await.unwrap().workers.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_migration_lets_workers_write_while_a_reader_keeps_it_from_the_table() {
+    for reads in [&["lease", "worker"][..], &["worker"], &["lease"]] {
+        check_makes_room(reads).await;
+    }
+}
+
+/// Tables of a later version are used where they say that this one may.
+async fn check_later<S: LeaseStore>(store: S, sql: impl AsyncFn(&str)) {
+    store.prepare().await.unwrap();
+    done(&store, &join("a")).await;
+    sql("ALTER TABLE {t}lease ADD COLUMN later bigint").await;
+    sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (7, 3)").await;
+    store.prepare().await.unwrap();
+    let hold = owned(&store, 0).await;
+    done(&store, &hold.checkpoint(start(), at(4), None, Nonce(9))).await;
+    sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (8, 4)").await;
+    let error = store.prepare().await.unwrap_err().to_string();
+    assert!(error.contains("version 8") && error.contains("those of 4 and later"), "{error}");
+}
+
+#[tokio::test]
+async fn an_old_worker_starts_on_tables_of_a_later_version_that_it_may_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leases.db");
+    let speak = async |sql: &str| {
+        sqlite(&path, &sql.replace("{t}", "anabranch_").replace("bigint", "INTEGER")).await;
+    };
+    check_later(SqliteStore::open(&path, "app").unwrap(), speak).await;
+    let Some(server) = Server::shared() else { return };
+    let url = server.fresh_database();
+    let speak = async |sql: &str| {
+        server.sql(url.rsplit('/').next().unwrap(), &sql.replace("{t}", "anabranch."));
+    };
+    check_later(PostgresStore::connect(&url, "app").unwrap(), speak).await;
 }

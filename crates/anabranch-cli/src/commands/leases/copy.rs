@@ -154,7 +154,7 @@ impl Copy<'_> {
                     )));
                 }
                 (Layout::Kcl, Position::AtTimestamp(ms), Some(shard)) => {
-                    Some(last_before(&aws.kinesis, self.stream, shard, ms).await?)
+                    Some(last_before(aws, self.stream, shard, ms).await?)
                 }
                 (Layout::Kcl, lowest, _) => Some(lowest),
                 (Layout::Native, ..) => None,

@@ -325,7 +325,7 @@ impl Place<'_> {
             (Layout::Kcl, StartPosition::Latest) => Ok(Position::Latest),
             (Layout::Native, StartPosition::AtTimestamp(ms)) => Ok(Position::AtTimestamp(ms)),
             (Layout::Kcl, StartPosition::AtTimestamp(ms)) => {
-                last_before(&self.aws.kinesis, self.stream, shard, ms).await
+                last_before(self.aws, self.stream, shard, ms).await
             }
         }
     }

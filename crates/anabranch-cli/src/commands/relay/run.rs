@@ -80,7 +80,10 @@ pub(super) async fn run(
         ended = cancel(stopped, stop.clone()) => ended,
         ended = relay.run(&aws.kinesis, stop) => ended,
     };
-    ended.map_err(could_not_start)?;
+    ended.map_err(|error| match error {
+        RelayError::Left { .. } => Failure::result(error),
+        other => could_not_start(other),
+    })?;
     let rows = counted(sent.load(Ordering::Relaxed), "row", "rows");
     note!("{rows} of {label} went to {stream}");
     Ok(())

@@ -21,6 +21,10 @@ pub(crate) struct Dialect {
     pub(super) for_update: &'static str,
     /// The tables whose names begin with `$1`, or that lie in the schema `$1`.
     pub(super) tables: &'static str,
+    /// Finds the column `$3` of the table `$2` in the schema, or behind the prefix, `$1`.
+    pub(super) column: &'static str,
+    /// Bounds the time in a queue for a table, where there are such queues.
+    pub(super) queue_for: &'static str,
     /// Keeps a second worker from changing the schema at the same time, where `BEGIN` does not.
     pub(super) schema_lock: Option<&'static str>,
     /// Whether the schema `$1` is there, where tables lie in schemas.
@@ -46,6 +50,11 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     tables: "SELECT c.relname::text FROM pg_catalog.pg_class c \
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')",
+    column: "SELECT a.attname::text FROM pg_catalog.pg_attribute a \
+             JOIN pg_catalog.pg_class c ON c.oid = a.attrelid \
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = $3 AND NOT a.attisdropped",
+    queue_for: "SET LOCAL lock_timeout = '{ms}ms'; ",
     schema_lock: Some("SELECT pg_advisory_xact_lock(hashtext('anabranch schema ' || $1))::text"),
     schema_is_there: Some("SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = $1"),
     notifies: true,
@@ -65,6 +74,8 @@ pub(crate) const SQLITE: Dialect = Dialect {
     for_update: "",
     tables: "SELECT name FROM sqlite_schema \
              WHERE type IN ('table', 'view') AND substr(name, 1, length($1)) = $1",
+    column: "SELECT name FROM pragma_table_info($1 || $2) WHERE name = $3",
+    queue_for: "",
     schema_lock: None,
     schema_is_there: None,
     notifies: false,

@@ -18,6 +18,8 @@ pub(crate) enum Failure {
         /// How long was waited.
         waited: Duration,
     },
+    /// Others use what has to be changed; nothing was changed.
+    InUse(String),
     /// A row that we can't read.
     Unreadable {
         /// Which row.
@@ -56,7 +58,9 @@ impl Failure {
     pub(crate) fn lost_connection(&self) -> LostConnection {
         let lost = match self {
             Self::NoAnswer { .. } => true,
-            Self::Crowded { .. } | Self::Unreadable { .. } | Self::Foreign(_) => false,
+            Self::Crowded { .. } | Self::InUse(_) | Self::Unreadable { .. } | Self::Foreign(_) => {
+                false
+            }
             Self::Sql(error) => match code(error) {
                 // What a server says when it hangs up: it stops, or it ends this session.
                 #[cfg(feature = "postgres")]
@@ -138,6 +142,7 @@ impl Failure {
                     waited.as_millis()
                 ),
             },
+            Self::InUse(detail) => StoreError::Busy { store, detail },
             Self::Unreadable { row, detail } => StoreError::UnreadableRow { store, row, detail },
             Self::Foreign(detail) => StoreError::ForeignSchema { store, detail },
             Self::Sql(error) => of_sql(store, error),

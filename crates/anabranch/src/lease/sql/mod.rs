@@ -17,6 +17,7 @@ mod link;
 mod pool;
 mod failure;
 mod schema;
+mod migrate;
 mod change;
 mod in_transaction;
 mod store;

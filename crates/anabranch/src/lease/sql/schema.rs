@@ -1,19 +1,18 @@
-//! The tables: made and brought up to date by the store itself, and refused if they are not ours.
+//! The tables as they have to be, and as they are found: refused if they are not ours.
 //!
-//! A migration only adds, so that workers of the version before it go on during a deploy. The
-//! number of the last one is kept in the table `schema_version`.
+//! A migration only adds columns that may be empty, so that workers of the version before it go on
+//! during a deploy. The number of the last one is kept in the table `schema_version`, and with it
+//! the oldest version that may use the tables, so that such a worker can be started again too.
 
 use super::cell::Cell;
 use super::failure::Failure;
 use super::link::Wire;
 use super::statement::{LEASE, STREAM, TABLES, WORKER};
 use super::store::SqlStore;
-use crate::lease::StoreError;
 use std::sync::Arc;
 
-/// What brings the schema from one version to the next; the first one makes it.
-const MIGRATIONS: [&str; 2] = [
-    "
+/// What makes the tables of version 1.
+pub(super) const TABLES_OF_1: &str = "
 CREATE TABLE {t}schema_version (
     version {number} NOT NULL PRIMARY KEY,
     updated_at {moment} NOT NULL DEFAULT {now}
@@ -64,94 +63,47 @@ CREATE TABLE {t}lease (
     PRIMARY KEY (application, stream, shard)
 ){end};
 CREATE INDEX {i}lease_owner ON {t}lease (application, owner);
-",
-    "
-ALTER TABLE {t}lease ADD COLUMN bytes_per_second {number};
-ALTER TABLE {t}worker ADD COLUMN streams {text};
-",
+";
+
+/// A column that a later version adds. It may be empty.
+pub(super) struct Added {
+    pub(super) table: &'static str,
+    pub(super) column: &'static str,
+    pub(super) kind: &'static str,
+}
+
+/// What each version after the first adds.
+pub(super) const ADDED: [&[Added]; 2] = [
+    &[
+        Added { table: "lease", column: "bytes_per_second", kind: "{number}" },
+        Added { table: "worker", column: "streams", kind: "{text}" },
+    ],
+    &[Added { table: "schema_version", column: "min_reader", kind: "{number}" }],
 ];
+
+/// The version that this release makes.
+pub(super) const VERSION: usize = 1 + ADDED.len();
+
+/// The oldest version whose workers may use tables of [`VERSION`]. They leave new columns of the
+/// rows that they write as they are: a version that can't bear this raises the number.
+pub(super) const MIN_READER: usize = 3;
+
+const _: () = assert!(MIN_READER <= VERSION);
 
 /// What stands in the database under our names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Found {
+pub(super) enum Found {
     /// Nothing.
     Nothing,
-    /// Our tables, this many migrations old.
+    /// Our tables, of this version.
     Version(usize),
+    /// Tables of this version or of a later one that we may use.
+    Usable,
 }
 
 impl SqlStore {
-    /// Makes the tables, or brings them up to date.
-    pub(crate) async fn prepare(&self) -> Result<(), StoreError> {
-        let prepared = self.within(self.patience.prepare, self.prepare_once_or_twice()).await;
-        prepared.map_err(|failure| failure.of_store(&self.label))
-    }
-
-    async fn prepare_once_or_twice(&self) -> Result<(), Failure> {
-        // A worker that may not make tables can still use those that are there.
-        if self.is_current().await? {
-            return Ok(());
-        }
-        let mut lent = self.begin(&self.begin_prepare).await?;
-        let made = self.migrate(&mut lent.wire()).await;
-        match made {
-            Ok(()) => {
-                lent.wire().run("COMMIT").await?;
-                lent.give_back();
-                Ok(())
-            }
-            Err(failure) => {
-                self.roll_back(lent).await;
-                Err(failure)
-            }
-        }
-    }
-
-    /// Whether the tables are there, up to date, and the application has its row.
-    async fn is_current(&self) -> Result<bool, Failure> {
-        // The first answer may come on a connection that has died; the rest follow it.
-        let tables = self.statements.dialect.tables.into();
-        let space = vec![Cell::text(self.statements.names.space())];
-        self.read_once_or_twice(&tables, space).await?;
-        let mut lent = self.pool.to_read().await?;
-        let current = self.look_for_tables(&mut lent.wire()).await;
-        lent.give_back();
-        if current? != Found::Version(MIGRATIONS.len()) {
-            return Ok(false);
-        }
-        let look = self.with_application(vec![]);
-        Ok(!self.read_once_or_twice(&self.statements.look, look).await?.is_empty())
-    }
-
-    async fn migrate(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
-        let statements = &self.statements;
-        let space = vec![Cell::text(statements.names.space())];
-        if let Some(lock) = statements.dialect.schema_lock {
-            wire.rows(&lock.into(), space.clone()).await?;
-        }
-        if let Some(is_there) = statements.dialect.schema_is_there
-            && wire.rows(&is_there.into(), space).await?.is_empty()
-        {
-            wire.run(&statements.migration("CREATE SCHEMA {s}")).await?;
-        }
-        let done = match self.look_for_tables(wire).await? {
-            Found::Nothing => 0,
-            Found::Version(version) => version,
-        };
-        for (i, migration) in MIGRATIONS.iter().enumerate().skip(done) {
-            wire.run(&statements.migration(migration)).await?;
-            let note = statements.migration("INSERT INTO {t}schema_version (version) VALUES ($1)");
-            wire.change(&note.into(), vec![Cell::number(i as u64 + 1)]).await?;
-        }
-        let first = statements.migration(
-            "INSERT INTO {t}application (application, version) VALUES ($1, 0) \
-             ON CONFLICT DO NOTHING",
-        );
-        wire.change(&first.into(), self.with_application(vec![])).await.map(drop)
-    }
-
     /// What stands under our names, or why we must not touch it.
-    async fn look_for_tables(&self, wire: &mut Wire<'_>) -> Result<Found, Failure> {
+    pub(super) async fn look_for_tables(&self, wire: &mut Wire<'_>) -> Result<Found, Failure> {
         let names = &self.statements.names;
         let space = names.space();
         let all =
@@ -173,18 +125,33 @@ impl SqlStore {
             )));
         }
         let version = self.version(wire).await?;
-        if version > MIGRATIONS.len() as u64 {
-            return Err(Failure::Foreign(format!(
-                "its tables are of version {version}, and this release knows versions up to {}: \
-                 use the release that made them, or a newer one",
-                MIGRATIONS.len()
-            )));
+        if version < VERSION as u64 {
+            return Ok(Found::Version(usize::try_from(version).unwrap_or(0)));
         }
-        let version = usize::try_from(version).unwrap_or(0);
-        if version == MIGRATIONS.len() {
-            self.probe(wire).await?;
+        if version > VERSION as u64 {
+            self.may_use(wire, version).await?;
         }
-        Ok(Found::Version(version))
+        self.probe(wire).await?;
+        Ok(Found::Usable)
+    }
+
+    /// Refuses tables of a later version, unless it says that ours may use them.
+    async fn may_use(&self, wire: &mut Wire<'_>, version: u64) -> Result<(), Failure> {
+        let asked = self
+            .statements
+            .migration("SELECT min_reader FROM {t}schema_version WHERE version = $1");
+        let rows = wire.rows(&Arc::from(asked), vec![Cell::number(version)]).await?;
+        let known = VERSION as u64;
+        let since = match rows.into_iter().flatten().next() {
+            Some(Cell::Number(oldest @ 1..)) if oldest.cast_unsigned() <= known => return Ok(()),
+            Some(Cell::Number(oldest @ 1..)) => format!(", which those of {oldest} and later know"),
+            _ => String::new(),
+        };
+        Err(Failure::Foreign(format!(
+            "its tables are of version {version}{since}, and this release knows those of {known}: \
+             use the release that made them, or a newer one; a deploy goes on with it, and can't \
+             be taken back"
+        )))
     }
 
     async fn version(&self, wire: &mut Wire<'_>) -> Result<u64, Failure> {

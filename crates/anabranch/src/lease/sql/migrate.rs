@@ -1,0 +1,197 @@
+//! Making the tables and bringing them up to date, without standing in the way of workers at work.
+//!
+//! To add a column PostgreSQL wants the table for itself. It queues for that behind everybody who
+//! uses the table, be it a dump that takes an hour, and whoever comes later queues behind it. So a
+//! step queues for a moment only, then makes room, and tries again after a longer pause. Each
+//! table has a transaction of its own: none is held while another is waited for. The lock that
+//! keeps other workers from the same work is kept through the pauses, so that a fleet that starts
+//! disturbs no more than one worker does.
+
+use super::cell::Cell;
+use super::failure::Failure;
+use super::link::Wire;
+use super::schema::{ADDED, Added, Found, MIN_READER, TABLES_OF_1, VERSION};
+use super::store::SqlStore;
+use crate::lease::StoreError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest that a step queues for its table. Writes that queue behind it wait longer than this.
+const TURN: Duration = Duration::from_millis(250);
+/// How long everybody else has the table to themselves before the next turn.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How many turns a step takes before it fails. Whoever prepares may begin again.
+const TURNS: u32 = 5;
+
+/// What a transaction did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// A step; there may be more.
+    Step,
+    /// The last one.
+    Done,
+}
+
+impl SqlStore {
+    /// Makes the tables, or brings them up to date.
+    pub(crate) async fn prepare(&self) -> Result<(), StoreError> {
+        self.bring_up_to_date().await.map_err(|failure| failure.of_store(&self.label))
+    }
+
+    async fn bring_up_to_date(&self) -> Result<(), Failure> {
+        // A worker that may not make tables can still use those that are there.
+        if self.within(self.patience.prepare, self.is_current()).await? {
+            return Ok(());
+        }
+        // Time for another worker to make them, and for our own turns.
+        let time = self.patience.prepare * 2;
+        while self.within(time, self.transact_a_step()).await? == Progress::Step {}
+        Ok(())
+    }
+
+    async fn transact_a_step(&self) -> Result<Progress, Failure> {
+        let mut lent = self.begin(&self.begin_prepare).await?;
+        let done = self.next_step(&mut lent.wire()).await;
+        match done {
+            Ok(progress) => {
+                lent.wire().run("COMMIT").await?;
+                lent.give_back();
+                Ok(progress)
+            }
+            Err(failure) => {
+                self.roll_back(lent).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Whether the tables are there, up to date, and the application has its row.
+    async fn is_current(&self) -> Result<bool, Failure> {
+        // The first answer may come on a connection that has died; the rest follow it.
+        let tables = self.statements.dialect.tables.into();
+        let space = vec![Cell::text(self.statements.names.space())];
+        self.read_once_or_twice(&tables, space).await?;
+        let mut lent = self.pool.to_read().await?;
+        let found = self.look_for_tables(&mut lent.wire()).await;
+        lent.give_back();
+        if found? != Found::Usable {
+            return Ok(false);
+        }
+        let look = self.with_application(vec![]);
+        Ok(!self.read_once_or_twice(&self.statements.look, look).await?.is_empty())
+    }
+
+    async fn next_step(&self, wire: &mut Wire<'_>) -> Result<Progress, Failure> {
+        self.lock_schema(wire).await?;
+        let version = match self.look_for_tables(wire).await? {
+            Found::Nothing => {
+                self.make_tables(wire).await?;
+                VERSION
+            }
+            Found::Version(version) => version,
+            Found::Usable => VERSION,
+        };
+        // Versions count from 1, and the first is made, not added to.
+        let Some(added) = ADDED.get(version.saturating_sub(1)) else {
+            return self.make_application(wire).await.map(|()| Progress::Done);
+        };
+        for added in *added {
+            // A step that was taken before a later one failed is not taken twice.
+            if !self.has_column(wire, added).await? {
+                self.add_in_turns(wire, added).await?;
+                return Ok(Progress::Step);
+            }
+        }
+        self.note_version(wire, version + 1).await.map(|()| Progress::Step)
+    }
+
+    async fn lock_schema(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+        let space = vec![Cell::text(self.statements.names.space())];
+        let Some(lock) = self.statements.dialect.schema_lock else { return Ok(()) };
+        let locked = wire.rows(&lock.into(), space).await;
+        locked.map(drop).map_err(|failure| {
+            if failure.is_busy() {
+                let what = "another worker has been bringing the tables up to date for long";
+                Failure::InUse(what.to_owned())
+            } else {
+                failure
+            }
+        })
+    }
+
+    /// Makes all tables. Nobody else sees them before that is done, so nobody is in the way.
+    async fn make_tables(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+        let statements = &self.statements;
+        let space = vec![Cell::text(statements.names.space())];
+        if let Some(is_there) = statements.dialect.schema_is_there
+            && wire.rows(&is_there.into(), space).await?.is_empty()
+        {
+            wire.run(&statements.migration("CREATE SCHEMA {s}")).await?;
+        }
+        wire.run(&statements.migration(TABLES_OF_1)).await?;
+        for added in ADDED.into_iter().flatten() {
+            wire.run(&self.addition(added)).await?;
+        }
+        for version in 1..=VERSION {
+            self.note_version(wire, version).await?;
+        }
+        Ok(())
+    }
+
+    async fn make_application(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+        let first = self.statements.migration(
+            "INSERT INTO {t}application (application, version) VALUES ($1, 0) \
+             ON CONFLICT DO NOTHING",
+        );
+        wire.change(&first.into(), self.with_application(vec![])).await.map(drop)
+    }
+
+    async fn has_column(&self, wire: &mut Wire<'_>, added: &Added) -> Result<bool, Failure> {
+        let cells = [self.statements.names.space(), added.table, added.column];
+        let found = self.statements.dialect.column.into();
+        Ok(!wire.rows(&found, cells.into_iter().map(Cell::text).collect()).await?.is_empty())
+    }
+
+    fn addition(&self, Added { table, column, kind }: &Added) -> String {
+        self.statements.migration(&format!("ALTER TABLE {{t}}{table} ADD COLUMN {column} {kind}"))
+    }
+
+    /// Adds a column as soon as the table is free for a moment.
+    async fn add_in_turns(&self, wire: &mut Wire<'_>, added: &Added) -> Result<(), Failure> {
+        let turn = TURN.min(self.patience.lock / 2).max(Duration::from_millis(1));
+        let bound =
+            self.statements.dialect.queue_for.replace("{ms}", &turn.as_millis().to_string());
+        // What a savepoint took is let go with it: the place in the queue, and the bound.
+        let add =
+            format!("SAVEPOINT turn; {bound}{}; RELEASE SAVEPOINT turn", self.addition(added));
+        for turn in 1..=TURNS {
+            match wire.run(&add).await {
+                Err(failure) if failure.is_busy() => {
+                    wire.run("ROLLBACK TO SAVEPOINT turn").await?;
+                }
+                done => return done,
+            }
+            if turn < TURNS {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        let (table, column) = (self.statements.names.listed(added.table), added.column);
+        Err(Failure::InUse(format!(
+            "the table {table} has to get the column {column}, and others have been using it all \
+             the time: a dump or a transaction that was left open has to end first (pg_locks \
+             names it); workers of the release before go on meanwhile"
+        )))
+    }
+
+    async fn note_version(&self, wire: &mut Wire<'_>, version: usize) -> Result<(), Failure> {
+        let mut cells = vec![Cell::number(version as u64)];
+        // The column came with version 3, and only the last row counts.
+        let note = if version == VERSION {
+            cells.push(Cell::number(MIN_READER as u64));
+            "INSERT INTO {t}schema_version (version, min_reader) VALUES ($1, $2)"
+        } else {
+            "INSERT INTO {t}schema_version (version) VALUES ($1)"
+        };
+        wire.change(&Arc::from(self.statements.migration(note)), cells).await.map(drop)
+    }
+}
