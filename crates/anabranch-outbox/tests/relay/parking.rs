@@ -2,7 +2,7 @@
 
 use crate::world::{Session, World};
 use anabranch::event::RelayEvent;
-use anabranch_outbox::Format;
+use anabranch_outbox::{Format, RelayError};
 
 /// A row that no stream takes.
 enum Bad {
@@ -342,7 +342,7 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
 }
 
 /// Rows 1 to 300 of a few keys, and something that keeps these from going.
-async fn with_kept(session: &mut crate::world::Session, kept: &[i64]) {
+async fn with_kept(session: &mut Session, kept: &[i64]) {
     session.run("CREATE TABLE notes (event bigint REFERENCES outbox)").await;
     session
         .run(
@@ -370,7 +370,9 @@ async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
     while session.number("SELECT count(*) FROM outbox").await > 2 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert!(!relay.has_heard(|event| matches!(event, RelayEvent::Kept { row, .. } if ![17, 150].contains(row))));
+    assert!(!relay.has_heard(
+        |event| matches!(event, RelayEvent::Kept { row, .. } if ![17, 150].contains(row))
+    ));
     session.run("DROP TABLE notes").await;
     world.until_empty().await;
     relay.stop().await.unwrap();
