@@ -61,6 +61,15 @@ fn trouble(event: &Event) -> Option<String> {
             leader.as_ref().map(|owner| format!(" (leader {owner})")).unwrap_or_default(),
             wait_ms.div_ceil(1_000)
         ),
+        Event::Lease(LeaseEvent::StoodDown { hindrance }) => {
+            format!("this worker gives back what it has and ends: {hindrance}")
+        }
+        Event::Lease(LeaseEvent::LeadsUnread { streams }) => format!(
+            "the Java workers of this table leave the rows of all streams to this worker, and it \
+             does not read {}: nobody follows their reshards; read all streams of the table here, \
+             or give this worker a table of its own",
+            streams.join(", ")
+        ),
         Event::Lease(LeaseEvent::Lost { lease }) => format!("{} was lost", short(&lease.shard)),
         Event::Lease(LeaseEvent::ShardLost { lease, .. }) => format!(
             "{} is past the retention period: what was not read of it is lost",

@@ -16,6 +16,8 @@ pub(crate) fn to_log() -> Events {
         }
         Event::Lease(
             LeaseEvent::Expelled { .. }
+            | LeaseEvent::StoodDown { .. }
+            | LeaseEvent::LeadsUnread { .. }
             | LeaseEvent::Lost { .. }
             | LeaseEvent::ShardLost { .. }
             | LeaseEvent::Hole { .. }

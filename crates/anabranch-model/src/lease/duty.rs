@@ -8,17 +8,21 @@ use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::lineage::Lineage;
 use crate::position::Position;
+use std::collections::BTreeSet;
 
 /// Whether `me` audits the stream whose rows these are, by key.
 ///
 /// In the native layout the owner of the lowest unfinished lease that has an owner does, so that
 /// the duty moves with the lease and nobody is elected. Where no unfinished lease has an owner,
-/// because none is left, `lowest_worker` does. In KCL's layout it is the leader that Java finds.
+/// because none is left, `lowest_worker` does. In KCL's layout it is the leader that Java finds
+/// among the owners of the whole table, `owners`, whatever streams it has; where they are not known
+/// those of this stream stand in for them.
 pub fn audits(
     layout: Layout,
     rows: &[Lease],
     me: &WorkerId,
     lowest_worker: Option<&WorkerId>,
+    owners: Option<&BTreeSet<String>>,
 ) -> bool {
     match layout {
         Layout::Native => {
@@ -26,10 +30,13 @@ pub fn audits(
                 rows.iter().filter(|row| !row.is_ended()).find_map(|row| row.owner.as_ref());
             owner.or(lowest_worker) == Some(me)
         }
-        Layout::Kcl => {
-            let owners = rows.iter().filter_map(|row| row.owner.as_ref());
-            shuffle::leads(me.as_str(), owners.map(WorkerId::as_str))
-        }
+        Layout::Kcl => match owners {
+            Some(owners) => shuffle::leads(me.as_str(), owners.iter().map(String::as_str)),
+            None => {
+                let owners = rows.iter().filter_map(|row| row.owner.as_ref());
+                shuffle::leads(me.as_str(), owners.map(WorkerId::as_str))
+            }
+        },
     }
 }
 
@@ -108,8 +115,23 @@ mod tests {
         for (rows, auditor) in cases {
             for me in ["a", "b", "c"] {
                 let (lowest, id) = (WorkerId::from("c"), WorkerId::from(me));
-                let does = audits(Layout::Native, rows, &id, Some(&lowest));
+                let does = audits(Layout::Native, rows, &id, Some(&lowest), None);
                 assert_eq!(does, me == auditor, "{me} with {rows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn in_kcls_layout_the_leader_of_the_whole_table_audits_each_stream() {
+        let [zero, one, _] = <[Shard; 3]>::try_from(split()).unwrap();
+        let begin = Position::TrimHorizon;
+        let rows = [row(&zero, begin, Some("java-1")), row(&one, begin, Some("rust-1"))];
+        // Of two Java takes the first, of three the third.
+        let table = ["java-1", "java-2", "rust-1"].map(str::to_owned).into_iter().collect();
+        for (owners, auditor) in [(None, "java-1"), (Some(&table), "rust-1")] {
+            for me in ["java-1", "java-2", "rust-1"] {
+                let does = audits(Layout::Kcl, &rows, &me.into(), None, owners);
+                assert_eq!(does, me == auditor, "{me} with {owners:?}");
             }
         }
     }

@@ -4,7 +4,8 @@
 //! leases and would fight us, so such a table is left alone until nothing on it moves: no lease's
 //! counter for a lease time, and not the leader's lock for as long as a lock is good.
 
-use std::collections::BTreeMap;
+use crate::ids::StreamName;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How long a leader of KCL 3.x holds its lock without a sign of life, unless its row says another
@@ -30,6 +31,8 @@ pub struct Survey {
     pub of_other_mode: u64,
     /// How many leases each stream has in a table for several, by KCL's id of the stream.
     pub streams: BTreeMap<String, u64>,
+    /// Who owns a lease of any stream of the table. `None` where the store does not tell.
+    pub owners: Option<BTreeSet<String>>,
     /// Rows that should be leases and can't be read.
     pub unreadable: Vec<String>,
 }
@@ -89,6 +92,8 @@ pub enum Moved {
     Leader(String),
     /// A lease.
     Lease(String),
+    /// The version that the fleet agreed on.
+    Version,
 }
 
 impl Survey {
@@ -99,6 +104,15 @@ impl Survey {
             Some(version) => version.starts_with("CLIENT_VERSION_3X"),
             None => self.leader.is_some(),
         }
+    }
+
+    /// The streams of a table for several, by KCL's id, that are none of these. A stream is known
+    /// by its name or its ARN, and KCL's id has the name in the middle.
+    pub fn others_than(&self, reads: &[StreamName]) -> Vec<String> {
+        let name = |read: &StreamName| read.as_str().rsplit('/').next().map(str::to_owned);
+        let reads: BTreeSet<String> = reads.iter().filter_map(name).collect();
+        let is_read = |id: &String| id.split(':').nth(1).is_some_and(|name| reads.contains(name));
+        self.streams.keys().filter(|id| !is_read(id)).cloned().collect()
     }
 
     /// Whether there is something that only time can tell.
@@ -127,6 +141,23 @@ pub fn judge(first: &Survey, latest: &Survey, elapsed_ms: u64, lease_ms: u64) ->
         0 => Verdict::Clear,
         ms => Verdict::Wait { ms },
     }
+}
+
+/// Whether a table that was clear at the start has to be left, by a survey made since. A fleet of
+/// KCL 3.x that was at work before the start and is gone leaves its version behind; its lock moves
+/// only when it comes back.
+pub fn left_to_kcl3(start: &Survey, now: &Survey) -> Option<Hindrance> {
+    if !now.is_kcl3() {
+        return None;
+    }
+    let moved = match &now.leader {
+        Some(leader) if start.leader.as_ref() != Some(leader) => {
+            Moved::Leader(leader.owner.clone())
+        }
+        _ if !start.is_kcl3() => Moved::Version,
+        _ => return None,
+    };
+    Some(Hindrance::Kcl3AtWork { moved, version: now.client_version.clone() })
 }
 
 fn moved(first: &Survey, latest: &Survey) -> Option<Moved> {
@@ -171,6 +202,7 @@ impl fmt::Display for Moved {
         match self {
             Self::Leader(owner) => write!(f, "worker {owner} holds the leader's lock"),
             Self::Lease(key) => write!(f, "lease {key} moved"),
+            Self::Version => f.write_str("the fleet has moved to it"),
         }
     }
 }
@@ -241,6 +273,54 @@ mod tests {
         let (before, after) =
             (table(&[1], Some("UPGRADE_FROM_2X"), None), table(&[2], Some("3X"), Some("a")));
         check(&before, &after, 5_000, "KCL 3.x is at work");
+    }
+
+    #[test]
+    fn a_table_is_left_to_a_fleet_that_moves_to_kcl_3_or_comes_back() {
+        let (two, upgrading) =
+            (table(&[1], None, None), table(&[1], Some("UPGRADE_FROM_2X"), None));
+        let gone = table(&[1], Some("3X"), Some("a"));
+        let let_go = table(&[1], Some("3X"), None);
+        for (start, now, expected) in [
+            (&two, &two, None),
+            (&two, &upgrading, None),
+            (&upgrading, &table(&[2], Some("3X_WITH_ROLLBACK"), None), Some("has moved to it")),
+            (&upgrading, &table(&[2], Some("3X"), Some("a")), Some("leader's lock")),
+            (&two, &table(&[2], None, Some("a")), Some("leader's lock")),
+            // The version of a fleet that was gone at the start stays, and counters are ours.
+            (&gone, &table(&[7], Some("3X"), Some("a")), None),
+            (&gone, &let_go, None),
+            (&let_go, &let_go, None),
+            (&gone, &table(&[7], Some("3X"), Some("b")), Some("leader's lock")),
+            (&let_go, &gone, Some("leader's lock")),
+            (&gone, &table(&[7], Some("2X"), Some("b")), None),
+        ] {
+            let said = left_to_kcl3(start, now).map(|why| why.to_string());
+            let as_expected = match (&said, expected) {
+                (Some(said), Some(words)) => said.contains(words),
+                (said, words) => said.is_none() && words.is_none(),
+            };
+            assert!(as_expected, "{start:?}\nthen {now:?}: {said:?}, not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn streams_that_are_not_read_are_found_by_the_name_in_kcls_id() {
+        let ids = ["1:orders:5", "1:clicks:6", "2:orders:7"];
+        let streams = ids.into_iter().map(|id| (id.to_owned(), 1)).collect();
+        let survey = Survey { streams, ..Survey::default() };
+        let arn = "arn:aws:kinesis:eu-west-1:000000000001:stream/clicks";
+        for (reads, others) in [
+            (vec![], ids.to_vec()),
+            (vec!["orders"], vec!["1:clicks:6"]),
+            (vec![arn], vec!["1:orders:5", "2:orders:7"]),
+            (vec!["orders", "clicks"], vec![]),
+        ] {
+            let reads: Vec<StreamName> = reads.into_iter().map(StreamName::from).collect();
+            let mut others: Vec<&str> = others;
+            others.sort_unstable();
+            assert_eq!(survey.others_than(&reads), others, "{reads:?}");
+        }
     }
 
     #[test]

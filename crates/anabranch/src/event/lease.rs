@@ -17,6 +17,18 @@ pub enum LeaseEvent {
         /// Which worker holds the leader's lock.
         leader: Option<String>,
     },
+    /// A fleet of KCL 3.x works on the table by now. The worker takes nothing any more, gives back
+    /// in order what it has, and ends.
+    StoodDown {
+        /// Who is at work, and what to do.
+        hindrance: String,
+    },
+    /// Java's workers hold this one for the leader of a table for several streams, and leave the
+    /// rows of these to it, which it does not read: nobody makes or repairs them.
+    LeadsUnread {
+        /// The streams, by KCL's ids.
+        streams: Vec<String>,
+    },
     /// It joined the fleet under this id.
     Joined {
         /// Its id for this join.

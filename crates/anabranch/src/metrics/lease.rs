@@ -48,6 +48,8 @@ pub(super) fn record(event: &LeaseEvent) {
         }
         LeaseEvent::UnreadableRow { .. } => counter!("anabranch_unreadable_rows").increment(1),
         LeaseEvent::KeptOff { .. }
+        | LeaseEvent::StoodDown { .. }
+        | LeaseEvent::LeadsUnread { .. }
         | LeaseEvent::Retired { .. }
         | LeaseEvent::Left { .. }
         | LeaseEvent::WorkerForgotten { .. }

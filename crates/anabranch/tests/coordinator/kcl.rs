@@ -3,8 +3,12 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
+use anabranch::lease::LeaseStore;
 use anabranch::lease::Stopped;
-use anabranch_model::lease::Layout;
+use anabranch_model::lease::survey::Leader;
+use anabranch_model::lease::{Layout, LeaseChange, Nonce, Write};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn leases_are_stolen_one_by_one_until_the_fleet_is_level() {
@@ -49,4 +53,68 @@ async fn a_throttled_store_costs_nothing_within_the_lease_time() {
     }
     assert_eq!(a.holds(), 4);
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
+    // About to move, it still takes leases as 2.x does.
+    a.store.survey.lock().unwrap().client_version = Some("CLIENT_VERSION_UPGRADE_FROM_2X".into());
+    fleet.pass(300_000).await;
+    assert_eq!(a.holds(), 2);
+    {
+        let mut survey = a.store.survey.lock().unwrap();
+        survey.client_version = Some("CLIENT_VERSION_3X_WITH_ROLLBACK".into());
+        let (owner, version) = ("java".into(), "1".into());
+        survey.leader = Some(Leader { owner, version, lock_ms: 120_000 });
+    }
+    let refused = tokio::time::timeout(Duration::from_mins(3), a.coordinator.until_refused()).await;
+    let words = refused.expect("by the next audit").to_string();
+    assert!(words.contains("KCL 3.x") && words.contains("java"), "{words}");
+    fleet.until("a has given all back", 60_000, || a.holds() == 0).await;
+    assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.rows());
+    fleet.pass(300_000).await;
+    assert_eq!(a.holds(), 0, "nothing is taken again");
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StoodDown { .. })), 1);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
+    let fleet = Fleet::new(Layout::Kcl, 4);
+    let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
+    fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
+    // Of one stream's owners, a and b, Java would draw a. Of four it draws the last, of three too.
+    let owners = |others: &[&str]| -> BTreeSet<String> {
+        let ours = [a.coordinator.worker(), b.coordinator.worker()];
+        ours.iter().map(|id| id.as_str()).chain(others.iter().copied()).map(str::to_owned).collect()
+    };
+    let tell = |owners: BTreeSet<String>, streams: &[&str]| {
+        for worker in [&a, &b] {
+            let mut survey = worker.store.survey.lock().unwrap();
+            survey.owners = Some(owners.clone());
+            survey.streams = streams.iter().map(|id| ((*id).to_owned(), 1)).collect();
+        }
+    };
+    tell(owners(&["java-1", "java-2"]), &["1:s:5", "1:t:5"]);
+    let first = fleet.rows()[0].key.clone();
+    let delete = Write::lease(&first, LeaseChange::Delete { term: 0 }, Nonce(1));
+    assert!(fleet.store.write(&delete).await.unwrap().is_done());
+    let holes = || fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    fleet.pass(600_000).await;
+    assert_eq!((fleet.rows().len(), holes()), (3, 0), "another stream's owner leads the table");
+    tell(owners(&["!"]), &["1:s:5", "1:t:5"]);
+    fleet.until("b repairs the hole", 600_000, || fleet.rows().len() == 4).await;
+    let unread = |event: &LeaseEvent| match event {
+        LeaseEvent::LeadsUnread { streams } => streams == &["1:t:5"],
+        _ => false,
+    };
+    fleet.pass(300_000).await;
+    assert_eq!(
+        fleet.count(unread),
+        1,
+        "b says once that it leads for a stream that it does not read"
+    );
 }

@@ -92,6 +92,33 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
 }
 
 #[tokio::test]
+async fn the_owners_of_every_stream_are_seen() {
+    let server = Server::embedded().await;
+    let client = client(&server.config());
+    let store = DynamoDbStore::kcl_multi_stream(&server.config(), "app", |_| None);
+    store.prepare().await.expect("a table");
+    for (stream, owner) in [("1:a:5", "java-1"), ("1:b:6", "java-2"), ("1:c:7", "")] {
+        let shard = "shardId-000000000000";
+        let mut row = vec![
+            ("leaseKey", s(&format!("{stream}:{shard}"))),
+            ("streamName", s(stream)),
+            ("shardId", s(shard)),
+            ("leaseCounter", AttributeValue::N("1".into())),
+            ("ownerSwitchesSinceCheckpoint", AttributeValue::N("0".into())),
+            ("checkpoint", s("TRIM_HORIZON")),
+        ];
+        if !owner.is_empty() {
+            row.push(("leaseOwner", s(owner)));
+        }
+        put(&client, "app", &row).await;
+    }
+    let survey = store.survey().await.expect("a survey");
+    let owners: Vec<String> = survey.owners.clone().expect("owners").into_iter().collect();
+    assert_eq!(owners, ["java-1", "java-2"]);
+    assert_eq!(survey.others_than(&["b".into()]), ["1:a:5", "1:c:7"]);
+}
+
+#[tokio::test]
 async fn rows_of_the_other_mode_are_refused() {
     let server = Server::embedded().await;
     let client = client(&server.config());

@@ -1,38 +1,44 @@
 //! The audit: is the stream still the same, do the rows cover all keys, and which rows may go.
 //!
-//! Every worker looks whether its streams were created again. The rest is the duty of one worker
-//! per stream, which the rows name.
+//! Every worker looks whether its streams were created again, and on KCL's table whether a fleet of
+//! KCL 3.x works there now. The rest is the duty of one worker per stream, which the rows name.
 
 use super::StartError;
 use super::cleanup::{forget_workers, remove_rows};
 use super::crew::{Crew, ReadStream};
 use super::first_sync::{create_all, first_rows, missing_rows};
+use super::survey::look_again;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleWatch};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Lease, LeaseChange, Worker, WorkerId, Write, duty};
+use anabranch_model::lease::{
+    Layout, Lease, LeaseChange, Survey, Worker, WorkerId, Write, duty, shuffle,
+};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The holes that were seen in each stream.
 type Watches = BTreeMap<StreamName, HoleWatch>;
 
-/// Audits for ever.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
+/// Audits for ever. `start` is what was seen of the table at the start.
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, start: Survey) {
     let mut watches = Watches::new();
+    let mut unread = Vec::new();
     let audit_ms = crew.settings().audit_ms;
     loop {
         let due_ms = crew.now_ms() + audit_ms - crew.tools.chance.below(audit_ms / 8);
         look_into_suspects(&crew, due_ms).await;
+        let survey = look_again(&crew, &start).await.unwrap_or_default();
+        tell_unread(&crew, &survey, &mut unread);
         let streams = crew.streams();
         watches.retain(|name, _| streams.iter().any(|stream| stream.settings.name == *name));
         let lowest = lowest_worker(&crew).await;
         for stream in streams {
-            audit(&crew, &stream, lowest.as_ref(), &mut watches).await;
+            audit(&crew, &stream, (lowest.as_ref(), survey.owners.as_ref()), &mut watches).await;
         }
         if lowest.as_ref() == Some(&crew.holdings.member().id) {
             forget_workers(&crew).await;
@@ -61,10 +67,30 @@ async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option
     look.workers.into_iter().filter(Worker::is_alive).map(|worker| worker.id).min()
 }
 
+/// Tells that Java's workers leave streams to this one that it does not read: they draw one leader
+/// for the whole table, and only that one makes and repairs the rows of any stream.
+fn tell_unread<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    survey: &Survey,
+    told: &mut Vec<String>,
+) {
+    let me = crew.holdings.member().id.clone();
+    let names = |owners: &BTreeSet<String>| owners.contains(me.as_str());
+    let leads =
+        |owners: &BTreeSet<String>| shuffle::leads(me.as_str(), owners.iter().map(String::as_str));
+    let reads = crew.stream_names();
+    let drawn = survey.owners.as_ref().is_some_and(|owners| names(owners) && leads(owners));
+    let streams = if drawn { survey.others_than(&reads) } else { Vec::new() };
+    if !streams.is_empty() && streams != *told {
+        crew.tools.tell(LeaseEvent::LeadsUnread { streams: streams.clone() });
+    }
+    *told = streams;
+}
+
 async fn audit<S: LeaseStore, A: StreamApi>(
     crew: &Crew<S, A>,
     stream: &ReadStream,
-    lowest: Option<&WorkerId>,
+    (lowest, owners): (Option<&WorkerId>, Option<&BTreeSet<String>>),
     watches: &mut Watches,
 ) {
     let (tools, name) = (&crew.tools, &stream.settings.name);
@@ -74,7 +100,7 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     let layout = tools.store.layout();
     let me = crew.holdings.member();
     let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
-    let audits = duty::audits(layout, &rows, &me.id, lowest);
+    let audits = duty::audits(layout, &rows, &me.id, lowest, owners);
     if !audits {
         // Whoever audits next counts anew.
         watches.remove(name);

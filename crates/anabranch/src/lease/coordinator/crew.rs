@@ -139,6 +139,16 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         }
     }
 
+    /// Takes nothing any more, and gives back in order what it has: the table is not to be worked on
+    /// any longer.
+    pub(super) fn stand_down(&self, why: StartError) {
+        self.lock_streams().clear();
+        let deadline_ms = self.now_ms().saturating_add(self.settings().drain_ms);
+        self.ask_to_drain(deadline_ms, &DrainReason::StreamRemoved, |_| true);
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        self.refused.notify_one();
+    }
+
     /// Waits until no stream is left to read because the last one was refused.
     pub(super) async fn until_refused(&self) -> StartError {
         loop {

@@ -105,7 +105,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             suspects: Suspects::default(),
         });
         start::prepare(&tools).await?;
-        survey::survey(&tools).await?;
+        let survey = survey::survey(&tools).await?;
         let mut opened = Vec::new();
         for stream in streams {
             opened.push(open::open(&tools, stream).await?);
@@ -120,7 +120,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
         heart.spawn(heart::run(crew.clone()));
         tasks.spawn(run::run(crew.clone()));
-        tasks.spawn(audit::run(crew.clone()));
+        tasks.spawn(audit::run(crew.clone(), survey));
         Ok((Self { crew, heart, tasks }, receiver))
     }
 
@@ -186,7 +186,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     }
 
     /// Waits until no stream is left to read because the last one was deleted, or deleted and
-    /// created again. The worker holds nothing then, and is to be stopped.
+    /// created again, or because the table is now worked on by a fleet of KCL 3.x. The worker holds nothing then, and is to be stopped.
     pub async fn until_refused(&self) -> StartError {
         self.crew.until_refused().await
     }

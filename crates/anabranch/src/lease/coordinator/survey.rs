@@ -1,21 +1,23 @@
-//! A table that somebody else works on is left alone.
+//! A table that somebody else works on is left alone, at the start and later.
 
+use super::crew::Crew;
 use super::open::{PAUSE_MS, judge_store};
 use super::{StartError, Tools};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
-use anabranch_model::lease::Survey;
-use anabranch_model::lease::survey::{Verdict, judge};
+use crate::stream::api::StreamApi;
+use anabranch_model::lease::survey::{Verdict, judge, left_to_kcl3};
+use anabranch_model::lease::{Layout, Survey};
 
 /// Looks at the table until it is clear or has to be refused. Only a table on which a fleet of KCL
-/// 3.x has worked takes time.
-pub(super) async fn survey<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
+/// 3.x has worked takes time. Returns what was seen last.
+pub(super) async fn survey<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<Survey, StartError> {
     let first = look(tools).await?;
     let since_ms = tools.clock.now_ms();
     let (mut latest, mut elapsed_ms) = (first.clone(), 0);
     loop {
         match judge(&first, &latest, elapsed_ms, tools.settings.lease_time_ms) {
-            Verdict::Clear => return Ok(()),
+            Verdict::Clear => return Ok(latest),
             Verdict::Refuse(hindrance) => {
                 return Err(StartError::TableInUse { hindrance: hindrance.to_string() });
             }
@@ -32,6 +34,34 @@ pub(super) async fn survey<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), 
         elapsed_ms = tools.clock.now_ms() - since_ms;
         latest = look(tools).await?;
     }
+}
+
+/// Looks again while the worker is at work, and leaves the table to a fleet of KCL 3.x: its leader
+/// deals the leases, and whoever takes them as 2.x does would fight it. Returns what was seen.
+pub(super) async fn look_again<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    start: &Survey,
+) -> Option<Survey> {
+    let tools = &crew.tools;
+    if tools.store.layout() == Layout::Native {
+        return None;
+    }
+    let survey = match tools.read(tools.store.survey()).await {
+        Ok(survey) => survey,
+        Err(error) => {
+            tools.trouble("survey", &error);
+            return None;
+        }
+    };
+    if let Some(hindrance) = left_to_kcl3(start, &survey)
+        && !crew.is_stopping()
+        && !crew.stream_names().is_empty()
+    {
+        let hindrance = hindrance.to_string();
+        tools.tell(LeaseEvent::StoodDown { hindrance: hindrance.clone() });
+        crew.stand_down(StartError::TableInUse { hindrance });
+    }
+    Some(survey)
 }
 
 async fn look<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<Survey, StartError> {

@@ -10,6 +10,7 @@ use crate::lease::dynamodb::table::{Range, Table};
 use anabranch_model::lease::Survey;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeSet;
 
 /// The index that every worker of KCL 3.x makes.
 const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";
@@ -21,7 +22,7 @@ const MIGRATION: &str = "Migration3.0";
 
 impl KclRows {
     pub(crate) async fn survey(&self) -> Result<Survey, StoreError> {
-        let mut survey = Survey::default();
+        let mut survey = Survey { owners: Some(BTreeSet::new()), ..Survey::default() };
         let table = self.table.describe().await?;
         let indexes = table.as_ref().map_or(&[][..], |table| table.global_secondary_indexes());
         survey.has_owner_index = indexes.iter().any(|i| i.index_name() == Some(OWNER_INDEX));
@@ -54,6 +55,11 @@ impl KclRows {
         }
         if let Ok(Some(stream)) = fields.text(row::STREAM_NAME) {
             *survey.streams.entry(stream.to_owned()).or_default() += 1;
+        }
+        if let (Some(owners), Ok(Some(owner))) = (&mut survey.owners, fields.text(row::LEASE_OWNER))
+            && !owner.is_empty()
+        {
+            owners.insert(owner.to_owned());
         }
         // Any start will do: what counts is whether the row can be read at all.
         match row::lease(&no_key(), item, StartPosition::AtTimestamp(0)) {
