@@ -133,22 +133,30 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Producer(ProducerEvent::Retried { detail, .. }) => {
             format!("the stream did not take records, they are sent again: {detail}")
         }
-        Event::Relay(RelayEvent::Interrupted { table, error, .. }) => {
+        Event::Relay(event) => return relay_trouble(event),
+        _ => return None,
+    })
+}
+
+/// What went wrong with a relay, if something did.
+fn relay_trouble(event: &RelayEvent) -> Option<String> {
+    Some(match event {
+        RelayEvent::Interrupted { table, error, .. } => {
             format!("the relay of {table} has to begin again: {error}")
         }
-        Event::Relay(RelayEvent::Held { table, row, .. }) => format!(
+        RelayEvent::Held { table, row, .. } => format!(
             "row {row} of {table} and those behind it wait for a transaction that is still running: \
              see 'anabranch relay status'"
         ),
-        Event::Relay(RelayEvent::Kept { table, row, error }) => format!(
+        RelayEvent::Kept { table, row, error } => format!(
             "row {row} of {table} is in the stream and can't be removed; it is tried again, and no \
              more rows are read once enough of them wait so: {error}"
         ),
-        Event::Relay(RelayEvent::Restored { table, row }) => format!(
+        RelayEvent::Restored { table, row } => format!(
             "row {row} of {table} and perhaps others came to lie behind rows that were sent, as \
              after a restore; they are sent now"
         ),
-        Event::Relay(RelayEvent::Parked { row, key, why, .. }) => format!(
+        RelayEvent::Parked { row, key, why, .. } => format!(
             "row {row} can't be sent, so its key {key:?} is parked: {why}; 'anabranch relay skip \
              {row}' gives it up, 'anabranch relay retry KEY' sends it again"
         ),

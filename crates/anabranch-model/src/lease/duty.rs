@@ -30,13 +30,14 @@ pub fn audits(
                 rows.iter().filter(|row| !row.is_ended()).find_map(|row| row.owner.as_ref());
             owner.or(lowest_worker) == Some(me)
         }
-        Layout::Kcl => match owners {
-            Some(owners) => shuffle::leads(me.as_str(), owners.iter().map(String::as_str)),
-            None => {
-                let owners = rows.iter().filter_map(|row| row.owner.as_ref());
-                shuffle::leads(me.as_str(), owners.map(WorkerId::as_str))
-            }
-        },
+        Layout::Kcl => {
+            let of_stream =
+                || rows.iter().filter_map(|row| row.owner.as_ref()).map(WorkerId::as_str);
+            owners.map_or_else(
+                || shuffle::leads(me.as_str(), of_stream()),
+                |owners| shuffle::leads(me.as_str(), owners.iter().map(String::as_str)),
+            )
+        }
     }
 }
 
