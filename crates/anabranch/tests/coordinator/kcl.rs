@@ -6,7 +6,7 @@ use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch::lease::Stopped;
 use anabranch_model::lease::survey::Leader;
-use anabranch_model::lease::{Layout, LeaseChange, Nonce, Write};
+use anabranch_model::lease::{Layout, LeaseChange, Nonce, WorkerId, Write};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
     // Of one stream's owners, a and b, Java would draw a. Of four it draws the last, of three too.
     let owners = |others: &[&str]| -> BTreeSet<String> {
         let ours = [a.coordinator.worker(), b.coordinator.worker()];
-        ours.iter().map(|id| id.as_str()).chain(others.iter().copied()).map(str::to_owned).collect()
+        ours.iter().map(WorkerId::as_str).chain(others.iter().copied()).map(str::to_owned).collect()
     };
     let tell = |owners: BTreeSet<String>, streams: &[&str]| {
         for worker in [&a, &b] {
