@@ -88,6 +88,11 @@ pub trait Work: Send + Sync + 'static {
         std::future::pending()
     }
 
+    /// Resolves when nothing more can come to be done of a shard that was given up.
+    fn is_settled(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// The shard is no longer this worker's, or is about to go.
     fn over(&self) -> impl Future<Output = ()> + Send {
         async {}

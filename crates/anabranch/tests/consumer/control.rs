@@ -5,7 +5,9 @@ use anabranch::event::{Event, LeaseEvent};
 use anabranch_local::op::create_stream;
 use anabranch_local::{Clock, Engine, Options};
 use anabranch_model::position::StartPosition;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn create(world: &World, name: &str) {
     let request = create_stream::Request {
@@ -14,6 +16,11 @@ fn create(world: &World, name: &str) {
         ..Default::default()
     };
     world.engine.create_stream(&request).unwrap();
+}
+
+/// What is answered while the stream is still being made.
+async fn soon<T>(answer: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(600), answer).await.expect("it waits for the stream")
 }
 
 #[tokio::test(start_paused = true)]
@@ -33,10 +40,10 @@ async fn a_stream_that_is_waited_for_keeps_nobody_from_removing_another_or_itsel
         let awaited =
             |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamAwaited { .. }));
         world.until("it is waited for", || world.told(awaited)).await;
-        let twice = add().await.unwrap_err();
+        let twice = soon(add()).await.unwrap_err();
         assert!(twice.to_string().contains("cards is being read already"), "{twice}");
-        assert_eq!(control.remove(STREAM).await.unwrap(), [], "another one is removed");
-        assert_eq!(control.remove("cards").await.unwrap(), [], "and itself");
+        assert_eq!(soon(control.remove(STREAM)).await.unwrap(), [], "another one is removed");
+        assert_eq!(soon(control.remove("cards")).await.unwrap(), [], "and itself");
     });
     let removed = removed.unwrap_err();
     assert!(removed.to_string().contains("cards was removed before"), "{removed}");

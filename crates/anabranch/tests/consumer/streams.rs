@@ -276,6 +276,39 @@ async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
+    // After how long the acks come, whether the worker is stopped meanwhile, and whether they count.
+    for (late_ms, stops, counts) in
+        [(3_000, false, true), (3_000, true, true), (7_000, false, false)]
+    {
+        let world = World::new(1);
+        (0..10).for_each(|_| world.put("key"));
+        let mut shards = world.consumer(1).shard_streams(100);
+        let mut shard = shards.next().await.unwrap();
+        let mut taken = Vec::new();
+        for _ in 0..6 {
+            taken.push(shard.next().await.unwrap());
+        }
+        drop(shard);
+        let acks = async {
+            pause(late_ms).await;
+            taken.into_iter().for_each(ShardRecord::ack);
+        };
+        if stops {
+            tokio::join!(shards.stop(), acks).0.unwrap();
+            shards = world.consumer(2).shard_streams(100);
+        } else {
+            acks.await;
+        }
+        let mut again = shards.next().await.unwrap();
+        let first = if counts { 6 } else { 0 };
+        let came = numbers(&mut again).await;
+        assert_eq!(came, (first..10).collect::<Vec<_>>(), "{late_ms} ms, stopped: {stops}");
+        drop(shards);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let world = World::new(1);
     world.put_round(20);

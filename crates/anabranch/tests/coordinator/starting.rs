@@ -11,6 +11,7 @@ use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn synced(fleet: &Fleet) -> bool {
     fleet.table().application().streams.values().all(|facts| facts.first_sync_done)
@@ -169,7 +170,8 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
         let _: Stopped = a.stop(1_000).await;
         fleet.split(0, 1 << 100);
         // The clock stands still, so the change does not come to an end.
-        let b = fleet.worker("b").await;
+        let start = tokio::time::timeout(Duration::from_secs(600), fleet.worker("b"));
+        let b = start.await.expect("it does not wait for that end");
         fleet.until("b holds the children too", 20_000, || b.holds() >= 3).await;
         let awaited = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamAwaited { .. });
         assert_eq!(fleet.count(awaited), 0, "{layout:?}");

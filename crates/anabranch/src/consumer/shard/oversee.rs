@@ -11,6 +11,9 @@ use crate::lease::{How, LeaseStore};
 use crate::stream::api::StreamApi;
 use std::sync::Arc;
 
+/// How long what was taken of a shard that was given up may still be done.
+const SETTLE_MS: u64 = 5_000;
+
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Watches over the tasks, and writes down what they have done.
     pub(super) async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
@@ -25,7 +28,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
-                () = work.gives_up() => return self.fail(session).await,
+                () = work.gives_up() => {
+                    session.drop_all().await;
+                    // The lease waits before it is given back anyway.
+                    tokio::select! {
+                        biased;
+                        stop = grip.asked_to_stop() => return self.stop(session, stop).await,
+                        () = work.is_settled() => {}
+                        () = worker.clock.sleep(SETTLE_MS) => {}
+                    }
+                    return self.fail(session).await;
+                }
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
                     TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),

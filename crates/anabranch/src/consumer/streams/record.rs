@@ -31,7 +31,7 @@ pub struct ShardRecord {
     /// The window.
     acks: Arc<Acks>,
     /// Tells, dropped with the stream and all its records, that no ack can come any more.
-    _hope: Arc<DropGuard>,
+    _hope: Arc<Hope>,
     /// The memory that it shares with the rest of its reply.
     _room: Option<Arc<Room>>,
 }
@@ -56,6 +56,15 @@ impl fmt::Debug for ShardRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.record, f)
     }
+}
+
+/// The hope that acks come: dropped with the stream and all its records.
+#[derive(Debug)]
+pub(super) struct Hope {
+    /// Some record can't be acked any more.
+    pub(super) _hopeless: DropGuard,
+    /// None can.
+    pub(super) _forsaken: DropGuard,
 }
 
 /// Which records of a shard were taken, and which of them are acked.
@@ -92,7 +101,7 @@ impl Acks {
     }
 
     /// The user takes a record. `None` if it was taken before, or if no more may be.
-    pub(super) fn take(self: &Arc<Self>, item: Item, hope: &Arc<DropGuard>) -> Option<ShardRecord> {
+    pub(super) fn take(self: &Arc<Self>, item: Item, hope: &Arc<Hope>) -> Option<ShardRecord> {
         let mut inside = self.inside();
         if inside.closed {
             return None;

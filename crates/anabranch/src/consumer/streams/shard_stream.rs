@@ -1,6 +1,6 @@
 //! One shard as a stream of records.
 
-use super::record::{Acks, Item, ShardRecord};
+use super::record::{Acks, Hope, Item, ShardRecord};
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;
@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 type May = Pin<Box<dyn Future<Output = bool> + Send>>;
 
@@ -56,7 +56,7 @@ pub struct ShardStream {
     /// Tells that some record can't be acked any more.
     pub(super) hopeless: CancellationToken,
     /// Tells so when it is dropped with the stream and all records that were taken.
-    pub(super) hope: Arc<DropGuard>,
+    pub(super) hope: Arc<Hope>,
 }
 
 impl ShardStream {

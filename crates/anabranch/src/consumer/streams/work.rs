@@ -1,7 +1,7 @@
 //! A shard's reading, as its stream wants it.
 
 use super::Streams;
-use super::record::{Acks, Item};
+use super::record::{Acks, Hope, Item};
 use super::shard_stream::{ShardStream, Tenant};
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
@@ -34,6 +34,8 @@ pub(in crate::consumer) struct Streaming {
     dropped: CancellationToken,
     /// Tells that some record can't be acked any more.
     hopeless: CancellationToken,
+    /// Tells that no record can be acked any more.
+    forsaken: CancellationToken,
     /// What the row held when the lease was taken.
     taken: Checkpoint,
 }
@@ -61,6 +63,11 @@ impl<S: LeaseStore> Shape<S> for Streams {
         let tenant: Arc<dyn Tenant> = Arc::clone(grip) as _;
         let closed = CancellationToken::new();
         let (dropped, hopeless) = (CancellationToken::new(), CancellationToken::new());
+        let forsaken = CancellationToken::new();
+        let hope = Hope {
+            _hopeless: hopeless.clone().drop_guard(),
+            _forsaken: forsaken.clone().drop_guard(),
+        };
         let stream = ShardStream {
             shard: Arc::new(grip.key().clone()),
             items,
@@ -69,7 +76,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
             closed: closed.clone(),
             doubtful: None,
             dropped: dropped.clone(),
-            hope: Arc::new(hopeless.clone().drop_guard()),
+            hope: Arc::new(hope),
             hopeless: hopeless.clone(),
         };
         Streaming {
@@ -80,6 +87,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
             closed,
             dropped,
             hopeless,
+            forsaken,
             taken: grip.lease().checkpoint.clone(),
         }
     }
@@ -153,8 +161,17 @@ impl Work for Streaming {
     }
 
     async fn stopping(&self) -> Result<(), HandlerError> {
-        self.acks.until_drained().await;
+        // What was dropped unacked is not waited for.
+        self.is_settled().await;
         Ok(())
+    }
+
+    async fn is_settled(&self) {
+        tokio::select! {
+            biased;
+            () = self.acks.until_drained() => {}
+            () = self.forsaken.cancelled() => {}
+        }
     }
 
     async fn over(&self) {
