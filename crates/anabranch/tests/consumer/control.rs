@@ -20,7 +20,7 @@ fn create(world: &World, name: &str) {
 
 /// What is answered while the stream is still being made.
 async fn soon<T>(answer: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(600), answer).await.expect("it waits for the stream")
+    tokio::time::timeout(Duration::from_mins(10), answer).await.expect("it waits for the stream")
 }
 
 #[tokio::test(start_paused = true)]

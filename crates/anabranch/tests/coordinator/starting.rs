@@ -170,7 +170,7 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
         let _: Stopped = a.stop(1_000).await;
         fleet.split(0, 1 << 100);
         // The clock stands still, so the change does not come to an end.
-        let start = tokio::time::timeout(Duration::from_secs(600), fleet.worker("b"));
+        let start = tokio::time::timeout(Duration::from_mins(10), fleet.worker("b"));
         let b = start.await.expect("it does not wait for that end");
         fleet.until("b holds the children too", 20_000, || b.holds() >= 3).await;
         let awaited = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamAwaited { .. });
