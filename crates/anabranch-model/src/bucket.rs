@@ -54,9 +54,18 @@ impl<const D: usize> Bucket<D> {
 
     /// Whether `cost` would pass now, and if not, when.
     pub fn admission(&self, now_ms: u64, cost: [u64; D]) -> Admission {
+        self.admission_behind([0; D], now_ms, cost)
+    }
+
+    /// The same, once `ahead` has been taken. Only `cost` may be above the capacity: what is ahead
+    /// of it counts whole, or any number of costs would pass a full bucket together.
+    pub fn admission_behind(&self, ahead: [u64; D], now_ms: u64, cost: [u64; D]) -> Admission {
+        let from_ms = now_ms.max(self.filled_until_ms);
         let mut at_ms = now_ms;
-        for ((allowance, level), cost) in self.allowances.iter().zip(&self.levels).zip(cost) {
-            let lacking = thousandths(cost.min(allowance.capacity)) - level;
+        let dimensions = self.allowances.iter().zip(&self.levels).zip(ahead).zip(cost);
+        for (((allowance, level), ahead), cost) in dimensions {
+            let level = filled(*level, allowance, from_ms - self.filled_until_ms);
+            let lacking = thousandths(cost.min(allowance.capacity)) + thousandths(ahead) - level;
             if lacking <= 0 {
                 continue;
             }
@@ -65,7 +74,7 @@ impl<const D: usize> Bucket<D> {
             }
             let ms = lacking.unsigned_abs().div_ceil(u128::from(allowance.per_second));
             let ms = u64::try_from(ms).unwrap_or(u64::MAX);
-            at_ms = at_ms.max(self.filled_until_ms.saturating_add(ms));
+            at_ms = at_ms.max(from_ms.saturating_add(ms));
         }
         match at_ms - now_ms {
             0 => Admission::Passed,
@@ -115,10 +124,15 @@ impl<const D: usize> Bucket<D> {
         let ms = now_ms.saturating_sub(self.filled_until_ms);
         self.filled_until_ms += ms;
         for (level, allowance) in self.levels.iter_mut().zip(&self.allowances) {
-            let incoming = i128::from(ms).saturating_mul(i128::from(allowance.per_second));
-            *level = level.saturating_add(incoming).min(thousandths(allowance.capacity));
+            *level = filled(*level, allowance, ms);
         }
     }
+}
+
+/// A level after so many milliseconds.
+fn filled(level: i128, allowance: &Allowance, ms: u64) -> i128 {
+    let incoming = i128::from(ms).saturating_mul(i128::from(allowance.per_second));
+    level.saturating_add(incoming).min(thousandths(allowance.capacity))
 }
 
 fn thousandths(tokens: u64) -> i128 {

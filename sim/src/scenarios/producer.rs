@@ -83,6 +83,7 @@ struct Kind {
     aggregation: Aggregation,
     numbered: bool,
     deadline_ms: Option<u64>,
+    marks: bool,
     wrong: Wrong,
 }
 
@@ -96,6 +97,7 @@ pub fn run(seed: u64, wrong: Wrong) -> Report {
         aggregation: kinds[rng.usize(0..kinds.len())],
         numbered: wrong == Wrong::Nothing && rng.u32(0..6) == 0,
         deadline_ms: (rng.u32(0..4) == 0 || wrong == Wrong::GoOn).then(|| rng.u64(500..5_000)),
+        marks: seed.is_multiple_of(3),
         wrong,
     };
     ground.history.note_world(format!("{kind:?}"));
@@ -282,6 +284,7 @@ fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
     let builder = Producer::new(STREAM)
         .with_aggregation(kind.aggregation)
         .with_ordering_numbers(kind.numbered)
+        .with_marks(kind.marks)
         .with_buffer_bytes(BUFFER_BYTES)
         .with_container_bytes(400..=2_000)
         .with_linger(ms(5))

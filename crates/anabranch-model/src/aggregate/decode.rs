@@ -10,6 +10,7 @@
 //! are asked for.
 
 use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
+use super::mark::Mark;
 use super::wire::{Malformed, Reader, Span, Tag};
 use super::{FRAME_BYTES, MAGIC};
 use crate::hash::{HashKey, HashRange};
@@ -25,6 +26,7 @@ const RECORD_HASH_KEY: Tag = Tag::varint(2);
 const RECORD_DATA: Tag = Tag::bytes(3);
 const RECORD_TAGS: Tag = Tag::bytes(4);
 const TAG_KEY: Tag = Tag::bytes(1);
+const TAG_VALUE: Tag = Tag::bytes(2);
 
 /// What a record of the stream turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +149,8 @@ struct Message {
     keys: Vec<Span32>,
     hash_keys: Vec<Span32>,
     records: Vec<Raw>,
+    /// What its producer marked it with.
+    mark: Option<Mark>,
 }
 
 /// A [`Span`] in half the memory.
@@ -184,7 +188,8 @@ struct Raw {
 
 impl Message {
     fn read(data: &[u8], span: Span) -> Result<Self, Malformed> {
-        let mut message = Self { keys: Vec::new(), hash_keys: Vec::new(), records: Vec::new() };
+        let (keys, hash_keys, records) = (Vec::new(), Vec::new(), Vec::new());
+        let mut message = Self { keys, hash_keys, records, mark: None };
         let mut reader = Reader::new(data, span);
         while let Some(tag) = reader.tag()? {
             match tag {
@@ -192,7 +197,8 @@ impl Message {
                 HASH_KEYS => message.hash_keys.push(Span32::of(&reader.bytes()?)?),
                 RECORDS => {
                     let span = reader.bytes()?;
-                    message.records.push(Raw::read(reader.nested(span))?);
+                    let nested = reader.nested(span);
+                    message.records.push(Raw::read(nested, data, &mut message.mark)?);
                 }
                 _ => reader.skip(tag)?,
             }
@@ -221,6 +227,7 @@ impl Message {
             keys: self.keys,
             hash_keys: self.hash_keys,
             records: self.records.into_iter().enumerate(),
+            mark: self.mark,
         };
         match end {
             None => Decoded::Records(kept),
@@ -247,7 +254,12 @@ impl Message {
 }
 
 impl Raw {
-    fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
+    /// Reads a record, and the mark if it carries one.
+    fn read(
+        mut reader: Reader<'_>,
+        buffer: &[u8],
+        mark: &mut Option<Mark>,
+    ) -> Result<Self, Malformed> {
         let (mut key, mut hash_key, mut data) = (None, None, None);
         while let Some(tag) = reader.tag()? {
             match tag {
@@ -256,7 +268,7 @@ impl Raw {
                 RECORD_DATA => data = Some(Span32::of(&reader.bytes()?)?),
                 RECORD_TAGS => {
                     let span = reader.bytes()?;
-                    check_tag(reader.nested(span))?;
+                    *mark = mark.or(read_tag(reader.nested(span), buffer)?);
                 }
                 _ => reader.skip(tag)?,
             }
@@ -284,14 +296,18 @@ impl Raw {
     }
 }
 
-/// A tag must have a key; nothing else of it matters.
-fn check_tag(mut reader: Reader<'_>) -> Result<(), Malformed> {
-    let mut has_key = false;
+/// A tag must have a key. If it is a mark, it is read.
+fn read_tag(mut reader: Reader<'_>, buffer: &[u8]) -> Result<Option<Mark>, Malformed> {
+    let (mut key, mut value) = (None, None);
     while let Some(tag) = reader.tag()? {
-        has_key |= tag == TAG_KEY;
-        reader.skip(tag)?;
+        match tag {
+            TAG_KEY => key = Some(reader.bytes()?),
+            TAG_VALUE => value = Some(reader.bytes()?),
+            _ => reader.skip(tag)?,
+        }
     }
-    if has_key { Ok(()) } else { Err(Malformed) }
+    let key = key.ok_or(Malformed)?;
+    Ok(value.and_then(|value| Mark::read(&buffer[key], &buffer[value])))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "KCL keeps the low half too")]
@@ -353,6 +369,15 @@ pub struct SubRecords {
     hash_keys: Vec<Span32>,
     /// The records still to come, with their places.
     records: std::iter::Enumerate<std::vec::IntoIter<Raw>>,
+    /// What the producer marked the aggregate with.
+    mark: Option<Mark>,
+}
+
+impl SubRecords {
+    /// What the producer marked the aggregate with.
+    pub fn mark(&self) -> Option<Mark> {
+        self.mark
+    }
 }
 
 impl Iterator for SubRecords {

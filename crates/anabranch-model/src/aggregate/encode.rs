@@ -4,6 +4,7 @@
 //! has to be taken apart again because it came out too large.
 
 use super::digest::{Digest, digest, digest_many};
+use super::mark::{FIELD_BYTES, Mark};
 use super::table::{Found, Table};
 use super::wire::{Tag, VARINT_MAX_BYTES, varint_len, write_varint};
 use super::{AGGREGATE_PARTITION_KEY, FRAME_BYTES, MAGIC};
@@ -200,6 +201,22 @@ impl Builder {
         Some(closed)
     }
 
+    /// The same, with a mark if there are several records. The container is then larger than
+    /// [`Builder::size`] says, by [`MARK_MAX_BYTES`](super::mark::MARK_MAX_BYTES) at the most.
+    pub fn close_marked(&mut self, mark: Mark) -> Option<Closed> {
+        if let [_, .., last] = self.added[..] {
+            // The field goes behind the last record's others, so only its length changes.
+            let bytes = self.body.len() - last.record_at - 1;
+            let length = length_before(bytes);
+            let mut longer = [0; VARINT_MAX_BYTES];
+            let written = write_varint(&mut longer, bytes - length + FIELD_BYTES);
+            let from = last.record_at + 1;
+            self.body.splice(from..from + length, longer[..written].iter().copied());
+            self.body.extend_from_slice(&mark.field());
+        }
+        self.close()
+    }
+
     /// The magic and the message, with room for the digest.
     fn framed(&self) -> Vec<u8> {
         let mut data = Vec::with_capacity(self.framed_size());
@@ -270,6 +287,13 @@ impl Builder {
         let new_hash_key = matches!(fit.hash_key, Some((Found::New { .. }, _)));
         self.added.push(Added { record_at, data_at, new_key, new_hash_key });
     }
+}
+
+/// How many of these bytes are the length of the others.
+fn length_before(bytes: usize) -> usize {
+    (1..=VARINT_MAX_BYTES)
+        .find(|length| varint_len(bytes - length) == *length)
+        .expect("a record begins with its length")
 }
 
 /// The key of every aggregate, without an allocation.

@@ -13,14 +13,16 @@
 //! Tag      { required string key = 1;  optional string value = 2; }
 //! ```
 //!
-//! Writers put all of field 1 first, then 2, then 3, and readers take any order. Nobody writes or
-//! reads tags yet; a reader only checks that they are well formed.
+//! Writers put all of field 1 first, then 2, then 3, and readers take any order. A producer
+//! that is told to puts its mark in the tags of the last record; of other tags a reader only checks
+//! that they are well formed.
 
 mod wire;
 pub mod digest;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 mod table;
+pub mod mark;
 pub mod encode;
 pub mod decode;
 

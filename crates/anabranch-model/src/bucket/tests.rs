@@ -61,6 +61,25 @@ fn a_cost_above_the_capacity_passes_when_full_and_is_paid_for_later() {
 }
 
 #[test]
+fn costs_that_were_admitted_together_pass_a_full_bucket_only_if_it_holds_all_of_them() {
+    let mut bucket = shard(0);
+    bucket.take(0, [10, 1_000]);
+    // A second later it is full again, and a day later no fuller.
+    for now_ms in [1_000, 86_400_000] {
+        let check = |ahead, cost, expected| {
+            assert_eq!(bucket.admission_behind(ahead, now_ms, cost), expected, "at {now_ms}");
+        };
+        check([0, 0], [1, 5_000], Admission::Passed);
+        check([1, 400], [1, 600], Admission::Passed);
+        check([1, 400], [1, 601], Admission::Wait { ms: 1 });
+        check([1, 1_000], [1, 1_000], Admission::Wait { ms: 1_000 });
+        check([10, 0], [1, 1], Admission::Wait { ms: 100 });
+        check([1, 1], [1, 5_000], Admission::Wait { ms: 1 });
+    }
+    assert_eq!(bucket.admission_behind([1, 0], 500, [1, 600]), Admission::Wait { ms: 100 });
+}
+
+#[test]
 fn a_clock_that_goes_back_brings_in_nothing_twice() {
     let mut bucket = shard(10_000);
     bucket.take(10_000, [10, 0]);

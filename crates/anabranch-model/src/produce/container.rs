@@ -5,6 +5,7 @@ use super::lane::{Lane, Place};
 use super::outcome::{self, Attempt};
 use super::settings::Aggregation;
 use crate::aggregate::encode::{Builder, Closed, Container, Room, seal_many};
+use crate::aggregate::mark::{MARK_MAX_BYTES, Mark};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
@@ -92,6 +93,8 @@ pub(super) struct Cut<T> {
 pub(super) struct Tools<'a, T> {
     pub(super) builder: &'a mut Builder,
     pub(super) spare: &'a mut Vec<Vec<Pending<T>>>,
+    /// What an aggregate is marked with.
+    pub(super) mark: Option<Mark>,
 }
 
 /// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
@@ -114,7 +117,8 @@ pub(super) fn cut<T>(
     if !lane.queue.front().is_some_and(joins) || first.framed_bytes() > max_bytes {
         return Some(Cut { records: vec![first], closed: None });
     }
-    let Tools { builder, spare } = tools;
+    let Tools { builder, spare, mark } = tools;
+    let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
     builder.clear();
     let mut records = spare.pop().unwrap_or_default();
     if builder.add_raw_within(&first.entry(), max_bytes) == Room::Taken {
@@ -127,7 +131,11 @@ pub(super) fn cut<T>(
     } else {
         records.push(first);
     }
-    let closed = if records.len() > 1 { builder.close() } else { None };
+    let closed = match mark {
+        _ if records.len() < 2 => None,
+        None => builder.close(),
+        Some(mark) => builder.close_marked(mark),
+    };
     Some(Cut { records, closed })
 }
 

@@ -132,3 +132,51 @@ impl<T> Lane<T> {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::produce::Put;
+
+    fn record(number: u64) -> Pending<()> {
+        let put = Put {
+            key: format!("k{number}").into(),
+            hash: HashKey(0),
+            is_explicit: number.is_multiple_of(3),
+            data: vec![7; usize::try_from(number).unwrap() * 10].into(),
+            ticket: (),
+        };
+        Pending { number, put_ms: 0, put, maybe_landed: false, alone: false, past: None }
+    }
+
+    /// What stands in the lane, and that its bytes are counted.
+    fn check(lane: &Lane<()>, numbers: &[u64]) {
+        let standing: Vec<u64> = lane.queue.iter().map(|record| record.number).collect();
+        assert_eq!(standing, numbers);
+        let bytes: usize = lane.queue.iter().map(Pending::framed_bytes).sum();
+        assert_eq!(lane.queue_bytes, bytes, "{numbers:?}");
+    }
+
+    #[test]
+    fn the_bytes_of_a_lane_are_those_of_the_records_that_stand_in_it() {
+        let mut lane = Lane::new(Place::Hash(HashKey(0)), 0);
+        for number in 0..8 {
+            lane.push(record(number));
+        }
+        check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let first = lane.pop().unwrap();
+        let mut cut = vec![first];
+        lane.take_first(2, &mut cut);
+        check(&lane, &[3, 4, 5, 6, 7]);
+        assert_eq!(lane.sweep(|record| record.number == 5).len(), 1);
+        check(&lane, &[3, 4, 6, 7]);
+        lane.merge(cut);
+        check(&lane, &[0, 1, 2, 3, 4, 6, 7]);
+        lane.merge(vec![record(5)]);
+        check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(lane.drain().len(), 8);
+        check(&lane, &[]);
+        lane.merge(vec![record(9)]);
+        check(&lane, &[9]);
+    }
+}

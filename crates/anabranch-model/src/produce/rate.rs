@@ -49,10 +49,11 @@ impl ShardRate {
         self.share
     }
 
-    /// Whether a container of `bytes` may go now, and if not, when.
-    pub fn admission(&mut self, now_ms: u64, records: u64, bytes: u64) -> Admission {
+    /// Whether a container of `bytes` may go now, and if not, when. `ahead` is what was admitted
+    /// before it and has not left: records and bytes.
+    pub fn admission(&mut self, now_ms: u64, ahead: [u64; 2], bytes: u64) -> Admission {
         self.recover(now_ms);
-        self.bucket.admission(now_ms, [records, bytes])
+        self.bucket.admission_behind(ahead, now_ms, [1, bytes])
     }
 
     /// Accounts for a container that goes now.
@@ -111,9 +112,9 @@ mod tests {
         assert!(rate.refused(300));
         let low = rate.share();
         assert_eq!(low, (700 + 15) * 7 / 10, "after 300 ms that gave 15 back");
-        rate.admission(2_300, 1, 1);
+        rate.admission(2_300, [0; 2], 1);
         assert_eq!(rate.share(), low + 100);
-        rate.admission(60_000, 1, 1);
+        rate.admission(60_000, [0; 2], 1);
         assert_eq!(rate.share(), 1_000);
     }
 
@@ -130,7 +131,24 @@ mod tests {
     fn a_record_above_a_seconds_rate_waits_and_passes() {
         let mut rate = ShardRate::new(1_000, 1 << 20, 0);
         rate.charge(0, 1);
-        assert!(matches!(rate.admission(0, 1, 10 << 20), Admission::Wait { .. }));
-        assert_eq!(rate.admission(1_000, 1, 10 << 20), Admission::Passed);
+        assert!(matches!(rate.admission(0, [0; 2], 10 << 20), Admission::Wait { .. }));
+        assert_eq!(rate.admission(1_000, [0; 2], 10 << 20), Admission::Passed);
+    }
+
+    #[test]
+    fn what_was_admitted_and_has_not_left_counts_against_a_full_rate() {
+        let mut rate = ShardRate::new(1_000, 1 << 20, 0);
+        let mut check = |ahead, bytes, passes| {
+            let admission = rate.admission(0, ahead, bytes);
+            assert_eq!(admission == Admission::Passed, passes, "{bytes} behind {ahead:?}");
+        };
+        check([0, 0], 1 << 20, true);
+        check([1, 1], 1 << 20, false);
+        check([1, 1], (1 << 20) - 1, true);
+        check([1, 1 << 20], 1, false);
+        check([999, 0], 1, true);
+        check([1_000, 0], 1, false);
+        check([0, 0], 10 << 20, true);
+        check([1, 1], 10 << 20, false);
     }
 }

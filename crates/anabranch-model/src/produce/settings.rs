@@ -43,6 +43,8 @@ pub struct Settings {
     pub aggregation: Aggregation,
     /// What a hole does to its key, in strict order.
     pub holes: Holes,
+    /// The number that this producer marks its aggregates with, if it does.
+    pub mark: Option<u64>,
     /// Whether each container goes by `PutRecord`, with the number of the one before it.
     pub numbered: bool,
     /// The largest record that the stream takes, in bytes of data.
@@ -77,6 +79,7 @@ impl Default for Settings {
             order: Order::Strict,
             aggregation: Aggregation::ByShard,
             holes: Holes::StopKey,
+            mark: None,
             numbered: false,
             record_max_bytes: crate::limits::RECORD_MAX_BYTES_DEFAULT,
             container_min_bytes: 51_200,

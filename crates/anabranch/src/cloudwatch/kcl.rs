@@ -112,6 +112,7 @@ impl Scribe {
             }
             ShardEvent::Trimmed { .. }
             | ShardEvent::AggregateDropped { .. }
+            | ShardEvent::RepeatDropped { .. }
             | ShardEvent::AggregateCut { .. }
             | ShardEvent::Parked { .. }
             | ShardEvent::ParkFailed { .. }

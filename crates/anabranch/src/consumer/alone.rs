@@ -14,7 +14,7 @@ use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +64,7 @@ impl<A: StreamApi> Alone<A> {
             resume,
             lanes: vec![Way::of_chunks(chunks)],
             chunk: CHUNK,
+            marks: Mutex::default(),
             tells_empty: true,
             progress: Arc::clone(&progress),
             vitals: Arc::new(Vitals::new(Arc::clone(shard), start)),

@@ -2,6 +2,7 @@
 
 use super::budget::{Room, Share};
 use super::lanes::{Chunk, Way};
+use super::marks::Marks;
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::{Step, Vitals};
@@ -12,8 +13,9 @@ use anabranch_model::hash::HashRange;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use anabranch_model::record::{Record, UserRecord};
+use anabranch_model::sequence::SequenceNumber;
 use std::iter::Once;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Takes records apart and gives them to their lanes, in order.
 pub(crate) struct Feed {
@@ -27,6 +29,8 @@ pub(crate) struct Feed {
     pub(super) lanes: Vec<Way>,
     /// How many records of one lane go together.
     pub(super) chunk: usize,
+    /// The marks of the aggregates that were met.
+    pub(super) marks: Mutex<Marks>,
     /// Whether the first lane is told of reads that gave no records.
     pub(super) tells_empty: bool,
     /// Where the shard stands.
@@ -76,7 +80,8 @@ impl Feed {
             let most = self.chunk.min(records.len() + parts.len());
             if parts.len() == 0 {
                 // An aggregate of which nothing is delivered is done too.
-                slice.to = Some(Position::At { sequence, sub: 0 });
+                let sub = if let Parts::Nothing { sub } = parts { sub } else { 0 };
+                slice.to = Some(Position::At { sequence, sub });
             }
             for part in parts {
                 let (lane, at) = (self.resume.lane_of(&part), part.position());
@@ -133,16 +138,31 @@ impl Feed {
         let at = Position::At { sequence: record.sequence, sub: 0 };
         match decode_framed(&record, frame, self.range) {
             Decoded::Plain(_) => Parts::Plain(std::iter::once(record.into())),
+            Decoded::Records(parts) if self.is_repeat(&parts, record.sequence) => {
+                let records = parts.len();
+                self.events.emit(ShardEvent::RepeatDropped { shard: shard(), at, records });
+                Parts::Nothing { sub: records.saturating_sub(1) as u64 }
+            }
             Decoded::Records(parts) => Parts::Aggregate(parts),
             Decoded::OutOfRange { dropped: records, .. } => {
                 self.events.emit(ShardEvent::AggregateDropped { shard: shard(), at, records });
-                Parts::Nothing
+                Parts::Nothing { sub: 0 }
             }
             Decoded::Partial { kept, lost: records, .. } => {
                 self.events.emit(ShardEvent::AggregateCut { shard: shard(), at, records });
                 Parts::Aggregate(kept)
             }
         }
+    }
+
+    /// Whether an aggregate is the second copy of one that was met before.
+    fn is_repeat(&self, parts: &SubRecords, sequence: SequenceNumber) -> bool {
+        parts.mark().is_some_and(|mark| self.marks().is_repeat(mark, sequence))
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        // A thread that panicked half-way left the marks as they were, or with one more.
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +188,10 @@ impl Slice {
 enum Parts {
     Plain(Once<UserRecord>),
     Aggregate(SubRecords),
-    Nothing,
+    /// Nothing to deliver; the last place inside that is done with it.
+    Nothing {
+        sub: u64,
+    },
 }
 
 impl Iterator for Parts {
@@ -178,7 +201,7 @@ impl Iterator for Parts {
         match self {
             Self::Plain(one) => one.next(),
             Self::Aggregate(parts) => parts.next(),
-            Self::Nothing => None,
+            Self::Nothing { .. } => None,
         }
     }
 
@@ -186,7 +209,7 @@ impl Iterator for Parts {
         match self {
             Self::Plain(one) => one.size_hint(),
             Self::Aggregate(parts) => parts.size_hint(),
-            Self::Nothing => (0, Some(0)),
+            Self::Nothing { .. } => (0, Some(0)),
         }
     }
 }

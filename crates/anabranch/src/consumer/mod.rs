@@ -16,6 +16,7 @@ mod shard;
 mod fetch;
 mod budget;
 mod resume;
+mod marks;
 mod decode;
 mod lanes;
 mod shape;

@@ -1,5 +1,6 @@
 //! What happens inside a producer.
 
+use crate::producer::ProducerId;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::produce::KeyId;
 use anabranch_model::produce::outcome::Why;
@@ -14,6 +15,8 @@ pub enum ProducerEvent {
     Received {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// How many.
         records: usize,
         /// Records without an outcome, these included (`UserRecordsPending`).
@@ -23,6 +26,8 @@ pub enum ProducerEvent {
     Sent {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// Records of the stream in it (`KinesisRecordsPerPutRecordsRequest`).
         containers: usize,
         /// User records in it (`UserRecordsPerPutRecordsRequest`).
@@ -34,15 +39,19 @@ pub enum ProducerEvent {
     Answered {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// How long it took.
         took_ms: u64,
-        /// Entries that failed; 1 if the whole call did (`AllErrors`).
+        /// Entries that failed; all of them if the call did (`AllErrors`).
         failed: usize,
     },
     /// User records are in the stream (`UserRecordsPut`).
     Placed {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// The shard.
         shard: ShardId,
         /// How many (`UserRecordsPerKinesisRecord`).
@@ -62,22 +71,32 @@ pub enum ProducerEvent {
     Rejected {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// How many.
         records: usize,
         /// Why (`UserRecordExpired` where the deadline passed).
         why: Why,
+        /// Records that are still without an outcome (`UserRecordsPending`).
+        pending: u64,
     },
     /// Nobody knows whether user records are in the stream.
     Unknown {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// How many.
         records: usize,
+        /// Records that are still without an outcome (`UserRecordsPending`).
+        pending: u64,
     },
     /// A container failed and is sent again (`ErrorsByCode`).
     Retried {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// The shard that it was meant for, if one was known.
         shard: Option<ShardId>,
         /// What failed.
@@ -93,6 +112,8 @@ pub enum ProducerEvent {
     Stray {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// The shard that answered.
         shard: ShardId,
         /// User records in it.
@@ -102,6 +123,8 @@ pub enum ProducerEvent {
     Slower {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// The shard.
         shard: ShardId,
         /// The share of its rate that is left, in thousandths.
@@ -111,6 +134,8 @@ pub enum ProducerEvent {
     MapRead {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// Open shards.
         shards: usize,
     },
@@ -118,6 +143,8 @@ pub enum ProducerEvent {
     MapFailed {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// What that means.
         fault: Fault,
     },
@@ -125,11 +152,15 @@ pub enum ProducerEvent {
     MapDropped {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
     },
     /// A record of a key has no certain place, so the key stands stopped.
     KeyStopped {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// The key.
         key: KeyId,
     },
@@ -137,11 +168,15 @@ pub enum ProducerEvent {
     Stopped {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
     },
     /// It was dropped with records whose fate nobody will learn.
     Abandoned {
         /// The stream.
         stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
         /// How many.
         records: u64,
     },

@@ -63,6 +63,16 @@ pub enum ShardEvent {
         /// How many records.
         records: usize,
     },
+    /// An aggregate came a second time, as its producer's mark says, so nothing of this copy is
+    /// delivered.
+    RepeatDropped {
+        /// Which shard.
+        shard: Arc<LeaseKey>,
+        /// Where the second copy is.
+        at: Position,
+        /// How many records.
+        records: usize,
+    },
     /// The rest of an aggregate can't be read.
     AggregateCut {
         /// Which shard.

@@ -1,82 +1,103 @@
 //! Metrics of producers, with the KPL's meanings. `docs/metrics.md` has its names beside ours.
 
 use crate::event::ProducerEvent;
+use crate::producer::ProducerId;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::produce::outcome::Why;
 use metrics::{counter, gauge, histogram};
 
+/// The labels of a metric: its name and value each.
+type Labels<const N: usize> = [(&'static str, String); N];
+
 pub(super) fn record(event: &ProducerEvent) {
     match event {
-        ProducerEvent::Received { stream, records, pending } => {
-            let stream = stream.to_string();
-            counter!("anabranch_producer_records_received", "stream" => stream.clone())
+        ProducerEvent::Received { stream, producer, records, pending } => {
+            counter!("anabranch_producer_records_received", &of(stream, producer))
                 .increment(*records as u64);
-            set_pending(stream, *pending);
+            set_pending(stream, producer, *pending);
         }
-        ProducerEvent::Sent { stream, containers, records, .. } => {
-            let stream = stream.to_string();
-            histogram!("anabranch_producer_containers_per_request", "stream" => stream.clone())
+        ProducerEvent::Sent { stream, producer, containers, records, .. } => {
+            let labels = of(stream, producer);
+            histogram!("anabranch_producer_containers_per_request", &labels)
                 .record(float(*containers as u64));
-            histogram!("anabranch_producer_records_per_request", "stream" => stream)
+            histogram!("anabranch_producer_records_per_request", &labels)
                 .record(float(*records as u64));
         }
-        ProducerEvent::Answered { stream, took_ms, .. } => {
-            let stream = stream.to_string();
-            histogram!("anabranch_producer_request_ms", "stream" => stream).record(float(*took_ms));
+        ProducerEvent::Answered { stream, producer, took_ms, .. } => {
+            histogram!("anabranch_producer_request_ms", &of(stream, producer))
+                .record(float(*took_ms));
         }
         ProducerEvent::Placed { .. } => count_placed(event),
-        ProducerEvent::Rejected { stream, records, why } => {
+        ProducerEvent::Rejected { stream, producer, records, why, pending } => {
             if let Why::Refused { fault, .. } = why {
-                count_error(stream.as_str(), None, &format!("{fault:?}"));
+                count_error(stream, producer, None, &format!("{fault:?}"));
             }
-            count_failed(stream.as_str(), reason(why), *records);
+            count_failed(stream, producer, reason(why), *records);
+            set_pending(stream, producer, *pending);
         }
-        ProducerEvent::Unknown { stream, records } => {
-            count_failed(stream.as_str(), "unknown", *records);
+        ProducerEvent::Unknown { stream, producer, records, pending } => {
+            count_failed(stream, producer, "unknown", *records);
+            set_pending(stream, producer, *pending);
         }
-        ProducerEvent::Retried { stream, shard, fault, .. } => {
-            let shard = shard.as_ref().map(ToString::to_string);
-            count_error(stream.as_str(), shard, &format!("{fault:?}"));
+        ProducerEvent::Retried { stream, producer, shard, fault, .. } => {
+            count_error(stream, producer, shard.as_ref(), &format!("{fault:?}"));
         }
-        ProducerEvent::Stray { stream, shard, .. } => {
-            let labels = [("stream", stream.to_string()), ("shard", shard.to_string())];
-            counter!("anabranch_producer_strays", &labels).increment(1);
+        ProducerEvent::Stray { stream, producer, shard, .. } => {
+            counter!("anabranch_producer_strays", &with_shard(stream, producer, shard))
+                .increment(1);
         }
         _ => {}
     }
 }
 
+fn of(stream: &StreamName, producer: &ProducerId) -> Labels<2> {
+    [("stream", stream.to_string()), ("producer", producer.to_string())]
+}
+
+fn with_shard(stream: &StreamName, producer: &ProducerId, shard: &ShardId) -> Labels<3> {
+    let [stream, producer] = of(stream, producer);
+    [stream, ("shard", shard.to_string()), producer]
+}
+
 fn count_placed(event: &ProducerEvent) {
     let ProducerEvent::Placed {
-        stream, shard, records, bytes, retries, buffered_ms, pending, ..
+        stream,
+        producer,
+        shard,
+        records,
+        bytes,
+        retries,
+        buffered_ms,
+        pending,
+        ..
     } = event
     else {
         return;
     };
-    let labels = [("stream", stream.to_string()), ("shard", shard.to_string())];
+    let labels = with_shard(stream, producer, shard);
     counter!("anabranch_producer_records_put", &labels).increment(*records as u64);
     counter!("anabranch_producer_bytes_put", &labels).increment(*bytes as u64);
     counter!("anabranch_producer_containers_put", &labels).increment(1);
     histogram!("anabranch_producer_records_per_container", &labels).record(float(*records as u64));
     histogram!("anabranch_producer_retries_per_record", &labels).record(float(*retries as u64));
     histogram!("anabranch_producer_buffering_ms", &labels).record(float(*buffered_ms));
-    set_pending(stream.to_string(), *pending);
+    set_pending(stream, producer, *pending);
 }
 
-fn set_pending(stream: String, pending: u64) {
-    gauge!("anabranch_producer_records_pending", "stream" => stream).set(float(pending));
+fn set_pending(stream: &StreamName, producer: &ProducerId, pending: u64) {
+    gauge!("anabranch_producer_records_pending", &of(stream, producer)).set(float(pending));
 }
 
-fn count_failed(stream: &str, reason: &'static str, records: usize) {
-    let labels = [("stream", stream.to_owned()), ("reason", reason.to_owned())];
+fn count_failed(stream: &StreamName, producer: &ProducerId, reason: &str, records: usize) {
+    let [stream, producer] = of(stream, producer);
+    let labels = [stream, ("reason", reason.to_owned()), producer];
     counter!("anabranch_producer_records_failed", &labels).increment(records as u64);
 }
 
-fn count_error(stream: &str, shard: Option<String>, code: &str) {
-    let labels = [
-        ("stream", stream.to_owned()),
-        ("shard", shard.unwrap_or_else(|| "unknown".to_owned())),
-        ("code", code.to_owned()),
-    ];
+fn count_error(stream: &StreamName, producer: &ProducerId, shard: Option<&ShardId>, code: &str) {
+    let [stream, producer] = of(stream, producer);
+    let shard = shard.map_or_else(|| "unknown".to_owned(), ToString::to_string);
+    let labels = [stream, ("shard", shard), ("code", code.to_owned()), producer];
     counter!("anabranch_producer_errors", &labels).increment(1);
 }
 

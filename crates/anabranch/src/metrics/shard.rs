@@ -31,6 +31,9 @@ pub(super) fn record(event: &ShardEvent) {
             counter!("anabranch_dropped_aggregate_records", labels(shard))
                 .increment(*records as u64);
         }
+        ShardEvent::RepeatDropped { shard, records, .. } => {
+            counter!("anabranch_dropped_repeats", labels(shard)).increment(*records as u64);
+        }
         ShardEvent::AggregateCut { shard, records, .. } => {
             counter!("anabranch_unreadable_records", labels(shard)).increment(*records as u64);
         }

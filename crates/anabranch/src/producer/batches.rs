@@ -34,8 +34,14 @@ impl Batches {
     /// Has someone wait for everything counted so far.
     pub(super) fn wait(&mut self, done: oneshot::Sender<()>) {
         let newest = self.kept.len() - 1;
-        self.kept[newest].1.push(done);
-        self.kept.push_back((0, Vec::new()));
+        // Nothing was counted since the last one began to wait: this one waits for the same.
+        let at = if self.kept[newest].0 == 0 { newest.saturating_sub(1) } else { newest };
+        let waiters = &mut self.kept[at].1;
+        waiters.retain(|waiter| !waiter.is_closed());
+        waiters.push(done);
+        if at == newest {
+            self.kept.push_back((0, Vec::new()));
+        }
     }
 
     /// Tells those whose records are all settled.
@@ -75,5 +81,24 @@ mod tests {
         batches.wait(third);
         batches.tell();
         assert!(third_done.try_recv().is_ok(), "nothing is outstanding");
+    }
+
+    #[test]
+    fn flushes_that_are_given_up_leave_nothing_behind() {
+        let mut batches = Batches::new();
+        let stuck = batches.enter();
+        for _ in 0..1_000 {
+            let (done, waiting) = oneshot::channel();
+            batches.wait(done);
+            drop(waiting);
+            batches.tell();
+        }
+        assert_eq!(batches.kept.len(), 2, "one for the record, one for those to come");
+        assert_eq!(batches.kept[0].1.len(), 1);
+        let (done, mut waiting) = oneshot::channel();
+        batches.wait(done);
+        batches.leave(stuck);
+        batches.tell();
+        assert!(waiting.try_recv().is_ok());
     }
 }

@@ -50,13 +50,20 @@ pub(super) struct Driver<A> {
     /// Which call is which.
     whose: HashMap<Id, Call>,
     /// Until when it has to end, and whom to tell.
-    closing: Option<(u64, oneshot::Sender<Account>)>,
+    closing: Option<(u64, Vec<oneshot::Sender<Account>>)>,
 }
 
 /// A call on its way.
 enum Call {
-    /// A request, by its number, and when it was sent.
-    Request(u64, u64),
+    /// A request.
+    Request {
+        /// Its number.
+        id: u64,
+        /// When it was sent.
+        sent_ms: u64,
+        /// Containers in it.
+        containers: usize,
+    },
     /// A list of shards.
     Read(Read),
 }
@@ -173,7 +180,10 @@ impl<A: StreamApi> Driver<A> {
             }
             Ask::Close { until_ms, done } => {
                 self.machine.hurry(now_ms);
-                self.closing = Some((until_ms, done));
+                // Whoever has less time decides for all that close it.
+                let (until, waiters) = self.closing.get_or_insert((until_ms, Vec::new()));
+                *until = until_ms.min(*until);
+                waiters.push(done);
             }
         }
     }
@@ -185,7 +195,8 @@ impl<A: StreamApi> Driver<A> {
             match action {
                 Action::Send(request) => {
                     self.report.sent(&request);
-                    let call = Call::Request(request.id, now_ms);
+                    let (id, containers) = (request.id, request.entries.len());
+                    let call = Call::Request { id, sent_ms: now_ms, containers };
                     let put = self.caller.clone().put(request);
                     let task = self.calls.spawn(async move { Done::Reply(put.await) });
                     self.whose.insert(task.id(), call);
@@ -226,21 +237,24 @@ impl<A: StreamApi> Driver<A> {
             Ok((id, done)) => (id, Some(done)),
             Err(error) => (error.id(), None),
         };
-        match (self.whose.remove(&id), done) {
-            (Some(Call::Request(request, sent_ms)), Some(Done::Reply(reply))) => {
-                self.report.answered(&reply, now_ms.saturating_sub(sent_ms));
-                self.machine.reply(request, reply, now_ms);
+        match self.whose.remove(&id) {
+            Some(Call::Request { id, sent_ms, containers }) => {
+                let reply = match done {
+                    Some(Done::Reply(reply)) => reply,
+                    // The call panicked: nobody knows how far it came.
+                    _ => Err((Fault::ReplyLost, "the call panicked".into())),
+                };
+                self.report.answered(&reply, containers, now_ms.saturating_sub(sent_ms));
+                self.machine.reply(id, reply, now_ms);
             }
-            (Some(Call::Read(read)), Some(Done::Shards(list))) => {
+            Some(Call::Read(read)) => {
+                let list = match done {
+                    Some(Done::Shards(list)) => list,
+                    _ => Err(Fault::Unknown),
+                };
                 self.machine.shards(read, list, now_ms);
             }
-            // The call panicked: nobody knows how far it came.
-            (Some(Call::Request(request, _)), _) => {
-                let lost = Err((Fault::ReplyLost, "the call panicked".into()));
-                self.machine.reply(request, lost, now_ms);
-            }
-            (Some(Call::Read(read)), _) => self.machine.shards(read, Err(Fault::Unknown), now_ms),
-            (None, _) => {}
+            None => {}
         }
     }
 
@@ -252,7 +266,7 @@ impl<A: StreamApi> Driver<A> {
         }
         self.machine.abandon();
         self.turn(now_ms);
-        if let Some((_, done)) = self.closing.take() {
+        for done in self.closing.take().into_iter().flat_map(|(_, waiters)| waiters) {
             let _ = done.send(self.report.account());
         }
         true
@@ -266,7 +280,7 @@ impl<A> Drop for Driver<A> {
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
         let never_taken = taken.records.len();
-        self.report.received(never_taken);
+        self.report.never_taken(never_taken);
         let abandoned = self.machine.outstanding() + never_taken;
         self.machine.abandon();
         // After this the machine only has outcomes to give.

@@ -36,6 +36,8 @@ struct Inside {
     slots: Slots,
     /// Whether records are still taken.
     open: bool,
+    /// Whether the driver is gone, so that nobody answers what is asked.
+    ended: bool,
 }
 
 /// A record that was accepted.
@@ -76,6 +78,7 @@ impl Intake {
                 asks: Vec::new(),
                 slots: Slots::new(),
                 open: true,
+                ended: false,
             }),
             wake: Notify::new(),
             room: Semaphore::new(room_bytes),
@@ -108,10 +111,10 @@ impl Intake {
     }
 
     /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
-    /// gone.
+    /// gone; one that is being closed still answers.
     pub(super) fn ask(&self, ask: Ask) -> Result<(), Ask> {
         let mut inside = self.lock();
-        if !inside.open {
+        if inside.ended {
             return Err(ask);
         }
         if matches!(ask, Ask::Close { .. }) {
@@ -139,9 +142,12 @@ impl Intake {
         inside.bytes = 0;
     }
 
-    /// Takes no more records.
+    /// Takes no more records, and answers nothing more.
     pub(super) fn shut(&self) {
-        self.lock().open = false;
+        let mut inside = self.lock();
+        inside.open = false;
+        inside.ended = true;
+        drop(inside);
         self.room.close();
     }
 }

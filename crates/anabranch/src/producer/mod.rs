@@ -33,6 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod id;
 mod config;
 mod start;
 mod record;
@@ -49,6 +50,7 @@ pub use anabranch_model::produce::KeyId;
 pub use anabranch_model::produce::outcome::{Attempt, AttemptEnd, Why};
 pub use anabranch_model::produce::settings::{Aggregation, Holes, Order};
 pub use config::{Builder, ConfigError, Problem};
+pub use id::ProducerId;
 pub use outcome::{Attempts, Outcome, Ticket};
 pub use put::{Account, Producer};
 pub use record::{NewRecord, PutError, TryPutError};

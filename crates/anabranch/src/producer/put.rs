@@ -1,6 +1,7 @@
 //! The producer as its user holds it.
 
 use super::config::Builder;
+use super::id::ProducerId;
 use super::intake::{Ask, Intake};
 use super::outcome::Ticket;
 use super::record::{NewRecord, PutError, TryPutError};
@@ -26,6 +27,8 @@ use tokio::task::JoinSet;
 pub struct Producer {
     /// The stream.
     stream: StreamName,
+    /// What events and metrics call it.
+    id: ProducerId,
     /// Where records are handed over.
     intake: Arc<Intake>,
     /// The largest record that the stream takes, in bytes of data.
@@ -65,18 +68,24 @@ impl Producer {
 
     pub(super) fn of(
         stream: StreamName,
+        id: ProducerId,
         intake: Arc<Intake>,
         record_max_bytes: usize,
         clock: Clock,
         counts: Arc<Counts>,
         task: JoinSet<()>,
     ) -> Self {
-        Self { stream, intake, record_max_bytes, clock, counts, _task: Arc::new(task) }
+        Self { stream, id, intake, record_max_bytes, clock, counts, _task: Arc::new(task) }
     }
 
     /// The stream.
     pub fn stream(&self) -> &StreamName {
         &self.stream
+    }
+
+    /// What events and metrics call this producer.
+    pub fn id(&self) -> &ProducerId {
+        &self.id
     }
 
     /// Puts a record. Waits for room in the buffer; the ticket then waits for the outcome.

@@ -1,10 +1,11 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
 use super::driver::Holder;
+use super::id::ProducerId;
 use super::put::Account;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::produce::outcome::{Fate, Settled};
+use anabranch_model::produce::outcome::{Fate, Settled, Why};
 use anabranch_model::produce::{EntryReply, Notice, Reply, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +76,8 @@ impl Counts {
 pub(super) struct Report {
     /// The stream, which every event names.
     stream: StreamName,
+    /// The producer, which every event names too.
+    producer: ProducerId,
     /// Who listens.
     events: Events,
     /// The counts.
@@ -86,16 +89,25 @@ fn add(count: &AtomicU64, by: usize) {
 }
 
 impl Report {
-    pub(super) fn new(stream: StreamName, events: Events, counts: Arc<Counts>) -> Self {
-        Self { stream, events, counts }
+    pub(super) fn new(
+        stream: StreamName,
+        producer: ProducerId,
+        events: Events,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { stream, producer, events, counts }
+    }
+
+    fn names(&self) -> (StreamName, ProducerId) {
+        (self.stream.clone(), self.producer.clone())
     }
 
     pub(super) fn received(&self, records: usize) {
         if records > 0 {
             add(&self.counts.received, records);
             let pending = self.counts.stats().pending;
-            let stream = self.stream.clone();
-            self.events.emit(ProducerEvent::Received { stream, records, pending });
+            let (stream, producer) = self.names();
+            self.events.emit(ProducerEvent::Received { stream, producer, records, pending });
         }
     }
 
@@ -104,21 +116,24 @@ impl Report {
         add(&self.counts.containers, request.entries.len());
         self.events.emit(ProducerEvent::Sent {
             stream: self.stream.clone(),
+            producer: self.producer.clone(),
             containers: request.entries.len(),
             records: request.records,
             bytes: request.bytes,
         });
     }
 
-    pub(super) fn answered(&self, reply: &Reply, took_ms: u64) {
+    /// A reply came, or the call failed with all its containers.
+    pub(super) fn answered(&self, reply: &Reply, containers: usize, took_ms: u64) {
         let failed = match reply {
             Ok(entries) => {
                 entries.iter().filter(|entry| matches!(entry, EntryReply::Failed { .. })).count()
             }
-            Err(_) => 1,
+            Err(_) => containers,
         };
         add(&self.counts.errors, failed);
-        self.events.emit(ProducerEvent::Answered { stream: self.stream.clone(), took_ms, failed });
+        let (stream, producer) = self.names();
+        self.events.emit(ProducerEvent::Answered { stream, producer, took_ms, failed });
     }
 
     pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
@@ -126,7 +141,7 @@ impl Report {
         let bytes: usize = settled.records.iter().map(|record| record.put.data.len()).sum();
         let waited_ms =
             settled.records.first().map_or(0, |first| now_ms.saturating_sub(first.put_ms));
-        let stream = self.stream.clone();
+        let (stream, producer) = self.names();
         match &settled.fate {
             Fate::Placed(receipt) => {
                 add(&self.counts.placed, records);
@@ -139,6 +154,7 @@ impl Report {
                 let pending = self.counts.stats().pending;
                 self.events.emit(ProducerEvent::Placed {
                     stream,
+                    producer,
                     shard,
                     records,
                     bytes,
@@ -148,33 +164,48 @@ impl Report {
                     pending,
                 });
             }
-            Fate::Rejected(why) => {
-                add(&self.counts.rejected, records);
-                self.events.emit(ProducerEvent::Rejected { stream, records, why: why.clone() });
-            }
+            Fate::Rejected(why) => self.rejected(records, why.clone()),
             Fate::Unknown => {
                 add(&self.counts.unknown, records);
-                self.events.emit(ProducerEvent::Unknown { stream, records });
+                let pending = self.counts.stats().pending;
+                self.events.emit(ProducerEvent::Unknown { stream, producer, records, pending });
             }
         }
     }
 
+    fn rejected(&self, records: usize, why: Why) {
+        add(&self.counts.rejected, records);
+        let pending = self.counts.stats().pending;
+        let (stream, producer) = self.names();
+        self.events.emit(ProducerEvent::Rejected { stream, producer, records, why, pending });
+    }
+
+    /// Tells of records that were accepted and not even looked at when the producer ended.
+    pub(super) fn never_taken(&self, records: usize) {
+        if records > 0 {
+            self.received(records);
+            self.rejected(records, Why::Closed);
+        }
+    }
+
     pub(super) fn notice(&self, notice: Notice) {
-        let stream = self.stream.clone();
+        let (stream, producer) = self.names();
         self.events.emit(match notice {
-            Notice::MapRead { shards } => ProducerEvent::MapRead { stream, shards },
-            Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, fault },
-            Notice::MapDropped => ProducerEvent::MapDropped { stream },
+            Notice::MapRead { shards } => ProducerEvent::MapRead { stream, producer, shards },
+            Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, producer, fault },
+            Notice::MapDropped => ProducerEvent::MapDropped { stream, producer },
             Notice::Stray { shard, records } => {
                 add(&self.counts.strays, 1);
-                ProducerEvent::Stray { stream, shard, records }
+                ProducerEvent::Stray { stream, producer, shard, records }
             }
             Notice::Retry { shard, fault, detail, records, at_ms } => {
-                ProducerEvent::Retried { stream, shard, fault, detail, records, at_ms }
+                ProducerEvent::Retried { stream, producer, shard, fault, detail, records, at_ms }
             }
-            Notice::Slower { shard, share } => ProducerEvent::Slower { stream, shard, share },
-            Notice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, key },
-            Notice::ProducerStopped => ProducerEvent::Stopped { stream },
+            Notice::Slower { shard, share } => {
+                ProducerEvent::Slower { stream, producer, shard, share }
+            }
+            Notice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
+            Notice::ProducerStopped => ProducerEvent::Stopped { stream, producer },
         });
     }
 
@@ -188,11 +219,13 @@ impl Report {
         if records > 0 {
             tracing::warn!(
                 stream = %self.stream,
+                producer = %self.producer,
                 records,
                 "a producer was dropped with records on their way: close it, or flush it"
             );
             let records = records as u64;
-            self.events.emit(ProducerEvent::Abandoned { stream: self.stream.clone(), records });
+            let (stream, producer) = self.names();
+            self.events.emit(ProducerEvent::Abandoned { stream, producer, records });
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::call::Caller;
 use super::config::{Builder, ConfigError};
 use super::driver::Driver;
+use super::id::ProducerId;
 use super::intake::Intake;
 use super::put::Producer;
 use super::report::{Counts, Report};
@@ -121,10 +122,13 @@ impl Builder {
     }
 
     fn launch<A: StreamApi>(self, api: Arc<A>, settings: Settings) -> Producer {
+        let number = self.chance.bits();
+        let id = self.id.unwrap_or_else(|| ProducerId::drawn(number));
+        let settings = Settings { mark: self.marks.then_some(number), ..settings };
         let machine = Machine::new(settings, self.chance.bits(), self.clock.now_ms());
         let intake = Arc::new(Intake::new(self.buffer_bytes));
         let counts = Arc::new(Counts::default());
-        let report = Report::new(self.stream.clone(), self.events, Arc::clone(&counts));
+        let report = Report::new(self.stream.clone(), id.clone(), self.events, Arc::clone(&counts));
         let caller = Caller {
             api,
             stream: self.stream.clone(),
@@ -135,7 +139,7 @@ impl Builder {
         let mut task = JoinSet::new();
         task.spawn(driver.run());
         let record_max_bytes = settings.record_max_bytes;
-        Producer::of(self.stream, intake, record_max_bytes, self.clock, counts, task)
+        Producer::of(self.stream, id, intake, record_max_bytes, self.clock, counts, task)
     }
 }
 

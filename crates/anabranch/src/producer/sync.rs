@@ -1,6 +1,7 @@
 //! The producer for threads: the same, with calls that block.
 
 use super::config::Builder;
+use super::id::ProducerId;
 use super::outcome::{Outcome, Ticket};
 use super::put::{Account, Producer};
 use super::record::{NewRecord, PutError, TryPutError};
@@ -94,6 +95,11 @@ impl SyncProducer {
     /// Lets a stopped key go on. `false` if it did not stand stopped.
     pub fn resume(&self, key: impl Into<Key>) -> bool {
         self.runtime.block_on(self.producer.resume(key))
+    }
+
+    /// What events and metrics call this producer.
+    pub fn id(&self) -> &ProducerId {
+        self.producer.id()
     }
 
     /// Counts since the start.

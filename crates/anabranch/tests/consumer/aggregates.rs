@@ -1,8 +1,13 @@
 //! Aggregates among plain records, and a stop inside one.
 
-use crate::world::{Running, World, pause};
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
+use anabranch::producer::Producer;
+use anabranch::stream::LocalKinesis;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
 use anabranch_model::aggregate::encode::{Builder, Entry, Room};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -95,4 +100,49 @@ async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told()
         matches!(event, Event::Shard(ShardEvent::AggregateDropped { records: 50, .. }))
     };
     assert!(world.told(dropped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
+    for marks in [false, true] {
+        let world = World::new(2);
+        let api = LocalKinesis::new(Arc::clone(&world.engine));
+        let producer = Producer::new(STREAM)
+            .with_clock(Clock::of_runtime())
+            .with_chance(Chance::seeded(3))
+            .with_marks(marks)
+            .start(api)
+            .await
+            .unwrap();
+        // Once the map is there, records travel together.
+        let data = world.oracle.put("first").to_string();
+        assert!(producer.put("first", data).await.unwrap().await.is_placed());
+        for round in 0..3 {
+            if round == 2 {
+                // The last request is placed, and its reply is lost.
+                world.strike(Operation::PutRecords, Effect::DropReply, 0, 1);
+            }
+            for key in 0..20 {
+                let key = format!("key-{key}");
+                let data = world.oracle.put(&key).to_string();
+                drop(producer.put(key, data).await.unwrap());
+            }
+            producer.flush().await;
+            assert_eq!(producer.stats().placed, 1 + 20 * (round + 1));
+        }
+        let worker = world.worker("one", 1);
+        world.until_all_seen().await;
+        pause(5_000).await;
+        worker.stop().await;
+        // Nothing of the second copy comes when somebody goes on behind it.
+        let worker = world.worker("two", 2);
+        pause(60_000).await;
+        worker.stop().await;
+        world.oracle.check();
+        let repeated = if marks { 0 } else { 20 };
+        assert_eq!(world.oracle.duplicates(), repeated, "marks: {marks}");
+        assert_eq!(world.oracle.given_to("two"), 0);
+        let told = |event: &Event| matches!(event, Event::Shard(ShardEvent::RepeatDropped { .. }));
+        assert_eq!(world.told(told), marks);
+    }
 }

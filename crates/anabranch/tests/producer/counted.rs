@@ -1,7 +1,9 @@
 //! The producer's metrics: what the KPL's users know, under names of our own.
 
 use crate::stage::{STREAM, Stage};
-use anabranch::producer::Producer;
+use anabranch::clock::Chance;
+use anabranch::event::Events;
+use anabranch::producer::{Aggregation, Producer};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use metrics::{
@@ -62,6 +64,11 @@ impl Kept {
         kept.get(name).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
+    fn gauge(&self, name: &str) -> f64 {
+        let kept = self.gauges.lock().unwrap();
+        f64::from_bits(kept[name].load(Ordering::Relaxed))
+    }
+
     fn samples(&self, name: &str) -> Vec<f64> {
         let kept = self.histograms.lock().unwrap();
         kept.get(name).map_or(Vec::new(), |samples| samples.0.lock().unwrap().clone())
@@ -83,6 +90,7 @@ async fn what_the_kpl_counts_is_counted() {
         effect: Effect::ThrottleEntries,
     });
     let producer = Producer::new(STREAM)
+        .with_id("till-3")
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
         .with_events(anabranch::metrics::listener())
         .start(stage.api())
@@ -94,10 +102,11 @@ async fn what_the_kpl_counts_is_counted() {
         drop(producer.put(format!("k{number}"), "12345").await.unwrap());
     }
     producer.flush().await;
-    let shard = "stream=orders shard=shardId-000000000000";
+    let all = "stream=orders producer=till-3";
+    let shard = "stream=orders shard=shardId-000000000000 producer=till-3";
     let count =
         |name: &str, labels: &str| kept.counter(&format!("anabranch_producer_{name} {labels}"));
-    assert_eq!(count("records_received", "stream=orders"), 11);
+    assert_eq!(count("records_received", all), 11);
     assert_eq!(count("records_put", shard), 11);
     assert_eq!(count("bytes_put", shard), 51);
     let containers = count("containers_put", shard);
@@ -115,12 +124,85 @@ async fn what_the_kpl_counts_is_counted() {
     assert_eq!(retries.len() as u64, containers);
     assert!((retries.iter().sum::<f64>() - 2.0).abs() < 0.01, "{retries:?}");
     assert_eq!(samples("buffering_ms", shard).len() as u64, containers);
-    let requests = samples("request_ms", "stream=orders").len();
+    let requests = samples("request_ms", all).len();
     assert_eq!(requests as u64, containers + 2);
-    assert_eq!(samples("records_per_request", "stream=orders").len(), requests);
+    assert_eq!(samples("records_per_request", all).len(), requests);
     let per: f64 = samples("records_per_container", shard).iter().sum();
     assert!((per - 11.0).abs() < 0.01);
-    let pending = kept.gauges.lock().unwrap()["anabranch_producer_records_pending stream=orders"]
-        .load(Ordering::Relaxed);
-    assert!(f64::from_bits(pending).abs() < 0.01, "nothing is pending");
+    assert!(kept.gauge(&format!("anabranch_producer_records_pending {all}")).abs() < 0.01);
+}
+
+#[tokio::test]
+async fn records_that_fail_are_counted_and_no_longer_pending() {
+    let kept = Kept::default();
+    let _here = metrics::set_default_local_recorder(&kept);
+    let stage = Stage::new(1);
+    let builder = || {
+        Producer::new(STREAM)
+            .with_aggregation(Aggregation::Off)
+            .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+            .with_events(anabranch::metrics::listener())
+    };
+    let failed = |producer: &Producer, reason: &str| {
+        let labels = format!("stream=orders reason={reason} producer={}", producer.id());
+        kept.counter(&format!("anabranch_producer_records_failed {labels}"))
+    };
+    let pending = |producer: &Producer| {
+        let id = producer.id();
+        kept.gauge(&format!("anabranch_producer_records_pending stream=orders producer={id}"))
+    };
+    // Two producers of one stream, told apart by what they drew.
+    let [one, other] =
+        [builder().start(stage.api()).await.unwrap(), builder().start(stage.api()).await.unwrap()];
+    assert_ne!(one.id(), other.id());
+    stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
+    for number in 0..3 {
+        drop(other.put(format!("k{number}"), "x").await.unwrap());
+    }
+    other.close(Duration::from_millis(100)).await;
+    stage.engine.faults().clear();
+    stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    for number in 0..4 {
+        drop(one.put(format!("k{number}"), "x").await.unwrap());
+    }
+    one.flush().await;
+    drop(one.put("k0", "x").await.unwrap());
+    one.flush().await;
+    assert_eq!((failed(&one, "refused"), failed(&one, "key_stopped")), (4, 1));
+    assert_eq!((failed(&other, "unknown"), failed(&other, "refused")), (3, 0));
+    assert!(pending(&one).abs() < 0.01 && pending(&other).abs() < 0.01, "nothing is pending");
+    assert_eq!(one.stats().errors, 4, "each container of a call that failed");
+    // What a producer that is dropped never looked at is told, and not pending either.
+    let third = builder().with_id("dropped").start(stage.api()).await.unwrap();
+    drop(third.try_put("a", "1").unwrap());
+    drop(third);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let closed = "anabranch_producer_records_failed stream=orders reason=closed producer=dropped";
+    assert_eq!(kept.counter(closed), 1);
+    let left = kept.gauge("anabranch_producer_records_pending stream=orders producer=dropped");
+    assert!(left.abs() < 0.01);
+}
+
+#[tokio::test]
+async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
+    let stage = Stage::new(1);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    let events = Events::to(move |event| listener.lock().unwrap().push(format!("{event:?}")));
+    let builder = || Producer::new(STREAM).with_chance(Chance::seeded(9));
+    let producer =
+        builder().with_id("till-3").with_events(events).start(stage.api()).await.unwrap();
+    assert!(producer.put("a", "1").await.unwrap().await.is_placed());
+    producer.close(Duration::from_secs(5)).await;
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    assert!(told.len() >= 4, "{told:?}");
+    assert!(told.iter().all(|event| event.contains("producer: till-3")), "{told:?}");
+    let drawn = builder().start(stage.api()).await.unwrap();
+    assert_eq!(drawn.id().as_str().len(), 16);
+    let again = builder().start(stage.api()).await.unwrap();
+    assert_eq!(drawn.id(), again.id(), "drawn from the chance that was given");
+    for id in [String::new(), "x".repeat(129)] {
+        let error = builder().with_id(id).start(stage.api()).await.unwrap_err();
+        assert!(error.to_string().contains("id: "), "{error}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{Outcome, Producer, PutError, SyncProducer, TryPutError, Why};
+use anabranch::producer::{NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,99 @@ async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
     for ticket in tickets {
         assert!(ticket.await.is_placed());
     }
+}
+
+/// What is in a buffer of 64 KiB when a put has to wait: each record takes 1,257 bytes of it.
+const FULL: usize = (64 << 10) / 1_257;
+
+async fn in_time<F: Future>(what: F) -> F::Output {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, what).await.expect("it ends before long")
+}
+
+#[tokio::test]
+async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
+    let stage = Stage::new(1);
+    let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let producer = Producer::new(STREAM)
+        .with_buffer_bytes(64 << 10)
+        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+        .start(stage.api())
+        .await
+        .unwrap();
+    let put = |number: usize| producer.put("k", format!("{number:01000}"));
+    let mut tickets = Vec::new();
+    for number in 0..FULL {
+        tickets.push(in_time(put(number)).await.unwrap());
+    }
+    // Puts that wait and are given up leave nothing: no record, and no claim on the room.
+    for _ in 0..3 {
+        let waited = tokio::time::timeout(Duration::from_millis(30), put(999)).await;
+        assert!(waited.is_err(), "{FULL} records fill the buffer");
+    }
+    assert_eq!(producer.stats().received, FULL as u64);
+    let next = put(FULL);
+    let released = async {
+        tokio::task::yield_now().await;
+        stage.engine.faults().remove(stuck);
+    };
+    let (next, ()) = in_time(async { tokio::join!(next, released) }).await;
+    tickets.push(next.unwrap());
+    for ticket in tickets {
+        assert!(in_time(ticket).await.is_placed());
+    }
+    // All the room is there again, in one piece: a record that needs all of it is taken at once,
+    // and until it has its outcome there is none for another.
+    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let whole = producer.try_put("k", format!("998{}", " ".repeat(64 << 10))).unwrap();
+    assert!(matches!(producer.try_put("k", ""), Err(TryPutError::Full(_))));
+    stage.engine.faults().clear();
+    assert!(in_time(whole).await.is_placed());
+    assert!(in_time(producer.put("k", "1000").await.unwrap()).await.is_placed());
+    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert_eq!((account.placed, account.is_complete()), (FULL as u64 + 3, true));
+    let numbers: Vec<u64> = (0..=FULL as u64).collect();
+    assert_eq!(stage.first_deliveries().await["k"][..=FULL], numbers);
+}
+
+#[tokio::test]
+async fn a_dropped_ticket_holds_no_room() {
+    let stage = Stage::new(1);
+    let producer =
+        Producer::new(STREAM).with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
+    for number in 0..10 * FULL {
+        drop(in_time(producer.put("k", format!("{number:01000}"))).await.unwrap());
+    }
+    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert_eq!((account.placed, account.is_complete()), (10 * FULL as u64, true));
+}
+
+#[tokio::test]
+async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
+    let stage = Stage::new(1);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    let producer = Producer::new(STREAM)
+        .with_events(Events::to(move |event| {
+            if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
+                listener.lock().unwrap().push(*records);
+            }
+        }))
+        .start(stage.api())
+        .await
+        .unwrap();
+    // Nothing else runs between these puts and the drop.
+    let tickets = [producer.try_put("a", "1").unwrap(), producer.try_put("b", "2").unwrap()];
+    let waits = producer.clone();
+    drop(producer);
+    assert!(told.lock().unwrap().is_empty(), "a clone still holds it");
+    drop(waits);
+    for ticket in tickets {
+        let outcome = in_time(ticket).await;
+        assert!(matches!(outcome, Outcome::Rejected { why: Why::Closed, .. }), "{outcome:?}");
+    }
+    assert_eq!(*told.lock().unwrap(), [2]);
+    assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
 }
 
 #[tokio::test]
@@ -106,6 +199,68 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
         assert!(!ticket.await.is_placed());
     }
     assert_eq!(*told.lock().unwrap(), [2]);
+}
+
+#[tokio::test]
+async fn puts_that_wait_for_room_end_with_the_producer() {
+    let stage = Stage::new(1);
+    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let producer =
+        Producer::new(STREAM).with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
+    let mut tickets = Vec::new();
+    while let Ok(ticket) = producer.try_put("k", vec![b'x'; 1_000]) {
+        tickets.push(ticket);
+    }
+    let (one, other) = (producer.put("k", vec![0; 5_000]), producer.put("k", vec![0; 5_000]));
+    let closing = async {
+        tokio::task::yield_now().await;
+        let (first, second) = (Duration::from_hours(1), Duration::from_millis(50));
+        tokio::join!(producer.close(first), producer.close(second), producer.flush())
+    };
+    let (one, other, closed) = in_time(async { tokio::join!(one, other, closing) }).await;
+    assert_eq!(one.unwrap_err(), PutError::Closed);
+    assert_eq!(other.unwrap_err(), PutError::Closed);
+    let account = closed.0;
+    assert_eq!((account.placed, account), (0, closed.1), "both wait for the same end");
+    assert_eq!(account.rejected + account.unknown, tickets.len() as u64, "each is accounted for");
+    for ticket in tickets {
+        assert!(!in_time(ticket).await.is_placed());
+    }
+    in_time(producer.flush()).await;
+    assert!(!in_time(producer.resume("k")).await);
+}
+
+#[test]
+fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
+    let stage = Stage::new(2);
+    stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.3);
+    let builder = Producer::new(STREAM)
+        .with_buffer_bytes(64 << 10)
+        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+        .with_rate_percent(1_000);
+    let producer = SyncProducer::start(builder, stage.api()).unwrap();
+    // Eight threads put fifty kilobytes each, in a buffer of sixty-four.
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let producer = producer.clone();
+            scope.spawn(move || {
+                for number in 0..50 {
+                    let record = NewRecord::new(format!("t{thread}"), format!("{number:01000}"));
+                    drop(producer.put_record(record).unwrap());
+                }
+                producer.flush();
+            });
+        }
+    });
+    let account = producer.close(Duration::from_secs(30));
+    assert_eq!((account.placed, account.is_complete()), (400, true));
+    assert!(producer.put("t0", "late").is_err());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let delivered = runtime.block_on(stage.first_deliveries());
+    assert_eq!(delivered.len(), 8);
+    for (key, numbers) in delivered {
+        assert_eq!(numbers, (0..50).collect::<Vec<u64>>(), "{key}");
+    }
 }
 
 #[test]

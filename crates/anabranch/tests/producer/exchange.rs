@@ -133,7 +133,9 @@ fn line((key, explicit, data): &User) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_read_our_aggregates() {
     let Some(stage) = Stage::new("others_read_our_aggregates").await else { return };
-    for (name, explicit) in [("mixed", true), ("plain", false)] {
+    for (name, explicit, marks) in
+        [("mixed", true, false), ("plain", false, false), ("marked", true, true)]
+    {
         stage.create(name, 2);
         let mapped = Arc::new(Notify::new());
         let heard = Arc::clone(&mapped);
@@ -142,7 +144,7 @@ async fn others_read_our_aggregates() {
                 heard.notify_one();
             }
         });
-        let builder = Producer::new(name).with_events(events);
+        let builder = Producer::new(name).with_events(events).with_marks(marks);
         let producer = builder.start_aws(&stage.local.sdk_config()).await.unwrap();
         // Before the list of shards is there, records go alone.
         mapped.notified().await;

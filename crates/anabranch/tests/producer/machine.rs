@@ -1,11 +1,13 @@
 //! The producer's machine by itself: what it is told, and what it wants done.
 
+use anabranch_model::aggregate::decode::{Decoded, decode};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lineage::Shard;
 use anabranch_model::produce::outcome::Fate;
 use anabranch_model::produce::settings::Settings;
-use anabranch_model::produce::{Action, EntryReply, Machine, Notice, Put, Read, Request};
+use anabranch_model::produce::{Action, Entry, EntryReply, Machine, Notice, Put, Read, Request};
+use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
 use anabranch_model::sequence::SequenceNumber;
 
@@ -78,8 +80,14 @@ impl Bench {
 
     /// Answers the last read with open shards of these ranges.
     pub(crate) fn list(&mut self, ranges: &[HashRange]) {
-        let shard = |(at, range): (u32, &HashRange)| Shard {
-            id: ShardId::from_index(at),
+        let shards: Vec<_> = (0..).zip(ranges.iter().copied()).collect();
+        self.list_shards(&shards);
+    }
+
+    /// Answers the last read with open shards of these numbers and ranges.
+    pub(crate) fn list_shards(&mut self, shards: &[(u32, HashRange)]) {
+        let shard = |(at, range): &(u32, HashRange)| Shard {
+            id: ShardId::from_index(*at),
             parent: None,
             adjacent_parent: None,
             range: *range,
@@ -87,8 +95,14 @@ impl Bench {
             ending: None,
         };
         let read = self.reads.pop().expect("a list was asked for");
-        self.machine.shards(read, Ok((0..).zip(ranges).map(shard).collect()), self.now_ms);
+        self.machine.shards(read, Ok(shards.iter().map(shard).collect()), self.now_ms);
         self.run(0);
+    }
+
+    /// The requests that left since the last look, each with the records that its entries hold.
+    pub(crate) fn carried(&mut self) -> Vec<(u64, Vec<Vec<String>>)> {
+        let requests = self.requests.drain(..);
+        requests.map(|request| (request.id, request.entries.iter().map(users).collect())).collect()
     }
 
     /// The requests that left since the last look, each with what it carries.
@@ -119,6 +133,25 @@ impl Bench {
 
     pub(crate) fn is_placed(&self, name: &str) -> bool {
         matches!(self.fate(name), Some(Fate::Placed(_)))
+    }
+}
+
+/// An entry as a record of the stream.
+pub(crate) fn carrier(entry: &Entry) -> Record {
+    Record {
+        sequence: SequenceNumber::ZERO,
+        partition_key: entry.key.clone(),
+        data: entry.data.clone(),
+        arrival_ms: 0,
+    }
+}
+
+/// The data of the records that an entry holds.
+fn users(entry: &Entry) -> Vec<String> {
+    let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+    match decode(&carrier(entry), HashRange::ALL) {
+        Decoded::Records(records) => records.map(|record| text(&record.data)).collect(),
+        _ => vec![text(&entry.data)],
     }
 }
 

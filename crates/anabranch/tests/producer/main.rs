@@ -4,11 +4,13 @@
 
 mod stage;
 mod machine;
+mod barrier;
 mod moments;
 mod pace;
 mod replies;
 mod order;
 mod ends;
+mod perils;
 mod refusals;
 mod policies;
 mod over_http;

@@ -1,9 +1,13 @@
 //! When records leave: linger, sizes, rates and deadlines of the machine.
 
-use crate::machine::{Bench, HIGH, LOW, halves};
-use anabranch_model::hash::HashKey;
+use crate::machine::{Bench, HIGH, LOW, carrier, halves};
+use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::mark::Mark;
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::produce::Request;
 use anabranch_model::produce::outcome::{Fate, Why};
-use anabranch_model::produce::settings::{Aggregation, Settings};
+use anabranch_model::produce::settings::{Aggregation, Order, Settings};
+use anabranch_model::retry::Fault;
 
 fn lingering(linger_ms: u64) -> Bench {
     Bench::with_map(|settings| settings.linger_ms = linger_ms)
@@ -70,6 +74,7 @@ fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next()
     bench.run(0);
     assert_eq!(bench.sent(), [], "one container of a lane is on its way");
     bench.place(first.id, &[0]);
+    assert_eq!(bench.sent(), [], "what left is not counted as waiting: the rest is not enough");
     bench.machine.hurry(bench.now_ms);
     bench.run(0);
     let second = bench.requests.remove(0);
@@ -77,6 +82,34 @@ fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next()
     bench.place(second.id, &[0]);
     let names: Vec<&str> = bench.settled.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
+    let marks = |request: &Request| match decode(&carrier(&request.entries[0]), HashRange::ALL) {
+        Decoded::Records(records) => records.mark(),
+        other => panic!("{other:?}"),
+    };
+    for bytes in 1..=120 {
+        let mut bench = Bench::with_map(|settings| {
+            settings.mark = Some(77);
+            (settings.container_min_bytes, settings.container_max_bytes) = (1_000, 1_000);
+        });
+        for _ in 0..400 {
+            bench.put_data("a", LOW, vec![b'x'; bytes]);
+        }
+        bench.run(0);
+        let first = bench.requests.remove(0);
+        assert!(first.bytes <= 1_001, "{bytes}: {} bytes with a key of one", first.bytes);
+        let mark = marks(&first);
+        assert_eq!(mark, Some(Mark { producer: 77, container: 0 }));
+        bench.refuse(first.id, Fault::ReplyLost);
+        let again = bench.requests.remove(0);
+        assert_eq!((marks(&again), &again.entries[0].data), (mark, &first.entries[0].data));
+        bench.place(again.id, &[0]);
+        let next = bench.requests.remove(0);
+        assert_ne!(marks(&next), mark, "{bytes}: each container has a number of its own");
+    }
 }
 
 #[test]
@@ -98,6 +131,7 @@ fn spent(change: impl FnOnce(&mut Settings)) -> Bench {
     let mut bench = Bench::with_map(|settings| {
         settings.aggregation = Aggregation::Off;
         settings.shard_bytes_per_second = 1_000;
+        settings.map_idle_ms = 3_600_000;
         change(settings);
     });
     bench.put_data("burst", HashKey(0), vec![b'x'; 995]);
@@ -116,18 +150,61 @@ fn lanes_that_wait_for_a_rate_go_in_the_order_in_which_they_came() {
     bench.run(0);
     assert_eq!(bench.sent(), [], "the shard's rate is spent");
     let mut left = Vec::new();
-    for _ in 0..40 {
+    for late in 0..40 {
         bench.run(50);
-        // One that comes later takes nothing from those that wait.
-        bench.put_data("late", HashKey(77), "late".repeat(100));
+        // One that comes later takes nothing from those that wait, though it needs less.
+        bench.put_data("late", HashKey(1_000 + late), "late".repeat(100));
         bench.run(0);
         for (request, entries) in bench.sent() {
-            left.extend(entries.iter().map(|entry| entry[..1].to_owned()));
+            left.extend(entries.iter().map(|entry| (bench.now_ms, entry[..1].to_owned())));
             let placed = vec![0; entries.len()];
             bench.place(request, &placed);
         }
     }
-    assert_eq!(left[..3], ["a", "b", "c"], "{left:?}");
+    let names: Vec<&str> = left.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names[..4], ["a", "b", "c", "l"], "{left:?}");
+    // Each takes 501 bytes of a thousand a second, and none goes before they are there.
+    let times: Vec<u64> = left[..3].iter().map(|(at_ms, _)| *at_ms).collect();
+    assert_eq!(times, [550, 1_050, 1_550], "one after the other");
+}
+
+#[test]
+fn after_a_pause_no_more_than_a_seconds_worth_leaves_at_once() {
+    for aggregation in [Aggregation::ByKey, Aggregation::Off] {
+        let mut bench = spent(|settings| settings.aggregation = aggregation);
+        bench.run(5_000);
+        for hash in 0..100 {
+            bench.put_data("a", HashKey(hash), vec![b'x'; 98]);
+        }
+        let (mut sent, mut seconds) = (0, 0);
+        while sent < 100 {
+            bench.run(if seconds == 0 { 0 } else { 1_000 });
+            seconds += 1;
+            let now: Vec<_> = std::mem::take(&mut bench.requests);
+            let bytes: usize = now.iter().map(|request| request.bytes).sum();
+            assert!(bytes <= 1_000, "{aggregation:?}: {bytes} bytes in second {seconds}");
+            for request in now {
+                sent += request.entries.len();
+                bench.place(request.id, &vec![0; request.entries.len()]);
+            }
+            assert!(seconds < 30, "{aggregation:?}: {sent} left in {seconds} seconds");
+        }
+    }
+}
+
+#[test]
+fn without_order_a_rate_holds_too() {
+    let mut bench = spent(|settings| settings.order = Order::None);
+    bench.run(5_000);
+    for _ in 0..100 {
+        bench.put_data("a", LOW, vec![b'x'; 99]);
+    }
+    bench.run(0);
+    let bytes: usize = bench.requests.iter().map(|request| request.bytes).sum();
+    assert_eq!((bench.requests.len(), bytes), (1, 1_000), "a second's worth, in one request");
+    bench.run(500);
+    let bytes: usize = bench.requests.iter().map(|request| request.bytes).sum();
+    assert_eq!(bytes, 1_500, "nobody waits for a reply");
 }
 
 #[test]

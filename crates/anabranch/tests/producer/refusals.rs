@@ -1,9 +1,12 @@
 //! Refusals: bad input, a stream that is not there, and keys that stop.
 
 use crate::stage::{STREAM, Stage};
-use anabranch::producer::{Outcome, Producer, PutError, StartError, Why};
+use anabranch::producer::{
+    Aggregation, KeyId, NewRecord, Outcome, Producer, PutError, StartError, Why,
+};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use anabranch_model::hash::HashKey;
 use anabranch_model::retry::Fault;
 use std::time::Duration;
 
@@ -18,6 +21,64 @@ async fn bad_records_are_refused_by_name_before_they_are_taken() {
     let large = put("k".to_owned(), (1 << 20) + 1).await.unwrap_err();
     assert_eq!(large, PutError::TooLarge { bytes: (1 << 20) + 1, max_bytes: 1 << 20 });
     assert!(put("ж".repeat(256), 1 << 20).await.unwrap().await.is_placed());
+}
+
+#[tokio::test]
+async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
+    for aggregation in [Aggregation::ByShard, Aggregation::Off] {
+        let stage = Stage::new(2);
+        let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
+        let producer = builder.start(stage.api()).await.unwrap();
+        // Without data at all, at both ends of the hashes, with keys of one and of 256 characters,
+        // and exactly as large as the stream takes.
+        let mut records = Vec::new();
+        for (at, bytes) in [0, 1, (1 << 20) - 1, 1 << 20].into_iter().enumerate() {
+            let key = "k".repeat([1, 2, 255, 256][at]);
+            for hash in [None, Some(HashKey::MIN), Some(HashKey::MAX)] {
+                records.push((key.clone(), hash, vec![b'a' + u8::try_from(at).unwrap(); bytes]));
+            }
+        }
+        let mut tickets = Vec::new();
+        for (key, hash, data) in &records {
+            let mut record = NewRecord::new(key.clone(), data.clone());
+            if let Some(hash) = hash {
+                record = record.with_explicit_hash_key(*hash);
+            }
+            tickets.push(producer.put_record(record).await.unwrap());
+        }
+        producer.flush().await;
+        for ticket in tickets {
+            assert!(ticket.await.is_placed());
+        }
+        let delivered = stage.read_all().await.into_iter();
+        let mut delivered: Vec<_> = delivered
+            .map(|record| (record.partition_key.to_string(), record.data.to_vec()))
+            .collect();
+        let mut put: Vec<_> = records.into_iter().map(|(key, _, data)| (key, data)).collect();
+        delivered.sort();
+        put.sort();
+        assert!(delivered == put, "{aggregation:?}: {} came", delivered.len());
+    }
+}
+
+#[tokio::test]
+async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let at = |hash: u128, data: &'static str| {
+        producer.put_record(NewRecord::new("a", data).with_explicit_hash_key(HashKey(hash)))
+    };
+    stage.delete();
+    assert!(!at(7, "1").await.unwrap().await.is_placed());
+    stage.create(1, None);
+    let key = KeyId { key: "a".into(), explicit: Some(HashKey(7)) };
+    assert_eq!(producer.stopped_keys().await, std::slice::from_ref(&key));
+    assert!(producer.put("a", "2").await.unwrap().await.is_placed(), "another key");
+    assert!(at(8, "3").await.unwrap().await.is_placed(), "another one");
+    assert!(!producer.resume("a").await, "without its hash it is not the one that stopped");
+    assert!(!at(7, "4").await.unwrap().await.is_placed());
+    assert!(producer.resume_key(key).await);
+    assert!(at(7, "5").await.unwrap().await.is_placed());
 }
 
 #[tokio::test]

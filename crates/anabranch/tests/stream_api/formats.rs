@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use anabranch::stream::api::{
-    Entry, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
+    Entry, EntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
 };
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -327,6 +327,88 @@ async fn a_placed_record_has_a_shard_and_a_number() {
         assert!(error.is_retryable(), "{error}");
         let error = endpoint.api.put_record(&StreamName::from("s"), &entry, None).await;
         assert!(error.unwrap_err().is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_null_in_a_cbor_reply_is_a_member_that_is_not_there() {
+    let endpoint = Endpoint::new(|operation, kind| match (operation, kind) {
+        ("PutRecords", CBOR) => (
+            200,
+            CBOR,
+            b"\xa3\x71FailedRecordCount\x00\x67Records\x81\xa4\
+                \x67ShardId\x74shardId-000000000000\x6eSequenceNumber\x617\
+                \x69ErrorCode\xf6\x6cErrorMessage\xf6\
+              \x6eEncryptionType\xf6",
+        ),
+        (_, CBOR) => (
+            200,
+            CBOR,
+            b"\xa4\x67Records\x81\xa5\
+                \x64Data\x43abc\x6cPartitionKey\x61k\x6eSequenceNumber\x617\
+                \x78\x1bApproximateArrivalTimestamp\xf6\x6eEncryptionType\xf6\
+              \x71NextShardIterator\xf6\x6bChildShards\xf6\x72MillisBehindLatest\x00",
+        ),
+        _ => (500, JSON, b"{}"),
+    })
+    .await;
+    let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
+    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let placed = endpoint.api.put_records(&stream, &[entry]).await.unwrap();
+    assert!(
+        matches!(&placed[..], [EntryResult::Placed(at)] if at.sequence.to_string() == "7"),
+        "{placed:?}"
+    );
+    let fetched = endpoint.api.records(&stream, &iterator, 1).await.unwrap();
+    let [record] = &fetched.records[..] else { panic!("{fetched:?}") };
+    assert_eq!((&record.data[..], record.arrival_ms), (&b"abc"[..], 0));
+    assert!(fetched.next.is_none() && fetched.children.is_empty());
+    assert_eq!(endpoint.asked(), ["PutRecords CBOR", "GetRecords CBOR"], "nothing is asked twice");
+    let endpoint = Endpoint::new(|_, kind| match kind {
+        CBOR => {
+            (200, CBOR, b"\xa3\x67Records\xf6\x71NextShardIterator\x61i\x72MillisBehindLatest\x00")
+        }
+        _ => (500, JSON, b"{}"),
+    })
+    .await;
+    let fetched = endpoint.api.records(&stream, &iterator, 1).await.unwrap();
+    assert!(fetched.records.is_empty() && fetched.next.is_some(), "{fetched:?}");
+}
+
+#[tokio::test]
+async fn a_record_without_a_number_is_not_delivered_under_a_made_up_one() {
+    let without: [Answers; 5] = [
+        |_, _| (200, CBOR, b"\xa1\x67Records\x81\xa2\x64Data\x43abc\x6cPartitionKey\x61k"),
+        |_, _| {
+            (
+                200,
+                CBOR,
+                b"\xa1\x67Records\x81\xa3\x64Data\x43abc\x6cPartitionKey\x61k\x6eSequenceNumber\xf6",
+            )
+        },
+        |_, _| {
+            (
+                200,
+                CBOR,
+                b"\xa1\x67Records\x81\xa3\x64Data\x43abc\x6cPartitionKey\x61k\x6eSequenceNumber\x63one",
+            )
+        },
+        |_, _| (200, JSON, br#"{"Records":[{"Data":"YWJj","PartitionKey":"k"}]}"#),
+        |_, _| {
+            (
+                200,
+                JSON,
+                br#"{"Records":[{"Data":"YWJj","PartitionKey":"k","SequenceNumber":"one"}]}"#,
+            )
+        },
+    ];
+    let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
+    for (place, answer) in without.into_iter().enumerate() {
+        let endpoint = Endpoint::new(answer).await;
+        match endpoint.api.records(&stream, &iterator, 1).await {
+            Ok(fetched) => panic!("reply {place} gives {:?}", fetched.records),
+            Err(error) => assert!(error.is_retryable(), "reply {place}: {error}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::aggregate::decode::{Decoded, decode};
+use crate::aggregate::mark::MARK_MAX_BYTES;
 use crate::hash::HashRange;
 use crate::record::{Record, UserRecord};
 use crate::sequence::SequenceNumber;
@@ -147,6 +148,37 @@ fn sizes_are_exact_at_every_length_of_a_varint() {
             assert_eq!(builder.close().unwrap().seal().data.len(), size);
         }
     }
+}
+
+#[test]
+fn a_mark_comes_back_and_changes_nothing_else() {
+    let read = |data: Bytes| {
+        let sequence = SequenceNumber::ZERO;
+        let record = Record { sequence, partition_key: "a".into(), data, arrival_ms: 0 };
+        match decode(&record, HashRange::ALL) {
+            Decoded::Records(records) => records,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mark = Mark { producer: u64::MAX - 7, container: 3 };
+    // Lengths at which the mark makes the length of its record longer, and others.
+    for length in (0..140).chain(16_250..16_400) {
+        let large = vec![7; length];
+        let given = [("a", &b"1"[..], Some(1)), ("b", b"", None), ("a", &large[..], None)];
+        let mut builder = builder(&given);
+        let size = builder.size();
+        let container = builder.close_marked(mark).unwrap().seal();
+        let grown = container.data.len() - size;
+        assert!((FIELD_BYTES..=MARK_MAX_BYTES).contains(&grown), "{length}: {grown} bytes more");
+        let (marked, plain) = (read(container.data), read(bytes(&given)));
+        assert_eq!((marked.mark(), plain.mark()), (Some(mark), None), "{length}");
+        let (marked, plain): (Vec<_>, Vec<_>) = (marked.collect(), plain.collect());
+        assert_eq!(marked, plain, "{length}: the records are the same");
+        assert!(builder.is_empty(), "a closed builder starts anew");
+    }
+    let mut alone = builder(&[("a", b"1", None)]);
+    assert_eq!(alone.close_marked(mark).unwrap().seal().data, "1", "a record alone has no mark");
+    assert_eq!(alone.close_marked(mark), None);
 }
 
 #[test]

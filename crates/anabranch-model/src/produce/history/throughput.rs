@@ -4,7 +4,7 @@ use crate::bucket::{Admission, Allowance, Bucket};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
-use crate::produce::settings::Settings;
+use crate::produce::settings::{Aggregation, Settings};
 use crate::produce::{Action, EntryReply, Machine, Put, Request};
 use crate::record::Key;
 use crate::retry::Fault;
@@ -13,25 +13,62 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 const LIMIT_BYTES: u64 = 1 << 20;
+const LIMIT_RECORDS: u64 = 1_000;
 const RUN_MS: u64 = 30_000;
-/// Records that are kept waiting, so that the producer is never short of them.
-const BACKLOG: usize = 20_000;
 
-/// Bytes that a shard took in a run with this round trip, beside its limit, and how many
-/// containers it refused. `others` is what other producers take of it, in bytes a second.
-fn run(round_trip_ms: u64, others: u64) -> (u64, usize) {
-    let mut machine: Machine<()> = Machine::new(Settings::default(), 1, 0);
+/// Who puts, and where to.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    round_trip_ms: u64,
+    /// What other producers take of the shard, in bytes a second.
+    others: u64,
+    aggregation: Aggregation,
+    keys: usize,
+    /// Records that are kept waiting, so that the producer is never short of them.
+    backlog: usize,
+    record_bytes: usize,
+    /// Nothing is put for so long, three times in the run.
+    pause_ms: u64,
+}
+
+const HOT: Case = Case {
+    round_trip_ms: 20,
+    others: 0,
+    aggregation: Aggregation::ByShard,
+    keys: 1,
+    backlog: 20_000,
+    record_bytes: 200,
+    pause_ms: 0,
+};
+
+/// What a shard took in a run.
+struct Taken {
+    bytes: u64,
+    containers: u64,
+    /// Containers that it refused.
+    refused: usize,
+}
+
+fn run(case: Case) -> Taken {
+    let Case { round_trip_ms, others, aggregation, keys, backlog, record_bytes, pause_ms } = case;
+    let data = Bytes::from(vec![7; record_bytes]);
+    let settings = Settings { aggregation, ..Settings::default() };
+    let mut machine: Machine<()> = Machine::new(settings, 1, 0);
+    let names: Vec<Key> = (0..keys).map(|key| Key::from(format!("hot-{key}"))).collect();
+    let mut next_key = 0;
     let limit = |per_second| Allowance { capacity: per_second, per_second };
-    let mut shard = Bucket::new([limit(1_000), limit(LIMIT_BYTES - others)], 0);
+    let mut shard = Bucket::new([limit(LIMIT_RECORDS), limit(LIMIT_BYTES - others)], 0);
     let mut arriving: BTreeMap<(u64, u64), Request> = BTreeMap::new();
     let mut answers: BTreeMap<(u64, u64), Vec<EntryReply>> = BTreeMap::new();
-    let (mut bytes, mut refused) = (0, 0);
+    let mut taken = Taken { bytes: 0, containers: 0, refused: 0 };
     let mut now_ms = 0;
     while now_ms < RUN_MS {
-        while machine.outstanding() < BACKLOG {
-            let key = Key::from("hot");
-            let hash = HashKey::of_partition_key("hot");
-            let data = Bytes::from_static(&[7; 200]);
+        let paused = now_ms % (RUN_MS / 3) < pause_ms;
+        while !paused && machine.outstanding() < backlog {
+            let key = names[next_key % keys].clone();
+            next_key += 1;
+            let hash = HashKey::of_partition_key(key.as_str());
+            let data = data.clone();
             machine.put(Put { key, hash, is_explicit: false, data, ticket: () }, now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
@@ -44,18 +81,20 @@ fn run(round_trip_ms: u64, others: u64) -> (u64, usize) {
             }
         }
         let events = [arriving.keys().next(), answers.keys().next()];
-        let next = events.into_iter().flatten().map(|(at, _)| *at).chain(machine.wake_at()).min();
-        now_ms = next.unwrap().max(now_ms);
+        let next = events.into_iter().flatten().map(|(at, _)| *at).chain(machine.wake_at());
+        let goes_on = paused.then(|| now_ms - now_ms % (RUN_MS / 3) + pause_ms);
+        now_ms = next.chain(goes_on).min().unwrap().max(now_ms);
         while let Some(entry) = arriving.first_entry().filter(|entry| entry.key().0 <= now_ms) {
             let request = entry.remove();
             let answer = request.entries.iter().map(|entry| {
                 let size = (entry.key.len() + entry.data.len()) as u64;
                 if shard.take(now_ms, [1, size]) == Admission::Passed {
-                    bytes += size;
+                    taken.bytes += size;
+                    taken.containers += 1;
                     let sequence = SequenceNumber::ZERO;
                     EntryReply::Placed { shard: ShardId::from_index(0), sequence }
                 } else {
-                    refused += 1;
+                    taken.refused += 1;
                     EntryReply::Failed { fault: Fault::Throttled, detail: "rate".into() }
                 }
             });
@@ -67,7 +106,7 @@ fn run(round_trip_ms: u64, others: u64) -> (u64, usize) {
             machine.reply(id, Ok(answer), now_ms);
         }
     }
-    (bytes, refused)
+    taken
 }
 
 fn whole() -> Shard {
@@ -84,7 +123,7 @@ fn whole() -> Shard {
 #[test]
 fn one_hot_key_uses_a_shard_to_its_limit_at_any_round_trip() {
     for round_trip_ms in [5, 20, 50, 100, 200] {
-        let (bytes, refused) = run(round_trip_ms, 0);
+        let Taken { bytes, refused, .. } = run(Case { round_trip_ms, ..HOT });
         let limit = LIMIT_BYTES * RUN_MS / 1_000;
         let percent = bytes * 100 / limit;
         assert!(percent >= 95, "{round_trip_ms} ms: {percent} % of the limit, {refused} refused");
@@ -94,9 +133,29 @@ fn one_hot_key_uses_a_shard_to_its_limit_at_any_round_trip() {
 #[test]
 fn a_producer_gives_way_to_others_and_still_uses_what_they_leave() {
     let others = LIMIT_BYTES / 2;
-    let (bytes, refused) = run(20, others);
+    let Taken { bytes, refused, .. } = run(Case { others, ..HOT });
     let left = (LIMIT_BYTES - others) * RUN_MS / 1_000;
     let percent = bytes * 100 / left;
     assert!(percent >= 70, "{percent} % of what is left, {refused} refused");
     assert!(refused < 150, "{refused} containers refused in {RUN_MS} ms");
+}
+
+#[test]
+fn many_keys_use_a_shard_to_its_limit_and_it_refuses_none_of_them_after_a_pause() {
+    for aggregation in [Aggregation::ByShard, Aggregation::ByKey, Aggregation::Off] {
+        for (round_trip_ms, pause_ms) in [(5, 0), (200, 0), (5, 6_000), (200, 6_000)] {
+            // Behind a pause, one request could carry more than two seconds' worth.
+            let (keys, backlog, record_bytes) =
+                if pause_ms > 0 { (800, 800, 5_000) } else { (3_000, 4_000, 200) };
+            let case =
+                Case { round_trip_ms, aggregation, keys, backlog, record_bytes, pause_ms, ..HOT };
+            let Taken { bytes, containers, refused } = run(case);
+            assert_eq!(refused, 0, "{case:?}: nobody else writes to the shard");
+            // Small containers meet the limit of records before that of bytes.
+            let share = |taken, limit| taken * 100 / (limit * RUN_MS / 1_000);
+            let percent = share(bytes, LIMIT_BYTES).max(share(containers, LIMIT_RECORDS));
+            let least = if pause_ms > 0 { 35 } else { 95 };
+            assert!(percent >= least, "{case:?}: {percent} % of the limit");
+        }
+    }
 }

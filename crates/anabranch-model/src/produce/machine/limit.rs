@@ -5,6 +5,7 @@ use super::{Lane, Machine};
 use crate::bucket::Admission;
 use crate::hash::HashKey;
 use crate::ids::ShardId;
+use crate::limits::PUT_RECORDS_MAX_RECORDS;
 use crate::produce::lane::Place;
 use crate::produce::rate::ShardRate;
 use crate::produce::settings::Aggregation;
@@ -28,6 +29,13 @@ pub(super) struct Limiter {
     armed: bool,
 }
 
+/// Containers of one lane that leave together with another one, without order.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    records: u64,
+    bytes: u64,
+}
+
 impl Limiter {
     /// Nobody waits and nothing is set aside.
     pub(super) fn new(shard: ShardId, rate: ShardRate) -> Self {
@@ -36,8 +44,8 @@ impl Limiter {
     }
 
     fn admission(&mut self, bytes: u64, now_ms: u64) -> Admission {
-        let records = self.reserved_records + 1;
-        self.rate.admission(now_ms, records, self.reserved_bytes + bytes)
+        let ahead = [self.reserved_records, self.reserved_bytes];
+        self.rate.admission(now_ms, ahead, bytes)
     }
 
     fn reserve(&mut self, bytes: u64) {
@@ -65,6 +73,27 @@ impl<T> Machine<T> {
         limiter.waiting.push_back(at);
         self.arm_limiter(shard, now_ms);
         false
+    }
+
+    /// Whether the rate of a lane's shard also admits its next container beside others of the same
+    /// moment, to which it is then added. Where no shard is known, a request's worth goes.
+    pub(super) fn admit_beside(&mut self, at: usize, beside: &mut Beside, now_ms: u64) -> bool {
+        let bytes = self.next_bytes(at) as u64;
+        let Some(Some(lane)) = self.lanes.get(at) else { return false };
+        if lane.queue.is_empty() || beside.records + 1 >= PUT_RECORDS_MAX_RECORDS as u64 {
+            return false;
+        }
+        let limiter = self.router.shard_at(hash_of(lane));
+        if let Some(limiter) = limiter.and_then(|shard| self.limiters.get_mut(shard)) {
+            let records = limiter.reserved_records + beside.records;
+            let ahead = [records, limiter.reserved_bytes + beside.bytes];
+            if limiter.rate.admission(now_ms, ahead, bytes) != Admission::Passed {
+                return false;
+            }
+        }
+        beside.records += 1;
+        beside.bytes += bytes;
+        true
     }
 
     /// Puts lanes that wait for a shard's rate in line again, as many as it now admits.

@@ -91,6 +91,8 @@ pub struct Machine<T> {
     expiry_ms: u64,
     /// Builds aggregates, with memory that is used again.
     builder: Builder,
+    /// The number of the next aggregate, for its mark.
+    next_mark: u64,
     /// Memory of containers that are settled, for those to come.
     spare: Vec<Vec<Pending<T>>>,
     /// The state of the jitter.
@@ -153,6 +155,7 @@ impl<T> Machine<T> {
             round_trip_ms: 20,
             expiry_ms: 0,
             builder: Builder::new(),
+            next_mark: 0,
             spare: Vec::new(),
             jitter: seed,
             actions: VecDeque::new(),

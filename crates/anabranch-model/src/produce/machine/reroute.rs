@@ -11,7 +11,7 @@ use crate::produce::lane::Place;
 use crate::produce::outcome::AttemptEnd;
 use crate::produce::pending::Pending;
 use crate::produce::rate::ShardRate;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a list says about a container.
 enum Verdict {
@@ -213,7 +213,14 @@ impl<T> Machine<T> {
         let old = std::mem::take(&mut self.limiters);
         let mut rates: BTreeMap<ShardId, ShardRate> =
             old.into_iter().map(|limiter| (limiter.shard, limiter.rate)).collect();
-        let Some(map) = self.router.map() else { return };
+        let Some(map) = self.router.map() else {
+            self.last_numbers.clear();
+            return;
+        };
+        // Numbers of shards that take no more records are of no use.
+        let open: BTreeSet<&ShardId> =
+            (0..map.open_count()).filter_map(|at| map.open_shard(at)).map(|(_, id)| id).collect();
+        self.last_numbers.retain(|shard, _| open.contains(shard));
         let full = || {
             let (records, bytes) =
                 (self.settings.shard_records_per_second, self.settings.shard_bytes_per_second);

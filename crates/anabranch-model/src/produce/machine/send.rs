@@ -1,7 +1,9 @@
 //! Which lanes may send, and what the next requests carry.
 
 use super::call::{Action, Entry, InFlight, Request};
+use super::limit::Beside;
 use super::{Lane, Machine};
+use crate::aggregate::mark::Mark;
 use crate::ids::ShardId;
 use crate::pack::{PerLane, RequestLimits, pack};
 use crate::produce::container::{Flight, Frozen, Stage, Tools, cut, seal};
@@ -72,7 +74,7 @@ impl<T> Machine<T> {
             if lanes.is_empty() {
                 return;
             }
-            self.freeze(&lanes);
+            self.freeze(&lanes, now_ms);
             self.request(&lanes, now_ms);
         }
     }
@@ -105,28 +107,31 @@ impl<T> Machine<T> {
         RequestLimits::for_stream(self.settings.record_max_bytes)
     }
 
-    /// Makes the next container of each lane that has none.
-    fn freeze(&mut self, lanes: &[usize]) {
+    /// Makes the next container of each lane that has none. Without order there is no reason to send
+    /// one at a time, so then it makes as many as the shard's rate admits.
+    fn freeze(&mut self, lanes: &[usize], now_ms: u64) {
         let target = self.container_target();
         let mut cuts = Vec::with_capacity(lanes.len());
         let mut of = Vec::with_capacity(lanes.len());
         for &at in lanes {
-            let Some(lane) = self.lanes[at].as_mut() else { continue };
-            if !lane.frozen.is_empty() {
+            if self.lanes[at].as_ref().is_none_or(|lane| !lane.frozen.is_empty()) {
                 continue;
             }
-            let many = match self.settings.order {
-                Order::Strict => 1,
-                // Without order there is no reason to send one at a time.
-                Order::None => 500,
-            };
-            for _ in 0..many {
-                let tools = Tools { builder: &mut self.builder, spare: &mut self.spare };
+            let mut beside = Beside::default();
+            while let Some(lane) = self.lanes[at].as_mut() {
+                let mark = |producer| Mark { producer, container: self.next_mark };
+                let mark = self.settings.mark.map(mark);
+                self.next_mark += 1;
+                let tools = Tools { builder: &mut self.builder, spare: &mut self.spare, mark };
                 let Some(cut) = cut(lane, tools, self.settings.aggregation, target) else {
                     break;
                 };
                 cuts.push((cut, predicted(&self.router, lane)));
                 of.push(at);
+                let one = self.settings.order == Order::Strict;
+                if one || !self.admit_beside(at, &mut beside, now_ms) {
+                    break;
+                }
             }
         }
         let frozen = seal(cuts, self.router.era);

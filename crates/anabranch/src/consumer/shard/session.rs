@@ -21,7 +21,7 @@ use crate::stream::api::{ReadFrom, StreamApi};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::Position;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -171,6 +171,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             resume: session.resume.clone(),
             lanes,
             chunk: self.chunk(),
+            marks: Mutex::default(),
             tells_empty: worker.handler.takes_empty(),
             progress: Arc::clone(&session.progress),
             vitals: Arc::clone(&self.vitals),

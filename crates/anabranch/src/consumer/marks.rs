@@ -1,0 +1,55 @@
+//! The marks of the aggregates that a shard's reading met: by them it knows a second copy.
+
+use anabranch_model::aggregate::mark::Mark;
+use anabranch_model::sequence::SequenceNumber;
+use std::collections::VecDeque;
+
+/// How many marks are remembered. A second copy comes soon behind the first one: while its producer
+/// waits for a reply, nothing else of that lane goes to the shard.
+const REMEMBERED: usize = 512;
+
+/// The last marks of one reading of a shard. Another reading knows nothing of them: what it meets
+/// for the first time it delivers.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The marks and where each was met first, oldest first. There are few, and one look for each
+    /// aggregate, so they are gone through.
+    met: VecDeque<(Mark, SequenceNumber)>,
+}
+
+impl Marks {
+    /// Whether this is another copy of an aggregate that was met before. One that is read again is
+    /// none: what was to be delivered of it may not have been.
+    pub(super) fn is_repeat(&mut self, mark: Mark, sequence: SequenceNumber) -> bool {
+        if let Some((_, first)) = self.met.iter().rev().find(|(met, _)| *met == mark) {
+            return *first != sequence;
+        }
+        if self.met.len() == REMEMBERED {
+            self.met.pop_front();
+        }
+        self.met.push_back((mark, sequence));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_elsewhere_is_a_repeat_until_many_others_came() {
+        let mark = |container| Mark { producer: 1, container };
+        let at = |number| SequenceNumber::from_limbs(0, 0, number).unwrap();
+        let mut marks = Marks::default();
+        assert!(!marks.is_repeat(mark(0), at(10)));
+        assert!(!marks.is_repeat(Mark { producer: 2, container: 0 }, at(11)));
+        assert!(!marks.is_repeat(mark(0), at(10)), "read again, not put again");
+        assert!(marks.is_repeat(mark(0), at(12)) && marks.is_repeat(mark(0), at(13)));
+        assert!(!marks.is_repeat(mark(0), at(10)), "the first one stays the first");
+        for container in 1..=REMEMBERED as u64 {
+            assert!(!marks.is_repeat(mark(container), at(100 + container)));
+        }
+        assert_eq!(marks.met.len(), REMEMBERED, "the memory is bounded");
+        assert!(!marks.is_repeat(mark(0), at(1_000)));
+    }
+}

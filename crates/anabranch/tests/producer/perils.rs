@@ -1,0 +1,216 @@
+//! Calls that panic, that never end, and whose reply comes too late.
+
+use crate::stage::{STREAM, Stage};
+use anabranch::event::{Event, Events, ProducerEvent};
+use anabranch::producer::{AttemptEnd, Outcome, Producer};
+use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::Operation;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The local stream behind a client whose first calls panic, some after they took effect.
+struct Panicking {
+    local: LocalKinesis,
+    /// Puts that still panic.
+    puts: AtomicUsize,
+    /// Lists that still panic.
+    lists: AtomicUsize,
+}
+
+/// Whether one is left, which is then taken.
+fn strikes(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+}
+
+impl StreamApi for Panicking {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        self.local.describe(stream).await
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        assert!(!strikes(&self.lists), "a list that panics on purpose");
+        self.local.list_shards(stream, filter).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        self.local.iterator(stream, shard, at).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        self.local.records(stream, iterator, limit).await
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.local.register_consumer(stream, name).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.local.describe_consumer(stream, name).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        self.local.deregister_consumer(consumer).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        self.local.subscribe(consumer, shard, at).await
+    }
+
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        let panics = strikes(&self.puts);
+        if panics && self.puts.load(Ordering::Relaxed).is_multiple_of(2) {
+            self.local.put_records(stream, entries).await?;
+        }
+        assert!(!panics, "a put that panics on purpose");
+        self.local.put_records(stream, entries).await
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        self.local.put_record(stream, entry, after).await
+    }
+}
+
+async fn in_time<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(30), what).await.expect("it ends before long")
+}
+
+fn quick() -> anabranch::producer::Builder {
+    Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+}
+
+#[tokio::test]
+async fn every_ticket_resolves_although_calls_panic() {
+    let stage = Stage::new(2);
+    let (puts, lists) = (AtomicUsize::new(6), AtomicUsize::new(1));
+    let api = Panicking { local: stage.api(), puts, lists };
+    let producer = quick().start(api).await.unwrap();
+    let mut tickets = Vec::new();
+    for number in 0..200_u32 {
+        let key = format!("k{}", number % 5);
+        tickets.push(producer.put(key, number.to_string()).await.unwrap());
+    }
+    in_time(producer.flush()).await;
+    let mut most = 0;
+    for ticket in tickets {
+        let outcome = in_time(ticket).await;
+        assert!(outcome.is_placed(), "{outcome:?}");
+        let lost = |end: &AttemptEnd| matches!(end, AttemptEnd::Failed { fault: Fault::ReplyLost, detail } if detail.contains("panicked"));
+        let panicked = outcome.attempts().iter().filter(|attempt| lost(&attempt.end)).count();
+        most = most.max(panicked);
+    }
+    assert!(most > 0, "the attempts say what happened");
+    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert_eq!((account.placed, account.is_complete()), (200, true));
+    for (key, numbers) in stage.first_deliveries().await {
+        assert!(numbers.is_sorted() && numbers.len() == 40, "{key} came as {numbers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_panics_is_asked_for_again() {
+    let stage = Stage::new(2);
+    let (puts, lists) = (AtomicUsize::new(0), AtomicUsize::new(1));
+    let api = Panicking { local: stage.api(), puts, lists };
+    let mapped = Arc::new(AtomicUsize::new(0));
+    let heard = Arc::clone(&mapped);
+    let events = Events::to(move |event| {
+        if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
+            heard.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let producer = quick().with_events(events).start(api).await.unwrap();
+    let putting = async {
+        while mapped.load(Ordering::Relaxed) == 0 {
+            drop(producer.put("a", "1").await.unwrap());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time(putting).await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
+    let stage = Stage::new(1);
+    stage.engine.faults().add(FaultRule {
+        operation: Some(Operation::PutRecords),
+        stream: None,
+        shard: None,
+        probability: 1.0,
+        skip: 0,
+        count: Some(1),
+        effect: Effect::Delay { ms: 3_600_000 },
+    });
+    let producer =
+        quick().with_request_timeout(Duration::from_millis(100)).start(stage.api()).await.unwrap();
+    let ticket = producer.put("a", "1").await.unwrap();
+    let behind = producer.put("a", "2").await.unwrap();
+    let outcome = in_time(ticket).await;
+    let Outcome::Placed { attempts, .. } = &outcome else { panic!("{outcome:?}") };
+    let ends: Vec<_> = attempts.iter().map(|attempt| attempt.end.clone()).collect();
+    let [AttemptEnd::Failed { fault: Fault::ReplyLost, detail }, AttemptEnd::Placed(_)] =
+        ends.as_slice()
+    else {
+        panic!("{ends:?}")
+    };
+    assert_eq!(&**detail, "no reply within 100 ms");
+    assert!(in_time(behind).await.is_placed());
+    assert_eq!(stage.first_deliveries().await["a"], [1, 2]);
+}
+
+#[tokio::test]
+async fn a_list_that_never_comes_holds_nothing_up() {
+    let stage = Stage::new(1);
+    stage.fault(Operation::ListShards, Effect::Delay { ms: 3_600_000 }, 1.0);
+    let producer = quick().start(stage.api()).await.unwrap();
+    for number in 0..20_u32 {
+        let ticket = producer.put("a", number.to_string()).await.unwrap();
+        assert!(in_time(ticket).await.is_placed());
+    }
+    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert_eq!((account.placed, account.is_complete()), (20, true));
+}
