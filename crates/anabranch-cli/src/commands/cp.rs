@@ -14,6 +14,7 @@ use anabranch::producer::NewRecord;
 use anabranch::stream::AwsKinesis;
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
+use bytes::Bytes;
 use std::fs::OpenOptions;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -269,9 +270,11 @@ fn counting(lost: Arc<AtomicUsize>) -> Events {
     })
 }
 
-/// A record as it is put again.
+/// A record as it is put again. It is copied: as a part of its reply it would keep all of that alive
+/// while it waits, and the producer counts the record alone.
 fn again(record: &Delivery) -> NewRecord {
-    let new = NewRecord::new(record.partition_key.clone(), record.data.clone());
+    let data = Bytes::copy_from_slice(&record.data);
+    let new = NewRecord::new(record.partition_key.as_str(), data);
     match record.explicit_hash_key {
         Some(hash) => new.with_explicit_hash_key(hash),
         None => new,

@@ -102,11 +102,13 @@ impl Builder {
     }
 
     /// How many records are in.
+    #[inline]
     pub fn len(&self) -> usize {
         self.added.len()
     }
 
     /// Whether no record is in.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty()
     }
@@ -138,6 +140,7 @@ impl Builder {
     }
 
     /// The same, for a key that is known to be UTF-8.
+    #[inline]
     pub(crate) fn add_raw_within(&mut self, next: &RawEntry<'_>, max_bytes: usize) -> Room {
         if next.key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
             return Room::TooLarge;
@@ -227,6 +230,7 @@ impl Builder {
         data
     }
 
+    #[inline]
     fn framed_size(&self) -> usize {
         FRAME_BYTES + self.keys.wire().len() + self.hash_keys.wire().len() + self.body.len()
     }
@@ -244,6 +248,7 @@ impl Builder {
     }
 
     /// What `next` would add, and where.
+    #[inline]
     fn fit(&self, next: &RawEntry<'_>) -> Fit {
         let key = self.keys.find(next.key);
         let mut new_strings = match key {
@@ -264,6 +269,7 @@ impl Builder {
         Fit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
     }
 
+    #[inline]
     fn place(&mut self, next: &RawEntry<'_>, fit: &Fit) {
         if let Found::New { hash, .. } = fit.key {
             self.keys.push(next.key, hash);
@@ -325,6 +331,7 @@ impl Default for Head {
 }
 
 impl Head {
+    #[inline]
     fn field(&mut self, tag: Tag, value: usize) {
         self.bytes[self.len] = tag.byte();
         self.len += 1 + write_varint(&mut self.bytes[self.len + 1..], value);

@@ -54,6 +54,7 @@ pub(super) enum Found {
 
 impl Found {
     /// The string's number, once it is added.
+    #[inline]
     pub(super) fn number(self) -> usize {
         match self {
             Self::Held(number) | Self::New { number, .. } => number,
@@ -68,22 +69,26 @@ impl Table {
     }
 
     /// The table's bytes on the wire.
+    #[inline]
     pub(super) fn wire(&self) -> &[u8] {
         &self.wire
     }
 
     /// How many strings the table holds.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.strings.len()
     }
 
     /// The string with this number.
+    #[inline]
     pub(super) fn text(&self, number: usize) -> &[u8] {
         let end = self.strings.get(number + 1).map_or(self.wire.len(), |next| next.tag_at as usize);
         &self.wire[self.strings[number].text_at as usize..end]
     }
 
     /// How many bytes a new string of `len` bytes adds to the wire.
+    #[inline]
     pub(super) fn added_bytes(len: usize) -> usize {
         1 + varint_len(len) + len
     }
@@ -103,6 +108,7 @@ impl Table {
     }
 
     /// Adds a string that [`Table::find`] found to be new, with the hash that it gave.
+    #[inline]
     pub(super) fn push(&mut self, text: &[u8], hash: u32) {
         if (self.len() + 1) * 2 > self.slots.len() {
             self.grow();

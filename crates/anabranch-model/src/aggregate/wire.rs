@@ -13,12 +13,14 @@ pub(super) const VARINT_MAX_BYTES: usize = 10;
 const MAX_DEPTH: usize = 100;
 
 /// How many bytes `value` takes as a varint.
+#[inline]
 pub(super) fn varint_len(value: usize) -> usize {
     let bits = usize::BITS - (value | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 
 /// Writes `value` as a varint to the front of `out`, and says how many bytes it took.
+#[inline]
 pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
     let mut at = 0;
     while value >= 0x80 {

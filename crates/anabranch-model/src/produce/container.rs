@@ -105,38 +105,44 @@ pub(super) fn cut<T>(
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<Cut<T>> {
-    let first = lane.pop()?;
+    let Tools { builder, spare, mark } = tools;
+    let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
+    let count = joined(lane, builder, aggregation, max_bytes)?;
+    let records = lane.take_first(count, spare.pop().unwrap_or_default());
+    let closed = match mark {
+        _ if count < 2 => None,
+        None => builder.close(),
+        Some(mark) => builder.close_marked(mark),
+    };
+    Some(Cut { records, closed })
+}
+
+/// How many of the oldest records go together; these are in the builder then, if they are more than
+/// one. `None` if there is no record.
+fn joined<T>(
+    lane: &Lane<T>,
+    builder: &mut Builder,
+    aggregation: Aggregation,
+    max_bytes: usize,
+) -> Option<usize> {
+    let first = lane.queue.front()?;
     let one_hash = match (&lane.place, aggregation) {
-        (_, Aggregation::Off) => return Some(Cut { records: vec![first], closed: None }),
-        _ if first.alone => return Some(Cut { records: vec![first], closed: None }),
+        (_, Aggregation::Off) => return Some(1),
+        _ if first.alone => return Some(1),
         (Place::Shard(..), Aggregation::ByShard) => None,
         _ => Some(first.put.hash),
     };
     let joins =
         |next: &Pending<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
-    if !lane.queue.front().is_some_and(joins) || first.framed_bytes() > max_bytes {
-        return Some(Cut { records: vec![first], closed: None });
+    if !lane.queue.get(1).is_some_and(joins) || first.framed_bytes() > max_bytes {
+        return Some(1);
     }
-    let Tools { builder, spare, mark } = tools;
-    let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
     builder.clear();
-    let mut records = spare.pop().unwrap_or_default();
-    if builder.add_raw_within(&first.entry(), max_bytes) == Room::Taken {
-        let fits = |next: &&Pending<T>| {
-            joins(next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
-        };
-        let count = lane.queue.iter().take_while(fits).count();
-        records.push(first);
-        lane.take_first(count, &mut records);
-    } else {
-        records.push(first);
-    }
-    let closed = match mark {
-        _ if records.len() < 2 => None,
-        None => builder.close(),
-        Some(mark) => builder.close_marked(mark),
+    let fits = |next: &&Pending<T>| {
+        joins(next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
     };
-    Some(Cut { records, closed })
+    // Even a record that no container takes goes somewhere: alone.
+    Some(lane.queue.iter().take_while(fits).count().max(1))
 }
 
 /// Seals containers together, since several digests side by side cost less.

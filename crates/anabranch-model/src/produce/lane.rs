@@ -93,10 +93,21 @@ impl<T> Lane<T> {
         Some(record)
     }
 
-    /// Takes the oldest records that are in no container, behind those in `into`.
-    pub(super) fn take_first(&mut self, count: usize, into: &mut Vec<Pending<T>>) {
+    /// Takes the oldest records that are in no container. `spare` is empty memory: for them, or for
+    /// the records to come.
+    pub(super) fn take_first(
+        &mut self,
+        count: usize,
+        mut spare: Vec<Pending<T>>,
+    ) -> Vec<Pending<T>> {
+        if count == self.queue.len() {
+            // The memory changes hands, and no record moves.
+            self.queue_bytes = 0;
+            return std::mem::replace(&mut self.queue, spare.into()).into();
+        }
         let taken = self.queue.drain(..count);
-        into.extend(taken.inspect(|record| self.queue_bytes -= record.framed_bytes()));
+        spare.extend(taken.inspect(|record| self.queue_bytes -= record.framed_bytes()));
+        spare
     }
 
     /// Puts records back where they stood: `older` is in put order, and so is the queue after it.

@@ -50,7 +50,7 @@ pub struct Pending<T> {
     /// Whether it goes in a container of its own, because one with others was refused.
     pub alone: bool,
     /// The attempts of containers that held it and were taken apart.
-    pub past: Option<Arc<[Attempt]>>,
+    pub past: Option<Arc<Vec<Attempt>>>,
 }
 
 impl<T> Pending<T> {

@@ -38,17 +38,20 @@ impl Router {
     }
 
     /// The current map.
+    #[inline]
     pub(super) fn map(&self) -> Option<&Arc<ShardMap>> {
         self.refresh.map()
     }
 
     /// The place among the map's open shards of the one that takes a hash.
+    #[inline]
     pub(super) fn shard_at(&self, hash: HashKey) -> Option<usize> {
         self.map()?.predict_place(hash)
     }
 
     /// The lane that a hash belongs to: its shard's place in the map, or `None` for a lane of its
     /// own.
+    #[inline]
     pub(super) fn shard_lane(&self, hash: HashKey) -> Option<usize> {
         if self.aggregation != Aggregation::ByShard {
             return None;

@@ -60,7 +60,9 @@ impl Stopped {
             self.overflowed = true;
             return Stop::Full;
         }
-        self.holes.insert(key, hole);
+        // Kept for long, so a copy: the key may be a slice of something large.
+        let KeyId { key, explicit } = key;
+        self.holes.insert(KeyId { key: key.as_str().into(), explicit }, hole);
         Stop::Stopped
     }
 
@@ -77,5 +79,22 @@ impl Stopped {
     /// The keys that stand stopped.
     pub(super) fn keys(&self) -> impl Iterator<Item = &KeyId> {
         self.holes.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_stopped_key_keeps_nothing_else_alive() {
+        let carrier = Bytes::from(vec![b'k'; 1 << 20]);
+        let key = Key::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
+        let mut stopped = Stopped::new(10);
+        assert_eq!(stopped.stop(KeyId { key, explicit: None }, 3), Stop::Stopped);
+        assert!(carrier.is_unique());
+        let same = KeyId { key: "k".repeat(40).as_str().into(), explicit: None };
+        assert!(stopped.refuses(&same, 4));
     }
 }

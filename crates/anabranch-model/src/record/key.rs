@@ -44,6 +44,7 @@ fn check(bytes: &[u8]) -> Result<(), NotAKey> {
 }
 
 /// Short bytes as they stand; `None` if they are long.
+#[inline]
 fn inline(text: &[u8]) -> Option<Text> {
     let len = u8::try_from(text.len()).ok()?;
     let mut bytes = [0; INLINE_MAX_BYTES];
@@ -78,6 +79,7 @@ impl Key {
     }
 
     /// The key's bytes.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Text::Inline { len, bytes } => &bytes[..usize::from(*len)],
@@ -86,6 +88,7 @@ impl Key {
     }
 
     /// The key's length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
             Text::Inline { len, .. } => usize::from(*len),
@@ -94,12 +97,14 @@ impl Key {
     }
 
     /// Whether the key is the empty string. The service refuses it; an aggregate can hold it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl From<&str> for Key {
+    #[inline]
     fn from(key: &str) -> Self {
         let text = inline(key.as_bytes());
         Self(text.unwrap_or_else(|| Text::Shared(Bytes::copy_from_slice(key.as_bytes()))))
@@ -107,6 +112,7 @@ impl From<&str> for Key {
 }
 
 impl From<String> for Key {
+    #[inline]
     fn from(key: String) -> Self {
         Self(inline(key.as_bytes()).unwrap_or_else(|| Text::Shared(Bytes::from(key))))
     }

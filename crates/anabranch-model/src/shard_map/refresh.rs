@@ -76,6 +76,7 @@ impl Default for MapRefresh {
 impl MapRefresh {
     /// The last map that was read, to predict by. `None` before the first one: records then go
     /// alone, never aggregated across shards.
+    #[inline]
     pub fn map(&self) -> Option<&Arc<ShardMap>> {
         self.map.as_ref()
     }

@@ -209,7 +209,10 @@ impl<A, H> Worker<A, H> {
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
         settings.lease_time_ms = told.lease_time_ms;
-        settings.drain_ms = told.grace_ms;
+        // Who stops without grace still hands shards over in order.
+        if told.grace_ms > 0 {
+            settings.drain_ms = told.grace_ms;
+        }
         settings.audit_ms = told.audit_ms;
         settings.plan = told.plan.clone();
         settings

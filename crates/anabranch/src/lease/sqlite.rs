@@ -12,7 +12,7 @@ use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Reads go on beside a write that waits for another process.
 const CONNECTIONS: usize = 2;
@@ -44,6 +44,15 @@ pub struct SqliteStore {
     settings: Settings,
     /// The store itself.
     inner: Arc<SqlStore>,
+    /// Which file it was when the tables were made or found.
+    prepared: Arc<OnceLock<FileId>>,
+}
+
+/// Which file stands at a path: a file that takes the place of another is not the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileId {
+    device: u64,
+    inode: u64,
 }
 
 #[derive(Clone)]
@@ -112,7 +121,41 @@ impl SqliteStore {
             (CONNECTIONS, WRITERS),
             patience,
         );
-        Ok(Self { settings, inner: Arc::new(inner) })
+        Ok(Self { settings, inner: Arc::new(inner), prepared: Arc::default() })
+    }
+
+    /// The store, while its file is the one that it was prepared on.
+    ///
+    /// An open connection goes on with a file that was deleted, and a new one makes another file in
+    /// its place: then two fleets would own the same shards, each in a file of its own.
+    fn store(&self) -> Result<&SqlStore, StoreError> {
+        match self.prepared.get() {
+            Some(file) if FileId::of(&self.settings.path) != Some(*file) => {
+                Err(StoreError::Unreachable {
+                    store: self.settings.label(),
+                    detail: "the file was removed or replaced while it was in use, and its leases \
+                             with it: stop all workers of the application, then start them again"
+                        .to_owned(),
+                    source: None,
+                })
+            }
+            _ => Ok(&self.inner),
+        }
+    }
+}
+
+impl FileId {
+    #[cfg(unix)]
+    fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let about = std::fs::metadata(path).ok()?;
+        Some(Self { device: about.dev(), inode: about.ino() })
+    }
+
+    /// Elsewhere a file in use can't be removed.
+    #[cfg(not(unix))]
+    fn of(_: &Path) -> Option<Self> {
+        Some(Self { device: 0, inode: 0 })
     }
 }
 
@@ -170,31 +213,35 @@ impl LeaseStore for SqliteStore {
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
-        self.inner.prepare().await
+        self.store()?.prepare().await?;
+        if let Some(file) = FileId::of(&self.settings.path) {
+            self.prepared.get_or_init(|| file);
+        }
+        Ok(())
     }
 
     async fn application(&self) -> Result<Application, StoreError> {
-        self.inner.application().await
+        self.store()?.application().await
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
-        self.inner.look().await
+        self.store()?.look().await
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        self.inner.list(stream).await
+        self.store()?.list(stream).await
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        self.inner.get(key).await
+        self.store()?.get(key).await
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        self.inner.worker(id).await
+        self.store()?.worker(id).await
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        self.inner.write(write).await
+        self.store()?.write(write).await
     }
 }
 

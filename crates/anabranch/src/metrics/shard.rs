@@ -80,8 +80,11 @@ pub(super) fn record(event: &ShardEvent) {
         ShardEvent::Stopped { shard, why } => {
             gauge!("anabranch_shards", "stream" => shard.stream.to_string()).decrement(1.0);
             // Whoever reads it now tells the truth; the last word of this worker must not stay.
-            gauge!("anabranch_behind_latest_ms", labels(shard)).set(0.0);
-            gauge!("anabranch_record_age_ms", labels(shard)).set(0.0);
+            // Where nobody may be able to read it, the lag stays: an alarm on it is for that case.
+            if !matches!(why, ShardStop::Failed | ShardStop::Stuck) {
+                gauge!("anabranch_behind_latest_ms", labels(shard)).set(0.0);
+                gauge!("anabranch_record_age_ms", labels(shard)).set(0.0);
+            }
             let stream = shard.stream.to_string();
             counter!("anabranch_shards_stopped", "stream" => stream, "why" => name_of_stop(*why))
                 .increment(1);

@@ -3,31 +3,47 @@
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
-/// Records between two flushes are one batch.
+/// Records between two flushes are one batch. Records have numbers from 0 on, in the order in which
+/// they were accepted.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// The number of the oldest batch that is kept.
-    first: u32,
-    /// Outstanding records of each batch, and who waits for it and for those before it.
-    kept: VecDeque<(usize, Vec<oneshot::Sender<()>>)>,
+    /// The number of the next record.
+    next: u64,
+    /// The batches that are not settled, oldest first. The last one still grows.
+    kept: VecDeque<Batch>,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    /// The number of its first record.
+    from: u64,
+    /// Its records without an outcome.
+    outstanding: usize,
+    /// Who waits for it and for those before it.
+    waiters: Vec<oneshot::Sender<()>>,
 }
 
 impl Batches {
     pub(super) fn new() -> Self {
-        Self { first: 0, kept: VecDeque::from([(0, Vec::new())]) }
+        Self { next: 0, kept: VecDeque::from([Batch::default()]) }
     }
 
-    /// Counts a record, and gives the number of its batch.
-    pub(super) fn enter(&mut self) -> u32 {
+    /// Counts so many more records.
+    pub(super) fn enter(&mut self, records: usize) {
+        self.next += records as u64;
         let newest = self.kept.len() - 1;
-        self.kept[newest].0 += 1;
-        self.first.wrapping_add(u32::try_from(newest).unwrap_or(u32::MAX))
+        self.kept[newest].outstanding += records;
     }
 
-    /// Counts a record of this batch as settled.
-    pub(super) fn leave(&mut self, batch: u32) {
-        if let Some((outstanding, _)) = self.kept.get_mut(batch.wrapping_sub(self.first) as usize) {
-            *outstanding -= 1;
+    /// Counts the records with these numbers as settled.
+    pub(super) fn leave(&mut self, numbers: impl ExactSizeIterator<Item = u64>) {
+        if let [only] = self.kept.make_contiguous() {
+            only.outstanding -= numbers.len();
+            return;
+        }
+        for number in numbers {
+            let after = self.kept.partition_point(|batch| batch.from <= number);
+            self.kept[after - 1].outstanding -= 1;
         }
     }
 
@@ -35,24 +51,22 @@ impl Batches {
     pub(super) fn wait(&mut self, done: oneshot::Sender<()>) {
         let newest = self.kept.len() - 1;
         // Nothing was counted since the last one began to wait: this one waits for the same.
-        let at = if self.kept[newest].0 == 0 { newest.saturating_sub(1) } else { newest };
-        let waiters = &mut self.kept[at].1;
+        let is_new = self.kept[newest].outstanding > 0 || newest == 0;
+        let at = if is_new { newest } else { newest - 1 };
+        let waiters = &mut self.kept[at].waiters;
         waiters.retain(|waiter| !waiter.is_closed());
         waiters.push(done);
-        if at == newest {
-            self.kept.push_back((0, Vec::new()));
+        if is_new {
+            self.kept.push_back(Batch { from: self.next, ..Batch::default() });
         }
     }
 
     /// Tells those whose records are all settled.
     pub(super) fn tell(&mut self) {
-        while self.kept.len() > 1 && self.kept[0].0 == 0 {
-            if let Some((_, waiters)) = self.kept.pop_front() {
-                self.first = self.first.wrapping_add(1);
-                for waiter in waiters {
-                    // Whoever no longer waits need not be told.
-                    let _ = waiter.send(());
-                }
+        while self.kept.len() > 1 && self.kept[0].outstanding == 0 {
+            for waiter in self.kept.pop_front().into_iter().flat_map(|batch| batch.waiters) {
+                // Whoever no longer waits need not be told.
+                let _ = waiter.send(());
             }
         }
     }
@@ -65,16 +79,16 @@ mod tests {
     #[test]
     fn a_flush_waits_for_its_own_records_and_those_before() {
         let mut batches = Batches::new();
-        let old = batches.enter();
+        batches.enter(1);
         let (first, mut first_done) = oneshot::channel();
         batches.wait(first);
         let (second, mut second_done) = oneshot::channel();
-        let new = batches.enter();
+        batches.enter(2);
         batches.wait(second);
-        batches.leave(new);
+        batches.leave([1, 2].into_iter());
         batches.tell();
         assert!(second_done.try_recv().is_err(), "the older record is outstanding");
-        batches.leave(old);
+        batches.leave([0].into_iter());
         batches.tell();
         assert!(first_done.try_recv().is_ok() && second_done.try_recv().is_ok());
         let (third, mut third_done) = oneshot::channel();
@@ -84,9 +98,28 @@ mod tests {
     }
 
     #[test]
+    fn records_count_for_their_own_batch_however_they_are_settled() {
+        let mut batches = Batches::new();
+        batches.enter(3);
+        batches.leave([1].into_iter());
+        let (first, mut first_done) = oneshot::channel();
+        batches.wait(first);
+        batches.enter(2);
+        batches.leave([0, 3].into_iter());
+        batches.tell();
+        assert!(first_done.try_recv().is_err(), "record 2 is outstanding");
+        batches.leave([4].into_iter());
+        batches.tell();
+        assert!(first_done.try_recv().is_err(), "record 2 is outstanding");
+        batches.leave([2].into_iter());
+        batches.tell();
+        assert!(first_done.try_recv().is_ok());
+    }
+
+    #[test]
     fn flushes_that_are_given_up_leave_nothing_behind() {
         let mut batches = Batches::new();
-        let stuck = batches.enter();
+        batches.enter(1);
         for _ in 0..1_000 {
             let (done, waiting) = oneshot::channel();
             batches.wait(done);
@@ -94,10 +127,10 @@ mod tests {
             batches.tell();
         }
         assert_eq!(batches.kept.len(), 2, "one for the record, one for those to come");
-        assert_eq!(batches.kept[0].1.len(), 1);
+        assert_eq!(batches.kept[0].waiters.len(), 1);
         let (done, mut waiting) = oneshot::channel();
         batches.wait(done);
-        batches.leave(stuck);
+        batches.leave([0].into_iter());
         batches.tell();
         assert!(waiting.try_recv().is_ok());
     }

@@ -20,21 +20,10 @@ use tokio::task::{Id, JoinError, JoinSet};
 /// many puts.
 const GATHER_MS: u64 = 1;
 
-/// Whom to tell a record's outcome.
-#[derive(Debug)]
-pub(super) struct Holder {
-    /// The ticket.
-    cell: Slot,
-    /// What the record holds of the room.
-    cost: u32,
-    /// Which flushes wait for it.
-    batch: u32,
-}
-
 /// One producer's task.
 pub(super) struct Driver<A> {
     /// Decides everything.
-    machine: Machine<Holder>,
+    machine: Machine<Slot>,
     /// Makes the calls.
     caller: Caller<A>,
     /// Where puts hand over their records.
@@ -76,7 +65,7 @@ enum Done {
 
 impl<A: StreamApi> Driver<A> {
     pub(super) fn new(
-        machine: Machine<Holder>,
+        machine: Machine<Slot>,
         caller: Caller<A>,
         intake: Arc<Intake>,
         report: Report,
@@ -137,10 +126,13 @@ impl<A: StreamApi> Driver<A> {
                 taken.records.iter().map(|accepted| accepted.record.key.as_bytes()).collect();
             hash_keys(&keys)
         };
-        self.report.received(taken.records.len());
+        let all = taken.records.len();
+        self.report.received(all);
+        let mut counted = 0;
         let mut asks = taken.asks.drain(..).peekable();
         for (at, (accepted, hash)) in taken.records.drain(..).zip(hashes).enumerate() {
             while let Some((_, ask)) = asks.next_if(|(before, _)| *before <= at) {
+                self.batches.enter(at - std::mem::replace(&mut counted, at));
                 self.asked(ask, now_ms);
             }
             let record = accepted.record;
@@ -150,15 +142,12 @@ impl<A: StreamApi> Driver<A> {
                     key: record.key,
                     is_explicit: record.explicit.is_some(),
                     data: record.data,
-                    ticket: Holder {
-                        cell: accepted.ticket,
-                        cost: accepted.cost,
-                        batch: self.batches.enter(),
-                    },
+                    ticket: accepted.ticket,
                 },
                 now_ms,
             );
         }
+        self.batches.enter(all - counted);
         for (_, ask) in asks {
             self.asked(ask, now_ms);
         }
@@ -217,15 +206,15 @@ impl<A: StreamApi> Driver<A> {
     }
 
     /// Tells outcomes, and says how much room they free.
-    fn settle(&mut self, settled: Settled<Holder>, now_ms: u64) -> usize {
+    fn settle(&mut self, settled: Settled<Slot>, now_ms: u64) -> usize {
         self.report.settled(&settled, now_ms);
         let Settled { mut records, fate } = settled;
+        self.batches.leave(records.iter().map(|record| record.number));
         let mut freed = 0;
         for (sub, record) in (0..).zip(records.drain(..)) {
-            let holder = record.put.ticket;
-            holder.cell.settle(fate.clone(), sub, record.past);
-            freed += holder.cost as usize;
-            self.batches.leave(holder.batch);
+            let ticket = record.put.ticket;
+            freed += ticket.cost as usize;
+            ticket.settle(fate.clone(), sub, record.past);
         }
         self.machine.reuse(records);
         freed
@@ -287,7 +276,7 @@ impl<A> Drop for Driver<A> {
         while let Some(Action::Settle(settled)) = self.machine.next_action() {
             self.report.settled(&settled, self.caller.clock.now_ms());
             for (sub, record) in (0..).zip(settled.records) {
-                record.put.ticket.cell.settle(settled.fate.clone(), sub, record.past);
+                record.put.ticket.settle(settled.fate.clone(), sub, record.past);
             }
         }
         for accepted in taken.records {

@@ -45,8 +45,6 @@ struct Inside {
 pub(super) struct Accepted {
     pub(super) record: NewRecord,
     pub(super) ticket: Slot,
-    /// What it holds of the room.
-    pub(super) cost: u32,
 }
 
 /// What is asked of the driver.
@@ -97,12 +95,12 @@ impl Intake {
         if !inside.open {
             return None;
         }
-        let (slot, ticket) = inside.slots.next();
+        let (slot, ticket) = inside.slots.next(cost);
         let bytes = cost as usize;
         let first = inside.records.is_empty();
         let crossed = inside.bytes < WAKE_BYTES && inside.bytes + bytes >= WAKE_BYTES;
         inside.bytes += bytes;
-        inside.records.push(Accepted { record, ticket, cost });
+        inside.records.push(Accepted { record, ticket });
         drop(inside);
         if first || crossed {
             self.wake.notify_one();

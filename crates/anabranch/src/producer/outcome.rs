@@ -58,7 +58,7 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attempts {
     /// Those of containers that were taken apart.
-    past: Option<Arc<[Attempt]>>,
+    past: Option<Arc<Vec<Attempt>>>,
     /// Those of the container that was placed.
     last: Option<Arc<Receipt>>,
 }
@@ -94,6 +94,8 @@ pub(super) struct Cell(Mutex<State>);
 pub(super) struct Slot {
     group: Arc<[Cell; GROUP]>,
     at: u8,
+    /// What the record holds of the room. It stands here because there is room for it.
+    pub(super) cost: u32,
 }
 
 /// Where new cells come from.
@@ -110,7 +112,7 @@ enum State {
     /// Nobody asked yet, or this one did.
     Waiting(Option<Waker>),
     /// The outcome is there.
-    Settled { fate: Fate, sub: u64, past: Option<Arc<[Attempt]>> },
+    Settled { fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>> },
 }
 
 impl Slots {
@@ -118,14 +120,14 @@ impl Slots {
         Self { group: group(), given: 0 }
     }
 
-    /// The next cell, for a ticket and for the driver.
-    pub(super) fn next(&mut self) -> (Slot, Slot) {
+    /// The next cell, for a ticket and for the driver, of a record that costs so much.
+    pub(super) fn next(&mut self, cost: u32) -> (Slot, Slot) {
         if usize::from(self.given) == GROUP {
             *self = Self::new();
         }
         let at = self.given;
         self.given += 1;
-        let slot = || Slot { group: Arc::clone(&self.group), at };
+        let slot = || Slot { group: Arc::clone(&self.group), at, cost };
         (slot(), slot())
     }
 }
@@ -149,7 +151,7 @@ impl Cell {
     }
 
     /// Resolves the ticket. Only the first time counts.
-    pub(super) fn settle(&self, fate: Fate, sub: u64, past: Option<Arc<[Attempt]>>) {
+    pub(super) fn settle(&self, fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) {
         let mut state = self.lock();
         if let State::Waiting(waker) = &mut *state {
             let waker = waker.take();
@@ -189,7 +191,7 @@ impl Future for Ticket {
     }
 }
 
-fn outcome(fate: &Fate, sub: u64, past: Option<Arc<[Attempt]>>) -> Outcome {
+fn outcome(fate: &Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
     match fate {
         Fate::Placed(receipt) => Outcome::Placed {
             shard: receipt.shard.clone(),
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn a_cell_belongs_to_one_ticket_and_settles_once() {
         let mut slots = Slots::new();
-        let pairs: Vec<(Slot, Slot)> = (0..100).map(|_| slots.next()).collect();
+        let pairs: Vec<(Slot, Slot)> = (0..100).map(|_| slots.next(1)).collect();
         let tickets: Vec<Ticket> = pairs
             .into_iter()
             .zip(0..)

@@ -96,13 +96,22 @@ impl Producer {
         key: impl Into<Key>,
         data: impl Into<Bytes>,
     ) -> Result<Ticket, PutError> {
-        self.put_record(NewRecord::new(key, data)).await
+        // Not by way of `put_record`, which would move the record once more.
+        let record = NewRecord::new(key, data);
+        let cost = self.room_for(&record).await?;
+        self.accept(record, cost)
     }
 
     /// Puts a record, with everything that a record can have.
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
+        let cost = self.room_for(&record).await?;
+        self.accept(record, cost)
+    }
+
+    /// Waits for a record's room, and says how much it takes.
+    async fn room_for(&self, record: &NewRecord) -> Result<u32, PutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.cost(&record);
+        let cost = self.cost(record);
         // Who puts without a pause still lets others run, the driver among them.
         tokio::task::coop::consume_budget().await;
         // Room at once is the usual case, and needs no place in the queue for it. Whoever stands in
@@ -115,7 +124,7 @@ impl Producer {
                 room.map_err(|_| PutError::Closed)?.forget();
             }
         }
-        self.accept(record, cost)
+        Ok(cost)
     }
 
     /// Puts a record if there is room now.

@@ -1,7 +1,7 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
-use super::driver::Holder;
 use super::id::ProducerId;
+use super::outcome::Slot;
 use super::put::Account;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
@@ -136,7 +136,7 @@ impl Report {
         self.events.emit(ProducerEvent::Answered { stream, producer, took_ms, failed });
     }
 
-    pub(super) fn settled(&self, settled: &Settled<Holder>, now_ms: u64) {
+    pub(super) fn settled(&self, settled: &Settled<Slot>, now_ms: u64) {
         let records = settled.records.len();
         let bytes: usize = settled.records.iter().map(|record| record.put.data.len()).sum();
         let waited_ms =

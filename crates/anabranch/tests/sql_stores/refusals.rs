@@ -134,3 +134,22 @@ pub(crate) async fn sqlite(path: &std::path::Path, sql: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut file).await.unwrap();
     sqlx::Connection::close(file).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_sqlite_file_that_was_removed_or_replaced_is_not_used_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leases.db");
+    let old = SqliteStore::open(&path, "app").unwrap();
+    old.prepare().await.unwrap();
+    old.look().await.unwrap();
+    for ending in ["", "-wal", "-shm"] {
+        // Not every one of them is always there.
+        let _ = std::fs::remove_file(folder.path().join(format!("leases.db{ending}")));
+    }
+    check(&old.look().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+    assert!(!path.exists(), "the old store must not make another file");
+    let new = SqliteStore::open(&path, "app").unwrap();
+    new.prepare().await.unwrap();
+    new.look().await.unwrap();
+    check(&old.look().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+}

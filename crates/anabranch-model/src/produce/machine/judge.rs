@@ -250,15 +250,15 @@ fn note<T>(frozen: &mut Frozen<T>, sent_ms: u64, now_ms: u64, failure: &Failure)
 /// The records of a container, each with what was tried so far.
 pub(super) fn loose<T>(frozen: Frozen<T>) -> Vec<crate::produce::Pending<T>> {
     let mut records = frozen.records;
-    let attempts: Arc<[Attempt]> = frozen.attempts.into();
+    let attempts = Arc::new(frozen.attempts);
     for record in &mut records {
         record.maybe_landed |= frozen.maybe_landed;
         record.past = Some(match record.past.take() {
             None => Arc::clone(&attempts),
             Some(past) => {
-                let mut all = past.to_vec();
+                let mut all = Vec::clone(&past);
                 attempts.iter().for_each(|attempt| outcome::note(&mut all, attempt.clone()));
-                all.into()
+                Arc::new(all)
             }
         });
     }

@@ -3,7 +3,7 @@
 use super::Tools;
 use super::crew::Crew;
 use crate::event::LeaseEvent;
-use crate::lease::LeaseStore;
+use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -126,7 +126,9 @@ impl Ready {
         }
         let (tools, wake, name) = (crew.tools.clone(), crew.wake.clone(), stream.clone());
         let attempt = self.attempts.spawn(async move {
-            let tried = Attempt { tools: &tools, stream: &name, list: None }.all(due).await;
+            let tried = Attempt { tools: &tools, stream: &name, list: None, is_cut_off: false }
+                .all(due)
+                .await;
             wake.notify_one();
             tried
         });
@@ -206,15 +208,17 @@ struct Attempt<'a, S, A> {
     stream: &'a StreamName,
     /// The shards and then the rows, in this order.
     list: Option<(Lineage, Vec<Lease>)>,
+    /// Whether the stream or the store did not answer.
+    is_cut_off: bool,
 }
 
 impl<S: LeaseStore, A: StreamApi> Attempt<'_, S, A> {
-    /// Tries each gate. When something can't be read, the rest wait for the next attempt.
+    /// Tries each gate. When the stream or the store does not answer, the rest wait for the next
+    /// attempt. A row that makes no sense is in the way of its own descendants alone.
     async fn all(&mut self, leases: Vec<Lease>) -> Vec<(LeaseKey, Tried)> {
-        let (mut tried, mut unread) = (Vec::new(), false);
+        let mut tried = Vec::new();
         for lease in leases {
-            let passed = if unread { None } else { self.pass(&lease).await };
-            unread = passed.is_none();
+            let passed = if self.is_cut_off { None } else { self.pass(&lease).await };
             let became = match passed {
                 Some(Ok(())) => Tried::Open,
                 Some(Err((parent, why))) => Tried::Waits(parent, why),
@@ -266,18 +270,29 @@ impl<S: LeaseStore, A: StreamApi> Attempt<'_, S, A> {
                 .await;
             let shards = listed.inspect_err(|error| self.tools.stream_trouble(self.stream, error));
             let rows = self.tools.read(self.tools.store.list(self.stream)).await.ok();
-            self.list = Some((Lineage::new(shards.ok()?.shards), rows?));
+            let (Ok(list), Some(rows)) = (shards, rows) else {
+                self.is_cut_off = true;
+                return None;
+            };
+            self.list = Some((Lineage::new(list.shards), rows));
         }
         self.list.as_ref()
     }
 
-    async fn read(&self, shard: &ShardId) -> Option<RowSeen> {
+    async fn read(&mut self, shard: &ShardId) -> Option<RowSeen> {
         let key = LeaseKey { stream: self.stream.clone(), shard: shard.clone() };
-        let row = self.tools.read(self.tools.store.get(&key)).await.ok()?;
-        Some(match row {
-            None => RowSeen::Absent,
-            Some(row) if row.is_ended() => RowSeen::Ended,
-            Some(_) => RowSeen::Unfinished,
-        })
+        match self.tools.read(self.tools.store.get(&key)).await {
+            Ok(None) => Some(RowSeen::Absent),
+            Ok(Some(row)) if row.is_ended() => Some(RowSeen::Ended),
+            Ok(Some(_)) => Some(RowSeen::Unfinished),
+            Err(StoreError::UnreadableRow { row, detail, .. }) => {
+                self.tools.tell(LeaseEvent::UnreadableRow { row, why: detail });
+                None
+            }
+            Err(_) => {
+                self.is_cut_off = true;
+                None
+            }
+        }
     }
 }
