@@ -60,7 +60,11 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         )),
         ended = daemon => ended.map_err(|error| match error {
             DaemonError::Run(
-                RunError::CoordinatorEnded | RunError::Stuck { .. } | RunError::Forced,
+                RunError::CoordinatorEnded
+                | RunError::StreamGone(_)
+                | RunError::Stuck { .. }
+                | RunError::NotLeft
+                | RunError::Forced,
             )
             | DaemonError::ChildFailed => Failure::result(chain(&error)),
             _ => Failure::usage(chain(&error)),

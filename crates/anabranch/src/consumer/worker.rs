@@ -51,9 +51,12 @@ pub enum RunError {
     /// It was told nonsense.
     #[error(transparent)]
     Settings(#[from] BadSettings),
-    /// It can't start, or can't go on: its last stream was deleted, and perhaps created again.
+    /// It can't start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// It can't go on: its last stream was deleted, and perhaps created again.
+    #[error(transparent)]
+    StreamGone(StartError),
     /// It can't listen for signals.
     #[error("signals to stop can't be listened for: {0}")]
     Signals(#[source] std::io::Error),
@@ -69,6 +72,12 @@ pub enum RunError {
         /// Which.
         leases: Vec<LeaseKey>,
     },
+    /// The lease store did not take the last word.
+    #[error(
+        "stopped, but the lease store did not answer: what was done since the last checkpoint may come \
+         again, and other workers take over when the lease time is over"
+    )]
+    NotLeft,
     /// A second signal came before the stop was over.
     #[error("stopped at once by a second signal: other workers take over after the lease time")]
     Forced,
@@ -144,7 +153,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         let end = tokio::select! {
             biased;
             () = &mut stop => Ok(()),
-            refusal = coordinator.until_refused() => Err(RunError::Start(refusal)),
+            refusal = coordinator.until_refused() => Err(RunError::StreamGone(refusal)),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
             }
@@ -164,7 +173,8 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             } => unreachable!("it waits for ever"),
         };
         match stopped {
-            Stopped::Left | Stopped::NotLeft => end,
+            Stopped::Left => end,
+            Stopped::NotLeft => end.and(Err(RunError::NotLeft)),
             Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::event::Events;
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch::stream::LocalKinesis;
@@ -149,4 +149,36 @@ async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
     worker.stop().await;
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success() {
+    let world = World::new(2);
+    let off = Arc::new(AtomicBool::new(false));
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let note = world.note("cut");
+    let handle =
+        move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };
+    let worker = Running::start(consumer(&world, store).each(handle));
+    world.put_round(20);
+    world.until_all_seen().await;
+    beat(&world).await;
+    off.store(true, Ordering::Relaxed);
+    world.put_round(20);
+    world.until_all_seen().await;
+    // A checkpoint is being tried by now.
+    pause(1_500).await;
+    worker.ask_to_stop();
+    pause(200).await;
+    let before = world.oracle.seen();
+    world.put_round(20);
+    pause(5_000).await;
+    assert_eq!(world.oracle.seen(), before, "nothing new is fetched after a stop");
+    let stopped = worker.stopped().await;
+    assert!(matches!(stopped, Err(RunError::NotLeft)), "{stopped:?}");
+    off.store(false, Ordering::Relaxed);
+    let other = world.worker("other", 2);
+    world.until_all_seen().await;
+    other.stop().await;
+    world.oracle.check();
 }

@@ -47,16 +47,25 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 },
                 order = vitals.ordered() => ordered = Some(order),
                 () = worker.clock.sleep_until(due_ms) => {
-                    // A store that never answers must not keep the watcher's word from being heard.
-                    // A write that is given up may still land; the next one finds it on the row.
+                    // A store that never answers must not keep a stop or the watcher's word from being
+                    // heard. A write that is given up may still land; the next one finds it on the
+                    // row.
+                    let mut asked = None;
                     let noted = tokio::select! {
                         biased;
+                        stop = grip.asked_to_stop() => {
+                            asked = Some(stop);
+                            Tenancy::Kept
+                        }
                         order = vitals.ordered() => {
                             ordered = Some(order);
                             Tenancy::Kept
                         }
                         noted = self.note(session) => noted,
                     };
+                    if let Some(stop) = asked {
+                        return self.stop(session, stop).await;
+                    }
                     if noted == Tenancy::Lost {
                         session.drop_all().await;
                         return LOST;
