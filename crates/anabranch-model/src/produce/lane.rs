@@ -175,9 +175,8 @@ mod tests {
             lane.push(record(number));
         }
         check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
-        let first = lane.pop().unwrap();
-        let mut cut = vec![first];
-        lane.take_first(2, &mut cut);
+        let mut cut = vec![lane.pop().unwrap()];
+        cut.extend(lane.take_first(2, Vec::new()));
         check(&lane, &[3, 4, 5, 6, 7]);
         assert_eq!(lane.sweep(|record| record.number == 5).len(), 1);
         check(&lane, &[3, 4, 6, 7]);
@@ -189,5 +188,10 @@ mod tests {
         check(&lane, &[]);
         lane.merge(vec![record(9)]);
         check(&lane, &[9]);
+        lane.push(record(10));
+        let all: Vec<u64> =
+            lane.take_first(2, Vec::with_capacity(4)).iter().map(|record| record.number).collect();
+        assert_eq!(all, [9, 10]);
+        check(&lane, &[]);
     }
 }
