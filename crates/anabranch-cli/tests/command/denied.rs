@@ -72,6 +72,21 @@ fn a_producer_that_may_only_put_needs_no_other_right() {
 }
 
 #[test]
+fn a_consumer_that_may_only_put_into_the_stream_for_parked_records_parks_there() {
+    let stage = Stage::start(&["orders:1", "aside:1"]);
+    stage.run("put orders", "{\"key\":\"a\",\"data\":\"1\"}\n").ok();
+    for operation in ["DescribeStreamSummary", "ListShards"] {
+        stage.fault(&json!({"operation": operation, "stream": "aside", "effect": "Deny"}));
+    }
+    let mut command = stage.command("consume orders --app app --leases memory");
+    command.args(["--park", "stream:aside", "--attempts", "1", "--exec"]);
+    command.arg("while read -r line; do echo 'fail: not today'; done");
+    let running = crate::stage::Running::start(command);
+    crate::stage::until("the parked record", || stage.records_of_first_shard("aside") == 1);
+    running.stop().ok();
+}
+
+#[test]
 fn a_right_that_ends_while_records_flow_refuses_them_by_name() {
     let stage = stage();
     for operation in ["PutRecord", "PutRecords"] {

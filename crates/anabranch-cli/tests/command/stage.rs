@@ -136,6 +136,15 @@ impl Stage {
         data
     }
 
+    /// How many records the first shard of a stream holds. Shards need not be listed for it.
+    pub(crate) fn records_of_first_shard(&self, stream: &str) -> usize {
+        let ask = json!({"StreamName": stream, "ShardId": "shardId-000000000000",
+                         "ShardIteratorType": "TRIM_HORIZON"});
+        let iterator = self.call("GetShardIterator", &ask)["ShardIterator"].clone();
+        let reply = self.call("GetRecords", &json!({"ShardIterator": iterator}));
+        reply["Records"].as_array().unwrap().len()
+    }
+
     /// Splits the first open shard of a stream.
     pub(crate) fn split(&self, stream: &str) {
         let shards = self.call("ListShards", &json!({"StreamName": stream}))["Shards"].clone();

@@ -110,3 +110,34 @@ fn a_stream_is_not_copied_into_itself_by_whatever_name() {
     ran.ok();
     assert_eq!(other.stored("orders").len(), 5);
 }
+
+/// Bytes as a field of a protobuf message.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+#[test]
+fn a_copy_without_what_a_damaged_aggregate_held_says_how_much_is_missing() {
+    let stage = Stage::start(&["orders:1", "again:1"]);
+    let record = |key: u8, data: &[u8]| field(3, &[&[8, key], &field(3, data)[..]].concat());
+    // The third record has a key that the aggregate lacks: from there on nothing can be read.
+    let message =
+        [field(1, b"k"), record(0, b"1"), record(0, b"2"), record(9, b"3"), record(0, b"4")]
+            .concat();
+    let digest = anabranch_model::aggregate::digest::digest(&message);
+    let data = [&[0xf3, 0x89, 0x9a, 0xc2], &message[..], &digest[..]].concat();
+    let data = base64_simd::STANDARD.encode_to_string(data);
+    let ask = serde_json::json!({"StreamName": "orders", "PartitionKey": "k", "Data": data});
+    stage.call("PutRecord", &ask);
+    put(&stage, 5, 6);
+    for to in ["copied", "stream:again", "-"] {
+        let ran = stage.run(&format!("cp stream:orders {to}"), "");
+        assert_eq!(ran.code, Some(1), "{to}: {ran:?}");
+        let said = "2 records of orders can't be read, because the aggregates that held them are";
+        assert!(ran.err.contains(said), "{to}: {ran:?}");
+    }
+    let mut copied = stage.stored("again");
+    // The last one is of another key.
+    copied.sort();
+    assert_eq!(copied, ["1", "2", "5"]);
+}

@@ -335,6 +335,8 @@ async fn what_a_child_leaves_running_when_it_ends_in_order_is_let_be() {
         start(&format!("sleep 600 > /dev/null 2>&1 & echo $! > {}; read -r line", note.display()));
     child.close().await;
     let left = std::fs::read_to_string(&note).expect("it was noted");
+    // A killed process takes a moment to die.
+    Clock::machine().sleep(300).await;
     let status = std::fs::read_to_string(format!("/proc/{}/stat", left.trim()));
     assert!(status.is_ok_and(|status| !status.contains(") Z ")), "process {left} is gone");
     let kill = std::process::Command::new("kill").args(["-9", left.trim()]).status();
