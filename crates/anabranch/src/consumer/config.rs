@@ -83,8 +83,8 @@ pub struct ConsumerSettings {
     pub checkpoint_ms: u64,
     /// How records are fetched. Default: polled.
     pub fetch: FetchMode,
-    /// The longest pause between two reads of an idle shard. Default 1,000; 200 at least. The
-    /// service allows five reads a second, shared by all applications.
+    /// The longest pause between two reads of an idle shard. Default 1,500, as KCL's; 200 at least.
+    /// The service allows five reads a second, shared by all applications.
     pub idle_poll_ms: u64,
     /// Bytes of records that all shards of this worker hold together; one record of each shard comes
     /// on top. Default 256 MiB; 16 at least. Each read reserves 10 MiB until its reply is there, so
@@ -128,7 +128,7 @@ impl ConsumerSettings {
             concurrency: 1,
             checkpoint_ms: 1_000,
             fetch: FetchMode::Poll,
-            idle_poll_ms: 1_000,
+            idle_poll_ms: 1_500,
             memory_bytes: 256 << 20,
             lane_records: 512,
             lease_time_ms: 10_000,
