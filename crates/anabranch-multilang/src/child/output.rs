@@ -7,6 +7,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc;
 
+/// How much is read of a pipe at once. Messages are short, and each child has two of these.
+const READ_BYTES: usize = 4 * 1024;
 /// How much of a printed line is logged at once.
 const LOGGED_CHARS: usize = 4_000;
 /// How long an unfinished line on standard error waits for its end.
@@ -28,7 +30,7 @@ pub(super) async fn listen(
     source: Source,
     messages: mpsc::Sender<FromChild>,
 ) {
-    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; 16 * 1024]);
+    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; READ_BYTES]);
     loop {
         let mut heard = Vec::new();
         let ended = match pipe.read(&mut buffer).await {
@@ -62,7 +64,7 @@ pub(super) async fn listen(
 /// Logs standard error until its end. Programs print without ending the line, so what stands there
 /// for a while is logged as it is, and a long line in pieces.
 pub(super) async fn log_errors(mut pipe: impl AsyncRead + Unpin, source: Source, clock: Clock) {
-    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; 16 * 1024]);
+    let (mut cutter, mut buffer) = (LineCutter::default(), vec![0; READ_BYTES]);
     loop {
         let read = tokio::select! {
             biased;

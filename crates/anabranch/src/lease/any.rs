@@ -71,6 +71,19 @@ macro_rules! each {
     };
 }
 
+/// Waits for whichever store it is. What a database takes to be asked is large, and would stand in
+/// each task that may ever ask one; so it is made when it is needed.
+macro_rules! wait {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            AnyStore::Memory($store) => $call.await,
+            AnyStore::Sqlite($store) => Box::pin($call).await,
+            AnyStore::Postgres($store) => Box::pin($call).await,
+            AnyStore::DynamoDb($store) => Box::pin($call).await,
+        }
+    };
+}
+
 /// Everything is passed on, what the trait has defaults for too: a default would stand in for what
 /// the store itself does.
 impl LeaseStore for AnyStore {
@@ -87,42 +100,42 @@ impl LeaseStore for AnyStore {
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
-        each!(self, store => store.prepare().await)
+        wait!(self, store => store.prepare())
     }
 
     async fn survey(&self) -> Result<Survey, StoreError> {
-        each!(self, store => store.survey().await)
+        wait!(self, store => store.survey())
     }
 
     async fn application(&self) -> Result<Application, StoreError> {
-        each!(self, store => store.application().await)
+        wait!(self, store => store.application())
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
-        each!(self, store => store.look().await)
+        wait!(self, store => store.look())
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        each!(self, store => store.list(stream).await)
+        wait!(self, store => store.list(stream))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        each!(self, store => store.get(key).await)
+        wait!(self, store => store.get(key))
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        each!(self, store => store.worker(id).await)
+        wait!(self, store => store.worker(id))
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        each!(self, store => store.write(write).await)
+        wait!(self, store => store.write(write))
     }
 
     async fn changed(&self) {
-        each!(self, store => store.changed().await);
+        wait!(self, store => store.changed());
     }
 
     async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
-        each!(self, store => store.read_back(write).await)
+        wait!(self, store => store.read_back(write))
     }
 }

@@ -1,4 +1,7 @@
 //! The calls of the seam, each one request of the SDK.
+//!
+//! What the SDK takes for a request under way has thousands of bytes, and each shard has a task that
+//! may make any of them. So it is made apart from the task, when it is needed.
 
 use super::super::api::{
     Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
@@ -30,7 +33,7 @@ impl StreamApi for AwsKinesis {
         let (name, arn) = target(stream);
         let request = self.client.describe_stream_summary();
         let request = request.set_stream_name(name).set_stream_arn(arn);
-        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let reply = Box::pin(request.send()).await.map_err(|error| call.failed(error))?;
         let summary = reply.stream_description_summary;
         call.summary(summary.ok_or_else(|| call.unreadable("summary", "absent"))?)
     }
@@ -47,7 +50,7 @@ impl StreamApi for AwsKinesis {
         let first = self.client.list_shards();
         let first = first.set_stream_name(name).set_stream_arn(arn).set_max_results(page_size);
         let first = first.set_shard_filter(listed(filter));
-        let send = || first.clone().customize().interceptor(first_date.clone()).send();
+        let send = || Box::pin(first.clone().customize().interceptor(first_date.clone()).send());
         let page = self.told(Effect::Reads, send).await;
         let mut page = page.map_err(|error| call.failed(error))?;
         let mut shards = Vec::new();
@@ -68,7 +71,7 @@ impl StreamApi for AwsKinesis {
             };
             // A token stands for the stream and the filter; the service refuses both beside it.
             let next = self.client.list_shards().next_token(token).set_max_results(page_size);
-            page = next.send().await.map_err(|error| call.failed(error))?;
+            page = Box::pin(next.send()).await.map_err(|error| call.failed(error))?;
         }
     }
 
@@ -85,7 +88,7 @@ impl StreamApi for AwsKinesis {
         let request = request.set_stream_name(name).set_stream_arn(arn).shard_id(shard.as_str());
         let request = request.shard_iterator_type(kind).set_starting_sequence_number(number);
         let request = request.set_timestamp(moment);
-        let reply = self.told(Effect::Reads, || request.clone().send()).await;
+        let reply = self.told(Effect::Reads, || Box::pin(request.clone().send())).await;
         let text = reply.map_err(|error| call.failed(error))?.shard_iterator;
         Ok(ShardIterator(text.ok_or_else(|| call.unreadable("iterator", "absent"))?.into()))
     }
@@ -133,7 +136,7 @@ impl StreamApi for AwsKinesis {
         let call = consumer_call("RegisterStreamConsumer", &stream.arn);
         let request = self.client.register_stream_consumer();
         let request = request.stream_arn(&stream.arn).consumer_name(name);
-        let reply = self.told(Effect::Writes, || request.clone().send()).await;
+        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer;
         call.consumer(consumer.map(reply::consumer))
     }
@@ -146,7 +149,7 @@ impl StreamApi for AwsKinesis {
         let call = consumer_call("DescribeStreamConsumer", &stream.arn);
         let request = self.client.describe_stream_consumer();
         let request = request.stream_arn(&stream.arn).consumer_name(name);
-        let reply = self.told(Effect::Reads, || request.clone().send()).await;
+        let reply = self.told(Effect::Reads, || Box::pin(request.clone().send())).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
         call.consumer(consumer.map(reply::described))
     }
@@ -154,7 +157,7 @@ impl StreamApi for AwsKinesis {
     async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
         let call = consumer_call("DeregisterStreamConsumer", &consumer.arn);
         let request = self.client.deregister_stream_consumer().consumer_arn(&consumer.arn);
-        let reply = self.told(Effect::Writes, || request.clone().send()).await;
+        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
         reply.map(|_| ()).map_err(|error| call.failed(error))
     }
 
@@ -172,7 +175,7 @@ impl StreamApi for AwsKinesis {
         let position = position.map_err(|error| call.unreadable("position", &error.to_string()))?;
         let request = self.client.subscribe_to_shard().consumer_arn(arn);
         let request = request.shard_id(shard.as_str()).starting_position(position);
-        let reply = request.send().await.map_err(|error| call.failed(error))?;
+        let reply = Box::pin(request.send()).await.map_err(|error| call.failed(error))?;
         Ok(super::subscribe::events(reply.event_stream, arn, shard))
     }
 
@@ -219,7 +222,7 @@ impl StreamApi for AwsKinesis {
             .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
             .data(Blob::from_maybe_shared(entry.data.clone()))
             .set_sequence_number_for_ordering(after.map(|number| number.to_string()));
-        let reply = self.told(Effect::Writes, || request.clone().send()).await;
+        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
         Ok(Placement { shard: call.shard_id(reply.shard_id)?, sequence })
