@@ -45,6 +45,7 @@ pub struct UserRecord {
 
 impl UserRecord {
     /// The checkpoint that says: everything up to and including this record is done.
+    #[inline]
     pub fn position(&self) -> Position {
         Position::At { sequence: self.sequence, sub: self.sub }
     }
@@ -57,6 +58,7 @@ impl UserRecord {
 
 impl From<Record> for UserRecord {
     /// Takes the record as a plain one.
+    #[inline]
     fn from(record: Record) -> Self {
         Self {
             sequence: record.sequence,

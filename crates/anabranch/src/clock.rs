@@ -36,6 +36,7 @@ impl Clock {
     }
 
     /// Milliseconds since some moment in the past. Never goes back.
+    #[inline]
     pub fn now_ms(&self) -> u64 {
         let since = match self.0 {
             Source::Machine => since_boot(),
@@ -89,6 +90,7 @@ fn nap(now_ms: u64) -> Duration {
 }
 
 #[cfg(target_os = "linux")]
+#[inline]
 fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))

@@ -5,8 +5,8 @@
 //! a record outside the shard's range hides its whole aggregate, because its producer sends all of
 //! it again; and a record that points outside the tables ends the aggregate before it.
 //!
-//! Nothing here allocates by a length that the data claim, only for what is really there: 8 bytes
-//! for a string of a table and 20 for a record. Keys and sub-records are made one by one, as they
+//! Nothing here allocates by a length that the data claim, only for what is really there: at most 12
+//! bytes for a string of a table and 20 for a record. Keys and sub-records are made one by one, as they
 //! are asked for.
 
 use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
@@ -27,6 +27,11 @@ const RECORD_DATA: Tag = Tag::bytes(3);
 const RECORD_TAGS: Tag = Tag::bytes(4);
 const TAG_KEY: Tag = Tag::bytes(1);
 const TAG_VALUE: Tag = Tag::bytes(2);
+
+/// The tag and the length before a short field.
+const FIELD_HEAD_BYTES: usize = 2;
+/// How many fields are reserved for by the length of the first one, at most.
+const RESERVED_MAX: usize = 512;
 
 /// What a record of the stream turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +151,7 @@ pub fn decode_framed(record: &Record, frame: Frame, range: HashRange) -> Decoded
 
 /// A whole message, as places in the record's data.
 struct Message {
-    keys: Vec<Span32>,
+    keys: Vec<KeySpan>,
     hash_keys: Vec<Span32>,
     records: Vec<Raw>,
     /// What its producer marked it with.
@@ -167,12 +172,48 @@ impl Span32 {
         Ok(Self { start: place(span.start)?, end: place(span.end)? })
     }
 
+    #[inline]
     fn of_bytes(self, data: &[u8]) -> &[u8] {
         &data[self.start as usize..self.end as usize]
     }
 
+    #[inline]
     fn slice(self, data: &Bytes) -> Bytes {
         data.slice(self.start as usize..self.end as usize)
+    }
+}
+
+/// A partition key of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeySpan {
+    span: Span32,
+    /// Whether it is UTF-8. Many records may have the key, and it is looked at once.
+    utf8: bool,
+}
+
+impl KeySpan {
+    fn of(span: &Span, data: &[u8]) -> Result<Self, Malformed> {
+        let span = Span32::of(span)?;
+        let bytes = span.of_bytes(data);
+        Ok(Self { span, utf8: bytes.is_ascii() || std::str::from_utf8(bytes).is_ok() })
+    }
+
+    /// The bytes of the key. Those that are not UTF-8 are replaced, as Java replaces them.
+    fn text(self, data: &[u8]) -> Cow<'_, [u8]> {
+        let bytes = self.span.of_bytes(data);
+        if self.utf8 {
+            return Cow::Borrowed(bytes);
+        }
+        Cow::Owned(String::from_utf8_lossy(bytes).into_owned().into_bytes())
+    }
+
+    #[inline]
+    fn key(self, data: &Bytes) -> Key {
+        let Span32 { start, end } = self.span;
+        if self.utf8 {
+            return Key::of_checked(data, start as usize..end as usize);
+        }
+        Key::from(String::from_utf8_lossy(self.span.of_bytes(data)).into_owned())
     }
 }
 
@@ -193,10 +234,19 @@ impl Message {
         let mut reader = Reader::new(data, span);
         while let Some(tag) = reader.tag()? {
             match tag {
-                KEYS => message.keys.push(Span32::of(&reader.bytes()?)?),
+                KEYS => {
+                    let span = reader.bytes()?;
+                    if message.keys.is_empty() {
+                        message.keys.reserve(alike(&reader, &span));
+                    }
+                    message.keys.push(KeySpan::of(&span, data)?);
+                }
                 HASH_KEYS => message.hash_keys.push(Span32::of(&reader.bytes()?)?),
                 RECORDS => {
                     let span = reader.bytes()?;
+                    if message.records.is_empty() {
+                        message.records.reserve(alike(&reader, &span));
+                    }
                     let nested = reader.nested(span);
                     message.records.push(Raw::read(nested, data, &mut message.mark)?);
                 }
@@ -244,17 +294,23 @@ impl Message {
         let mut places = Vec::with_capacity(self.keys.len());
         for chunk in self.keys.chunks(64) {
             // Bytes that are not UTF-8 are hashed as what they are replaced by.
-            let text = |span: &Span32| String::from_utf8_lossy(span.of_bytes(data));
-            let keys: Vec<Cow<'_, str>> = chunk.iter().map(text).collect();
-            let bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            let keys: Vec<Cow<'_, [u8]>> = chunk.iter().map(|key| key.text(data)).collect();
+            let bytes: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
             places.extend(hash_keys(&bytes));
         }
         places
     }
 }
 
+/// How many fields as long as this first one there may be, to reserve for.
+fn alike(reader: &Reader<'_>, first: &Span) -> usize {
+    let others = reader.left() / (first.len() + FIELD_HEAD_BYTES);
+    others.min(RESERVED_MAX) + 1
+}
+
 impl Raw {
     /// Reads a record, and the mark if it carries one.
+    #[inline]
     fn read(
         mut reader: Reader<'_>,
         buffer: &[u8],
@@ -315,14 +371,6 @@ fn low_half(index: u64) -> u32 {
     index as u32
 }
 
-/// A partition key of the table. Bytes that are not UTF-8 are replaced, as Java replaces them.
-fn key_of(data: &Bytes, span: Span32) -> Key {
-    Key::of_slice(data, span.start as usize..span.end as usize).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(span.of_bytes(data));
-        Key::from(text.into_owned())
-    })
-}
-
 /// An explicit hash key of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HashText {
@@ -364,7 +412,7 @@ pub struct SubRecords {
     /// The record that carried them.
     carrier: Record,
     /// The table of partition keys, as places in the carrier's data.
-    keys: Vec<Span32>,
+    keys: Vec<KeySpan>,
     /// The table of explicit hash keys, likewise.
     hash_keys: Vec<Span32>,
     /// The records still to come, with their places.
@@ -383,6 +431,7 @@ impl SubRecords {
 impl Iterator for SubRecords {
     type Item = UserRecord;
 
+    #[inline]
     fn next(&mut self) -> Option<UserRecord> {
         let (sub, raw) = self.records.next()?;
         let data = &self.carrier.data;
@@ -396,13 +445,14 @@ impl Iterator for SubRecords {
             sequence: self.carrier.sequence,
             sub: sub as u64,
             aggregated: true,
-            partition_key: key_of(data, self.keys[raw.key as usize]),
+            partition_key: self.keys[raw.key as usize].key(data),
             explicit_hash_key,
             data: raw.data.slice(data),
             arrival_ms: self.carrier.arrival_ms,
         })
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.records.size_hint()
     }

@@ -64,12 +64,10 @@ impl Tag {
 
 /// Reads the fields of one message.
 pub(super) struct Reader<'a> {
-    /// The buffer that the offsets point into.
+    /// The buffer that the offsets point into, up to where this message ends.
     buffer: &'a [u8],
     /// Where the next field starts.
     at: usize,
-    /// Where this message ends.
-    end: usize,
     /// How many messages this one is nested in.
     depth: usize,
 }
@@ -79,19 +77,22 @@ pub(super) type Span = std::ops::Range<usize>;
 
 impl<'a> Reader<'a> {
     /// A reader of the message that fills `span` of `buffer`.
+    #[inline]
     pub(super) fn new(buffer: &'a [u8], span: Span) -> Self {
-        debug_assert!(span.start <= span.end && span.end <= buffer.len());
-        Self { buffer, at: span.start, end: span.end, depth: 0 }
+        debug_assert!(span.start <= span.end);
+        Self { buffer: &buffer[..span.end], at: span.start, depth: 0 }
     }
 
     /// A reader of the message in a field of this one.
+    #[inline]
     pub(super) fn nested(&self, span: Span) -> Self {
         Self { depth: self.depth + 1, ..Reader::new(self.buffer, span) }
     }
 
     /// The next field's tag; `None` at the end of the message.
+    #[inline]
     pub(super) fn tag(&mut self) -> Result<Option<Tag>, Malformed> {
-        if self.at == self.end {
+        if self.at == self.buffer.len() {
             return Ok(None);
         }
         // Java reads a varint of any width here and keeps its low 32 bits.
@@ -102,7 +103,19 @@ impl<'a> Reader<'a> {
     /// A varint. Bits above the 64th are dropped; an eleventh byte is an error.
     #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Malformed> {
-        let bytes = &self.buffer[self.at..self.end];
+        // Nearly all are tags, short lengths or low places of a table, and have one byte.
+        match self.buffer.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
+        let bytes = &self.buffer[self.at..];
         let mut value = 0;
         for (i, byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
             value |= u64::from(byte & 0x7f) << (i * 7);
@@ -163,8 +176,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// How many bytes of the message are left.
+    pub(super) fn left(&self) -> usize {
+        self.buffer.len() - self.at
+    }
+
+    #[inline]
     fn take(&mut self, len: usize) -> Result<Span, Malformed> {
-        if len > self.end - self.at {
+        if len > self.left() {
             return Err(Malformed);
         }
         let start = self.at;

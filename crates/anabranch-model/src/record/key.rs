@@ -71,6 +71,25 @@ impl Key {
         Ok(Self(text.unwrap_or_else(|| Text::Shared(bytes.slice(range)))))
     }
 
+    /// Takes a part of shared bytes as a key that the caller has found to be UTF-8, as
+    /// [`Key::of_slice`] does with any part.
+    #[inline]
+    pub(crate) fn of_checked(bytes: &Bytes, range: Range<usize>) -> Self {
+        let len = range.len();
+        // As many bytes as there is place for, whatever lies behind the key, are copied faster than
+        // its own.
+        let whole = bytes.get(range.start..).and_then(|rest| rest.first_chunk());
+        match (u8::try_from(len), whole) {
+            (Ok(short), Some(bytes)) if len <= INLINE_MAX_BYTES => {
+                Self(Text::Inline { len: short, bytes: *bytes })
+            }
+            _ => {
+                let text = inline(&bytes[range.clone()]);
+                Self(text.unwrap_or_else(|| Text::Shared(bytes.slice(range))))
+            }
+        }
+    }
+
     /// The key as text. It checks the bytes again, which is cheaper than it is worth `unsafe` to
     /// avoid; where bytes do, use [`Key::as_bytes`].
     #[expect(clippy::missing_panics_doc, reason = "the bytes were checked when the key was made")]

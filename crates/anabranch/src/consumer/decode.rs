@@ -76,30 +76,51 @@ impl Feed {
         let mut records = records.into_iter().zip(frames);
         while let Some((record, frame)) = records.next() {
             let sequence = record.sequence;
-            let parts = self.take_apart(record, frame);
+            let mut parts = self.take_apart(record, frame);
             let most = self.chunk.min(records.len() + parts.len());
             if parts.len() == 0 {
                 // An aggregate of which nothing is delivered is done too.
                 let sub = if let Parts::Nothing { sub } = parts { sub } else { 0 };
                 slice.to = Some(Position::At { sequence, sub });
             }
-            for part in parts {
-                let (lane, at) = (self.resume.lane_of(&part), part.position());
-                // A full slice goes when more comes, so that the last one is known to be the last.
-                if slice.lanes[lane].len() >= self.chunk {
-                    self.send(&mut slice, false).await?;
-                }
-                slice.to = Some(at);
-                if !self.resume.is_done(lane, at) {
-                    let lane = &mut slice.lanes[lane];
-                    if lane.capacity() == 0 {
-                        lane.reserve(most);
-                    }
-                    lane.push(part);
-                }
+            // What lays them in waits for nothing, so no part is kept and moved across a wait.
+            while let Laid::Full = self.lay(&mut parts, most, &mut slice) {
+                self.send(&mut slice, false).await?;
             }
         }
         self.send(&mut slice, at_end).await
+    }
+
+    /// Lays parts into the slice of each lane, until one has to wait because its lane's is full. A
+    /// full slice goes when more comes, so that the last one is known to be the last.
+    fn lay(&self, parts: &mut Parts, most: usize, slice: &mut Slice) -> Laid {
+        if let Some(part) = slice.waits.take() {
+            let lane = self.resume.lane_of(&part);
+            self.lay_one(part, lane, most, slice);
+        }
+        for part in parts {
+            let lane = self.resume.lane_of(&part);
+            if slice.lanes[lane].len() >= self.chunk {
+                slice.waits = Some(part);
+                return Laid::Full;
+            }
+            self.lay_one(part, lane, most, slice);
+        }
+        Laid::All
+    }
+
+    #[expect(clippy::inline_always, reason = "a call would move each record twice more")]
+    #[inline(always)]
+    fn lay_one(&self, part: UserRecord, lane: usize, most: usize, slice: &mut Slice) {
+        let at = part.position();
+        slice.to = Some(at);
+        if !self.resume.is_done(lane, at) {
+            let lane = &mut slice.lanes[lane];
+            if lane.capacity() == 0 {
+                lane.reserve(most);
+            }
+            lane.push(part);
+        }
     }
 
     async fn tell_empty(&self, behind_ms: u64, at_end: bool) -> Result<(), LanesStopped> {
@@ -166,12 +187,22 @@ impl Feed {
     }
 }
 
+/// How parts were laid into a slice.
+enum Laid {
+    /// All of them.
+    All,
+    /// The next one waits: the slice of its lane is full.
+    Full,
+}
+
 /// Records on their way to the lanes.
 struct Slice {
     /// The last record looked at, whether it goes to a lane or not.
     to: Option<Position>,
     /// The records of each lane.
     lanes: Vec<Vec<UserRecord>>,
+    /// One that found its lane's full.
+    waits: Option<UserRecord>,
     /// The memory that they share with the rest of their reply.
     room: Option<Arc<Room>>,
     /// How far the reply is behind the shard's newest record, in milliseconds.
@@ -180,7 +211,7 @@ struct Slice {
 
 impl Slice {
     fn new(lanes: usize, room: Option<Arc<Room>>, behind_ms: u64) -> Self {
-        Self { to: None, lanes: vec![Vec::new(); lanes], room, behind_ms }
+        Self { to: None, lanes: vec![Vec::new(); lanes], waits: None, room, behind_ms }
     }
 }
 

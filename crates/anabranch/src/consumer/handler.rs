@@ -120,12 +120,24 @@ where
 pub(super) async fn attempt<T>(
     call: impl Future<Output = Result<T, HandlerError>>,
 ) -> Result<T, HandlerError> {
+    attempt_or_wait(call, || {}).await
+}
+
+/// The same, and tells each time that the call has to wait.
+pub(super) async fn attempt_or_wait<T>(
+    call: impl Future<Output = Result<T, HandlerError>>,
+    mut waits: impl FnMut(),
+) -> Result<T, HandlerError> {
     let mut call = pin!(call);
     poll_fn(|context| {
         // What a panic leaves half done belongs to the user's own state; the future is not polled
         // again.
-        catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(said(&*panic))))
+        let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(said(&*panic))));
+        if polled.is_pending() {
+            waits();
+        }
+        polled
     })
     .await
 }

@@ -2,13 +2,14 @@
 
 use super::Worker;
 use super::budget::{ChunkRoom, Room};
-use super::handler::attempt;
+use super::halt::Halt;
+use super::handler::attempt_or_wait;
 use super::park::{OnError, Park};
 use super::processor::StartOver;
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
 use super::shard::Predecessor;
-use super::vitals::{LaneSign, Vitals};
+use super::vitals::{Handled, LaneSign, Vitals};
 use crate::event::ShardEvent;
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -123,7 +124,7 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// That of this lane.
     pub(super) sign: LaneSign,
     /// Ends the lane after the call that it is in.
-    pub(super) stop: CancellationToken,
+    pub(super) stop: Halt,
     /// Says that the user's code can't go on.
     pub(super) start_over: CancellationToken,
     /// The lane of an earlier session whose handler still runs. This one delivers after it.
@@ -145,30 +146,42 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
         let most = self.worker.handler.most().max(1);
         let Some(done) = self.await_predecessor().await else { return };
+        let mut handled = Handled::default();
         loop {
             let chunk = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return,
+                () = self.stop.said() => return,
                 chunk = chunks.recv() => chunk,
             };
             let Some(mut chunk) = chunk else { return };
             chunk.place = None;
             let begun_ms = self.worker.clock.now_ms();
-            if chunk.records.is_empty() {
-                let Delivered::Done = self.deliver(self.call(&chunk, &[])).await else { return };
-            }
-            self.skip(&mut chunk, done);
-            for records in chunk.records.chunks(most) {
-                let call = self.call(&chunk, records);
-                let Delivered::Done = self.deliver(call).await else { return };
-                let last = records.last().expect("no part of a chunk is empty");
-                self.vitals.handled(records);
-                self.progress.done(self.index, last.position(), records.len());
-            }
+            let delivered = if chunk.records.is_empty() {
+                self.deliver(self.call(&chunk, &[]), &mut handled).await
+            } else {
+                self.skip(&mut chunk, done);
+                self.deliver_chunk(&chunk, most, &mut handled).await
+            };
+            self.vitals.handled(&mut handled);
+            let Delivered::Done = delivered else { return };
             if !chunk.records.is_empty() {
                 self.vitals.ran(self.worker.clock.now_ms().saturating_sub(begun_ms));
             }
         }
+    }
+
+    /// Delivers the records of a chunk, call by call.
+    async fn deliver_chunk(&self, chunk: &Chunk, most: usize, handled: &mut Handled) -> Delivered {
+        for records in chunk.records.chunks(most) {
+            let call = self.call(chunk, records);
+            let Delivered::Done = self.deliver(call, handled).await else {
+                return Delivered::Stopped;
+            };
+            let last = records.last().expect("no part of a chunk is empty");
+            handled.add(records);
+            self.progress.done(self.index, (last.sequence, last.sub), records.len());
+        }
+        Delivered::Done
     }
 
     /// Waits for the lane that this one follows. Returns up to where that was done, or `None` if
@@ -177,7 +190,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
         let Some(before) = &self.before else { return Some(Position::AtTimestamp(0)) };
         let done = tokio::select! {
             biased;
-            () = self.stop.cancelled() => return None,
+            () = self.stop.said() => return None,
             done = before.over() => done,
         };
         self.progress.catch_up(self.index, done);
@@ -189,8 +202,8 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     /// Leaves out what the lane before has done.
     fn skip(&self, chunk: &mut Chunk, done: Position) {
         let count = chunk.records.partition_point(|record| record.position() <= done);
-        if let Some(last) = chunk.records[..count].last().map(UserRecord::position) {
-            self.progress.done(self.index, last, count);
+        if let Some(last) = chunk.records[..count].last() {
+            self.progress.done(self.index, (last.sequence, last.sub), count);
             chunk.records.drain(..count);
         }
     }
@@ -204,16 +217,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     }
 
     /// Delivers the records of one call until they are done.
-    async fn deliver(&self, call: Call<'_>) -> Delivered {
+    async fn deliver(&self, call: Call<'_>, handled: &mut Handled) -> Delivered {
         let mut failures = 0_u32;
         loop {
-            if !self.may_deliver().await {
+            let now_ms = self.worker.clock.now_ms();
+            self.vitals.handled_by(handled, now_ms);
+            if !self.may_deliver_at(now_ms) && !self.may_deliver().await {
                 return Delivered::Stopped;
             }
             // The last look of that and the handler's call are one poll: nothing waits in between.
             self.sign.called();
             self.vitals.handing(call.records);
-            let attempted = attempt(async { self.work.handle(call).await }).await;
+            let waits = || self.vitals.handled(handled);
+            let attempted = attempt_or_wait(async { self.work.handle(call).await }, waits).await;
             self.sign.returned();
             let error = match attempted {
                 Ok(()) => return Delivered::Done,
@@ -227,7 +243,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             if let OnError::Park { attempts, to } = &self.worker.settings.on_error
                 && failures >= *attempts
             {
-                return self.give_up(call, error, to).await;
+                return self.give_up(call, error, to, handled).await;
             }
             let worker = &self.worker;
             let pause_ms = worker.settings.retry.wait_ms(failures, worker.chance.bits());
@@ -240,13 +256,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
 
     /// The handler failed too often. Records of one call are tried one by one first, so that only
     /// those which fail by themselves are parked.
-    async fn give_up(&self, call: Call<'_>, error: String, to: &Park) -> Delivered {
+    async fn give_up(
+        &self,
+        call: Call<'_>,
+        error: String,
+        to: &Park,
+        handled: &mut Handled,
+    ) -> Delivered {
         let [record] = call.records else {
             for (at, record) in call.records.iter().enumerate() {
                 let records = std::slice::from_ref(record);
                 let at_end = call.at_end && at + 1 == call.records.len();
                 let one = Call { records, at_end, ..call };
-                if let Delivered::Stopped = Box::pin(self.deliver(one)).await {
+                if let Delivered::Stopped = Box::pin(self.deliver(one, handled)).await {
                     return Delivered::Stopped;
                 }
             }
@@ -274,11 +296,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
         }
     }
 
+    /// Whether records may be delivered in this very poll.
+    #[inline]
+    fn may_deliver_at(&self, now_ms: u64) -> bool {
+        !self.stop.is_said() && self.grip.may_deliver_at(now_ms)
+    }
+
     /// Waits while it is in doubt whether the shard is still this worker's. `false` if the lane is
     /// to stop.
     async fn may_deliver(&self) -> bool {
         loop {
-            if self.stop.is_cancelled() {
+            if self.stop.is_said() {
                 return false;
             }
             if self.grip.may_deliver() {
@@ -286,7 +314,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             }
             let may = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => false,
+                () = self.stop.said() => false,
                 may = self.grip.until_may_deliver() => may,
             };
             if !may {
@@ -298,7 +326,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     async fn pause(&self, ms: u64) {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => {}
+            () = self.stop.said() => {}
             () = self.worker.clock.sleep(ms) => {}
         }
     }

@@ -19,6 +19,7 @@ mod resume;
 mod marks;
 mod decode;
 mod lanes;
+mod halt;
 mod shape;
 mod handler;
 mod processor;

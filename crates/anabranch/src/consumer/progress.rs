@@ -1,14 +1,22 @@
 //! How far the lanes of a shard are: what was given to them, and what of it is done.
 
+mod mark;
+
 use super::resume::Resume;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+use mark::Mark;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How far the lanes of a shard are.
 #[derive(Debug)]
 pub struct Progress {
+    /// What is given to the lanes.
     inside: Mutex<Inside>,
+    /// What each lane has done. Outside of the lock, which would cost more than all else that is
+    /// noted of a record.
+    marks: Box<[Mark]>,
 }
 
 #[derive(Debug)]
@@ -25,19 +33,21 @@ struct Inside {
 
 #[derive(Debug)]
 struct LaneProgress {
-    /// The last record that is done.
+    /// Up to where it is done at least. Its mark may say more.
     done: Position,
-    /// How many records were given and are not done.
-    open: usize,
+    /// How many records were given in all.
+    given: u64,
     /// How many of those are on their way, and are lost with the task that brings them.
-    unsent: usize,
+    unsent: u64,
 }
 
 impl LaneProgress {
     /// Up to where the lane is done. One without open records has no part in what was given to
     /// the others, so it is as far as all that was given.
-    fn watermark(&self, given: Position) -> Position {
-        if self.open == 0 { self.done.max(given) } else { self.done }
+    fn watermark(&self, mark: &Mark, given: Position) -> Position {
+        let (marked, count) = mark.read();
+        let done = marked.map_or(self.done, |at| self.done.max(at));
+        if count >= self.given { done.max(given) } else { done }
     }
 }
 
@@ -45,9 +55,10 @@ impl Progress {
     /// Nothing was given yet.
     pub(super) fn new(resume: &Resume) -> Self {
         let lanes = resume.positions().iter();
-        let lanes = lanes.map(|done| LaneProgress { done: *done, open: 0, unsent: 0 }).collect();
+        let lanes = lanes.map(|done| LaneProgress { done: *done, given: 0, unsent: 0 }).collect();
+        let marks = resume.positions().iter().map(|_| Mark::default()).collect();
         let given = resume.lowest();
-        Self { inside: Mutex::new(Inside { given, before: given, lanes, read_bytes: 0 }) }
+        Self { inside: Mutex::new(Inside { given, before: given, lanes, read_bytes: 0 }), marks }
     }
 
     /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have
@@ -57,11 +68,11 @@ impl Progress {
         let before = inside.given;
         inside.before = before;
         inside.given = before.max(to);
-        for (lane, count) in inside.lanes.iter_mut().zip(counts) {
+        for ((lane, mark), count) in inside.lanes.iter_mut().zip(&self.marks).zip(counts) {
             // What counted as done must stay so when the lane gets work again.
-            lane.done = lane.watermark(before);
-            lane.open += count;
-            lane.unsent = count;
+            lane.done = lane.watermark(mark, before);
+            lane.given += count as u64;
+            lane.unsent = count as u64;
         }
     }
 
@@ -79,14 +90,15 @@ impl Progress {
         if lanes.iter().any(|lane| lane.unsent > 0) {
             *given = *before;
         }
-        let has = lanes.iter_mut().map(|lane| match std::mem::take(&mut lane.unsent) {
+        let lanes = lanes.iter_mut().zip(&self.marks);
+        let has = lanes.map(|(lane, mark)| match std::mem::take(&mut lane.unsent) {
             0 => {
                 // The row may say so by now, and takes nothing that lies before it.
-                lane.done = lane.watermark(whole);
+                lane.done = lane.watermark(mark, whole);
                 whole
             }
             unsent => {
-                lane.open = lane.open.saturating_sub(unsent);
+                lane.given = lane.given.saturating_sub(unsent);
                 *before
             }
         });
@@ -103,7 +115,7 @@ impl Progress {
     /// Up to where a lane is done.
     pub(super) fn done_by(&self, lane: usize) -> Position {
         let inside = self.lock();
-        inside.lanes[lane].watermark(inside.given)
+        inside.lanes[lane].watermark(&self.marks[lane], inside.given)
     }
 
     /// Notes that so many bytes of records were read.
@@ -116,19 +128,24 @@ impl Progress {
         std::mem::take(&mut self.lock().read_bytes)
     }
 
-    /// Notes that the next `count` records of a lane, the last one at `at`, are done.
-    pub(super) fn done(&self, lane: usize, at: Position, count: usize) {
-        let mut inside = self.lock();
-        let lane = &mut inside.lanes[lane];
-        lane.done = lane.done.max(at);
-        lane.open = lane.open.saturating_sub(count);
+    /// Notes that the next `count` records of a lane, the last one this, are done. Only the lane's
+    /// own task calls it.
+    #[inline]
+    pub(super) fn done(&self, lane: usize, last: (SequenceNumber, u64), count: usize) {
+        let (sequence, sub) = last;
+        self.marks[lane].advance(sequence, sub, count);
+    }
+
+    fn watermarks(&self, inside: &Inside) -> Vec<Position> {
+        let lanes = inside.lanes.iter().zip(&self.marks);
+        lanes.map(|(lane, mark)| lane.watermark(mark, inside.given)).collect()
     }
 
     /// Up to where the shard is done, as a row of this layout can keep it.
     pub(super) fn checkpoint(&self, layout: Layout) -> Checkpoint {
         let inside = self.lock();
-        let lanes: Vec<_> = inside.lanes.iter().map(|l| l.watermark(inside.given)).collect();
-        let checkpoint = Checkpoint::of_lanes(lanes).expect("a shard has at least one lane");
+        let checkpoint =
+            Checkpoint::of_lanes(self.watermarks(&inside)).expect("a shard has at least one lane");
         match layout {
             Layout::Native => checkpoint,
             Layout::Kcl => Checkpoint::at(checkpoint.lowest()),
@@ -138,7 +155,7 @@ impl Progress {
     /// Up to where the shard is done once a lane is done up to `last`.
     pub(super) fn checkpoint_after(&self, lane: usize, last: Position) -> Checkpoint {
         let inside = self.lock();
-        let mut lanes: Vec<_> = inside.lanes.iter().map(|l| l.watermark(inside.given)).collect();
+        let mut lanes = self.watermarks(&inside);
         lanes[lane] = lanes[lane].max(last);
         Checkpoint::of_lanes(lanes).expect("a shard has at least one lane")
     }
@@ -154,8 +171,10 @@ impl Progress {
     }
 
     /// How many records were given and are not done.
-    pub(super) fn open(&self) -> usize {
-        self.lock().lanes.iter().map(|lane| lane.open).sum()
+    pub(super) fn open(&self) -> u64 {
+        let inside = self.lock();
+        let lanes = inside.lanes.iter().zip(&self.marks);
+        lanes.map(|(lane, mark)| lane.given.saturating_sub(mark.read().1)).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -167,10 +186,13 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anabranch_model::sequence::SequenceNumber;
+
+    fn number(low: u64) -> (SequenceNumber, u64) {
+        (SequenceNumber::from_limbs(0, 0, low).unwrap(), 0)
+    }
 
     fn at(low: u64) -> Position {
-        Position::At { sequence: SequenceNumber::from_limbs(0, 0, low).unwrap(), sub: 0 }
+        Position::At { sequence: number(low).0, sub: 0 }
     }
 
     fn check(progress: &Progress, want: &[Position]) {
@@ -186,14 +208,14 @@ mod tests {
         progress.give(at(9), [2, 1].into_iter());
         check(&progress, &[at(1), at(1)]);
         // The second lane is done with its only record, and with all that went to the other.
-        progress.done(1, at(4), 1);
+        progress.done(1, number(4), 1);
         check(&progress, &[at(1), at(9)]);
-        progress.done(0, at(3), 1);
+        progress.done(0, number(3), 1);
         check(&progress, &[at(3), at(9)]);
         progress.give(at(12), [0, 1].into_iter());
         check(&progress, &[at(3), at(9)]);
-        progress.done(0, at(8), 1);
-        progress.done(1, at(12), 1);
+        progress.done(0, number(8), 1);
+        progress.done(1, number(12), 1);
         check(&progress, &[at(12), at(12)]);
         assert_eq!(progress.open(), 0);
     }
@@ -209,8 +231,8 @@ mod tests {
         // The first lane has its records; those of the others come again.
         assert_eq!(progress.take_back(), [at(9), at(4), at(4)]);
         assert_eq!((progress.given(), progress.open()), (at(4), 4));
-        progress.done(0, at(8), 3);
-        progress.done(1, at(3), 1);
+        progress.done(0, number(8), 3);
+        progress.done(1, number(3), 1);
         check(&progress, &[at(8), at(4), at(4)]);
         progress.give(at(9), [0, 1, 1].into_iter());
         check(&progress, &[at(9), at(4), at(4)]);
@@ -222,13 +244,13 @@ mod tests {
         progress.give(at(9), [0, 1, 1].into_iter());
         progress.sent(0);
         progress.sent(1);
-        progress.done(1, at(5), 1);
+        progress.done(1, number(5), 1);
         check(&progress, &[at(9), at(9), at(1)]);
         assert_eq!(progress.take_back(), [at(9), at(9), at(1)]);
         // The row may hold this, and takes nothing that lies before it.
         check(&progress, &[at(9), at(9), at(1)]);
         progress.give(at(7), [0, 0, 1].into_iter());
-        progress.done(2, at(7), 1);
+        progress.done(2, number(7), 1);
         check(&progress, &[at(9), at(9), at(7)]);
     }
 
@@ -238,7 +260,7 @@ mod tests {
         let progress = Progress::new(&Resume::of(&row, 2));
         check(&progress, &[at(3), at(8)]);
         progress.give(at(5), [1, 0].into_iter());
-        progress.done(0, at(5), 1);
+        progress.done(0, number(5), 1);
         check(&progress, &[at(5), at(8)]);
     }
 }

@@ -57,6 +57,7 @@ impl Resume {
     }
 
     /// Whether a record of this lane was done before.
+    #[inline]
     pub(super) fn is_done(&self, lane: usize, at: Position) -> bool {
         at <= self.lanes[lane]
     }

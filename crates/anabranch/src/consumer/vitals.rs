@@ -1,7 +1,6 @@
 //! The signs of life of one shard: what its tasks note as they go, and everybody else reads.
 //!
-//! Noting costs a plain store or addition and reads no clock, so that it may stand on the path of
-//! every record. How long something stands still, the watcher finds out by looking again.
+//! Noting costs a plain store and reads no clock, so that it may stand on the path of every record. How long something stands still, the watcher finds out by looking again.
 
 use crate::event::ShardEvent;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
@@ -93,20 +92,22 @@ pub(super) struct Vitals {
     wake: Notify,
 }
 
-/// The sign of one lane. Clones share it.
+/// The sign of one lane. Clones share it, and one task at a time moves it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LaneSign(Arc<AtomicU64>);
 
 impl LaneSign {
     /// The handler is called.
+    #[inline]
     pub(super) fn called(&self) {
-        self.0.fetch_or(1, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
     }
 
     /// The call has returned.
+    #[inline]
     pub(super) fn returned(&self) {
         // From odd to even, and so to the next number.
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// No call runs. One may have been dropped.
@@ -117,6 +118,28 @@ impl LaneSign {
     fn mark(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed);
         (word & 1 == 1).then_some(word >> 1)
+    }
+}
+
+/// What a lane has handled and the shard's figures don't have yet: those are shared, so a lane adds
+/// to them when a moment has passed or it waits, and not for each record.
+#[derive(Debug, Default)]
+pub(super) struct Handled {
+    /// The records.
+    records: u64,
+    /// Their bytes, keys included.
+    bytes: u64,
+    /// When they were last added.
+    taken_ms: u64,
+}
+
+impl Handled {
+    /// More records were handled.
+    #[inline]
+    pub(super) fn add(&mut self, records: &[UserRecord]) {
+        let size = |record: &UserRecord| record.data.len() + record.partition_key.len();
+        self.records += records.len() as u64;
+        self.bytes += records.iter().map(size).sum::<usize>() as u64;
     }
 }
 
@@ -208,15 +231,25 @@ impl Vitals {
         lanes.clone()
     }
 
-    /// Records were handled.
-    pub(super) fn handled(&self, records: &[UserRecord]) {
-        let size = |record: &UserRecord| record.data.len() + record.partition_key.len();
-        let bytes: usize = records.iter().map(size).sum();
-        self.records.fetch_add(records.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Takes in what a lane has handled by `now_ms`, if a moment has passed since the last time.
+    #[inline]
+    pub(super) fn handled_by(&self, handled: &mut Handled, now_ms: u64) {
+        if handled.taken_ms != now_ms {
+            handled.taken_ms = now_ms;
+            self.handled(handled);
+        }
+    }
+
+    /// Takes in what a lane has handled.
+    pub(super) fn handled(&self, handled: &mut Handled) {
+        if handled.records > 0 {
+            self.records.fetch_add(std::mem::take(&mut handled.records), Ordering::Relaxed);
+            self.bytes.fetch_add(std::mem::take(&mut handled.bytes), Ordering::Relaxed);
+        }
     }
 
     /// Records are handed to the handler.
+    #[inline]
     pub(super) fn handing(&self, records: &[UserRecord]) {
         if let Some(first) = records.first() {
             self.arrival_ms.store(first.arrival_ms, Ordering::Relaxed);

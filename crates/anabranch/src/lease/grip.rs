@@ -111,7 +111,13 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// Whether a record may be handed to the handler in this very poll. Ask again after each
     /// await.
     pub fn may_deliver(&self) -> bool {
-        self.held.may_deliver(self.tools.clock.now_ms())
+        self.may_deliver_at(self.tools.clock.now_ms())
+    }
+
+    /// The same, for who has just read the clock.
+    #[inline]
+    pub(crate) fn may_deliver_at(&self, now_ms: u64) -> bool {
+        self.held.may_deliver(now_ms)
     }
 
     /// Waits while delivery is paused because the store does not answer. Returns whether records

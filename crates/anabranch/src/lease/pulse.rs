@@ -37,6 +37,7 @@ impl Pulse {
     }
 
     /// Whether the owner may deliver: [`Tenure::Delivers`], without a lock.
+    #[inline]
     pub(crate) fn delivers(&self, now_ms: u64) -> bool {
         now_ms < self.delivers_until_ms.load(Ordering::Acquire)
     }

@@ -12,6 +12,7 @@ use crate::consumer::decode::Feed;
 use crate::consumer::fetch::fanout::FanOut;
 use crate::consumer::fetch::poll::Poll;
 use crate::consumer::fetch::{FetchEnd, Source};
+use crate::consumer::halt::Halt;
 use crate::consumer::lanes::{Lane, Way, WeakWay};
 use crate::consumer::progress::Progress;
 use crate::consumer::resume::Resume;
@@ -35,7 +36,7 @@ pub(super) struct Session {
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
     /// Ends the fetching at once, and each lane after the call that it is in.
-    stop: CancellationToken,
+    stop: Halt,
     /// The user's code can't go on.
     pub(super) start_over: CancellationToken,
     /// What was done before.
@@ -118,7 +119,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     pub(super) fn start(&self, resume: Resume, from: ReadFrom, left: Left) -> Session {
         let worker = &self.worker;
         let progress = Arc::new(Progress::new(&resume));
-        let (stop, start_over) = (CancellationToken::new(), CancellationToken::new());
+        let (stop, start_over) = (Halt::default(), CancellationToken::new());
         let (mut ways, mut lanes) = (Vec::new(), Vec::new());
         let signs = self.vitals.lanes(resume.lanes(), |lane| left.of(lane).is_some());
         let before: Vec<_> = (0..resume.lanes()).map(|lane| left.of(lane).cloned()).collect();
@@ -186,7 +187,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             clock: worker.clock.clone(),
             chance: worker.chance.clone(),
         };
-        let stopped = session.stop.clone();
+        let stopped = session.stop.token();
         let task = match &worker.registry {
             None => {
                 let idle_poll_ms = worker.settings.idle_poll_ms;
@@ -246,11 +247,11 @@ impl Session {
 
     /// Fetches no more, and lets each lane end the call that it is in.
     pub(super) fn stop(&self) {
-        self.stop.cancel();
+        self.stop.say();
     }
 
     fn is_stopping(&self) -> bool {
-        self.stop.is_cancelled()
+        self.stop.is_said()
     }
 
     /// How the fetching ended, once nothing runs and every record is done.

@@ -4,7 +4,7 @@ use super::{DrainReason, How, Stop};
 use crate::clock::Clock;
 use crate::lease::pulse::Pulse;
 use anabranch_model::lease::{Checkpoint, Hold, Lease, Rate, Tenure, WorkerId};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
@@ -25,6 +25,9 @@ pub(crate) struct Held {
     heard: Mutex<Checkpoint>,
     /// What whoever runs the shard is asked for.
     asked: watch::Sender<Asked>,
+    /// Whether nothing may be delivered although the heart beats. Asked before each call of a
+    /// handler, so it is kept where no lock is needed; who waits is woken by `asked`.
+    silent: AtomicBool,
     /// The number of the last request that was handed out.
     told: AtomicU64,
     /// How far the reading is.
@@ -53,8 +56,6 @@ struct Asked {
     number: u64,
     /// What for; `None` while it may run.
     stop: Option<Stop>,
-    /// Whether nothing may be delivered although the heart beats.
-    silent: bool,
 }
 
 /// How far the reading of a held lease is.
@@ -90,7 +91,8 @@ impl Held {
             taken,
             created_ms,
             pulse,
-            asked: watch::Sender::new(Asked { number: 0, stop: None, silent: false }),
+            asked: watch::Sender::new(Asked { number: 0, stop: None }),
+            silent: AtomicBool::new(false),
             told: AtomicU64::new(0),
             stage: Mutex::new(Stage::Waiting),
             rate,
@@ -159,13 +161,21 @@ impl Held {
         self.asked.borrow().stop == Some(Stop::Lost) || self.pulse.is_over(now_ms)
     }
 
+    #[inline]
     pub(super) fn may_deliver(&self, now_ms: u64) -> bool {
-        self.pulse.delivers(now_ms) && !self.asked.borrow().silent
+        self.pulse.delivers(now_ms) && !self.is_silent()
+    }
+
+    #[inline]
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Acquire)
     }
 
     pub(super) async fn until_may_deliver(&self, clock: &Clock) -> bool {
         loop {
-            if self.asked.borrow().silent {
+            // Listens before it looks, so that no change falls in between.
+            let mut asked = self.asked.subscribe();
+            if self.is_silent() {
                 return false;
             }
             match self.pulse.tenure(clock.now_ms()) {
@@ -173,7 +183,6 @@ impl Held {
                 Tenure::Over => return false,
                 Tenure::Pauses => {}
             }
-            let mut asked = self.asked.subscribe();
             tokio::select! {
                 biased;
                 _ = asked.changed() => {}
@@ -212,8 +221,8 @@ impl Held {
     /// Asks whoever runs the shard to drain it. Returns whether that changes anything.
     pub(crate) fn drain(&self, deadline_ms: u64, why: DrainReason) -> bool {
         self.asked.send_if_modified(|asked| {
-            let silent = why == DrainReason::StreamRecreated && !asked.silent;
-            asked.silent |= silent;
+            let silent =
+                why == DrainReason::StreamRecreated && !self.silent.swap(true, Ordering::AcqRel);
             let stop = sooner(asked.stop.as_ref(), deadline_ms, why);
             let new = stop.is_some();
             if new {
@@ -251,16 +260,17 @@ impl Held {
 
     /// Notes that the lease is lost. Nothing is delivered from this moment on.
     pub(crate) fn lose(&self) {
+        self.silent.store(true, Ordering::Release);
         self.asked.send_modify(|asked| {
             asked.number += 1;
-            asked.silent = true;
             asked.stop = Some(Stop::Lost);
         });
     }
 
     /// Notes that a pass or a release goes out: nothing more is delivered under this term.
     pub(crate) fn silence(&self) {
-        self.asked.send_modify(|asked| asked.silent = true);
+        self.silent.store(true, Ordering::Release);
+        self.asked.send_modify(|_| {});
     }
 
     /// How far the reading is.
