@@ -64,6 +64,11 @@ pub enum Effect {
     },
     /// The iterator in the call has expired.
     ExpireIterator,
+    /// A `GetRecords`, or the first event of a `SubscribeToShard`, says that its shard has ended,
+    /// and names no children, whether it has or not.
+    FalseEnd,
+    /// A `ListShards` leaves out the youngest shard, as one that was read during a reshard.
+    TearList,
     /// The shard is split in the middle before the call.
     Split,
     /// The shard is merged with its upper neighbour before the call.
@@ -213,6 +218,18 @@ impl Faults {
     pub(crate) fn expires_iterator(&self, site: Site<'_>) -> bool {
         let expired = |rule: &FaultRule| (rule.effect == Effect::ExpireIterator).then_some(());
         self.strike(site, expired, true).is_some()
+    }
+
+    /// Whether a list leaves its youngest shard out.
+    pub(crate) fn tears_list(&self, site: Site<'_>) -> bool {
+        let tears = |rule: &FaultRule| (rule.effect == Effect::TearList).then_some(());
+        self.strike(site, tears, true).is_some()
+    }
+
+    /// Whether a read says that its shard has ended.
+    pub(crate) fn ends_falsely(&self, site: Site<'_>) -> bool {
+        let ends = |rule: &FaultRule| (rule.effect == Effect::FalseEnd).then_some(());
+        self.strike(site, ends, true).is_some()
     }
 
     /// How long a call waits first.

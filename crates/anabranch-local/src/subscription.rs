@@ -101,6 +101,8 @@ pub struct Subscription {
     pace: Option<Pace>,
     /// Whether the last event was pushed.
     ended: bool,
+    /// Whether the next event says that the shard has ended, whatever is true.
+    ends_falsely: bool,
     /// What the stream knows of this subscription.
     state: Arc<LiveState>,
     /// The engine's clock.
@@ -143,9 +145,16 @@ impl Subscription {
             heartbeat_ms: terms.heartbeat_ms,
             pace: terms.paced.then(|| Pace::full(now_ms)),
             ended: false,
+            ends_falsely: false,
             state,
             clock,
         })
+    }
+
+    /// The same, with a first event that says that the shard has ended.
+    pub(crate) fn ending_falsely(mut self) -> Self {
+        (self.ends_falsely, self.beat_ms) = (true, 0);
+        self
     }
 
     /// The next event; none when the subscription is over.
@@ -200,7 +209,7 @@ impl Subscription {
         }
         self.counter = reading.records.next_counter;
         self.beat_ms = now_ms.saturating_add(self.heartbeat_ms);
-        self.ended = reading.end.is_some();
+        self.ended = self.ends_falsely || reading.end.is_some();
         if let Some(pace) = &mut self.pace {
             pace.pushed(reading.records.bytes(), now_ms);
         }
@@ -210,7 +219,7 @@ impl Subscription {
             records: reading.records,
             continuation: (!self.ended).then_some(reached),
             millis_behind_latest: reading.behind_ms,
-            child_shards: reading.end.unwrap_or_default(),
+            child_shards: reading.end.filter(|_| !self.ends_falsely).unwrap_or_default(),
         })
     }
 

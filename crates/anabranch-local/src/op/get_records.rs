@@ -94,7 +94,12 @@ impl Engine {
             if self.faults().expires_iterator(site) {
                 return Err(self.expired(&iterator));
             }
-            self.read_at(&iterator, request.limit)
+            let mut reply = self.read_at(&iterator, request.limit)?;
+            if self.faults().ends_falsely(site) {
+                reply.next_iterator = None;
+                reply.child_shards.clear();
+            }
+            Ok(reply)
         })
     }
 

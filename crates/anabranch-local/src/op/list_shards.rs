@@ -8,6 +8,7 @@
 use crate::constraint::Constraints;
 use crate::engine::Engine;
 use crate::error::ApiError;
+use crate::fault::Site;
 use crate::op::{Operation, ShardDescription, StreamTarget, Timestamp};
 use crate::phase::Status;
 use crate::stream::{ShardState, Topology};
@@ -88,7 +89,14 @@ impl Engine {
         let most = request.max_results.and_then(|most| usize::try_from(most).ok());
         let most = most.unwrap_or(limits::LIST_SHARDS_DEFAULT_RESULTS);
         let name = cursor.stream.clone();
-        self.run(Operation::ListShards, Some(&name), || self.shards_page(cursor, most))
+        let site = Site { operation: Operation::ListShards, stream: Some(&name), shards: &[] };
+        self.run_at(site, || {
+            let mut reply = self.shards_page(cursor, most)?;
+            if reply.next_token.is_none() && self.faults().tears_list(site) {
+                reply.shards.pop();
+            }
+            Ok(reply)
+        })
     }
 
     fn begin(&self, request: &Request) -> Result<Cursor, ApiError> {

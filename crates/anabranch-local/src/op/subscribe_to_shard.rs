@@ -67,8 +67,11 @@ impl Engine {
         let Some(index) = ShardId::from(shard_id).index() else {
             return Err(self.shard_not_found(&name, shard_id));
         };
-        self.run_at(Site { operation, stream: Some(&name), shards: &[index] }, || {
-            self.subscribe(&name, &consumer_arn, index, place)
+        let site = Site { operation, stream: Some(&name), shards: &[index] };
+        self.run_at(site, || {
+            let subscription = self.subscribe(&name, &consumer_arn, index, place)?;
+            let falsely = self.faults().ends_falsely(site);
+            Ok(if falsely { subscription.ending_falsely() } else { subscription })
         })
     }
 
