@@ -48,16 +48,22 @@ impl Checkpoint {
     }
 
     /// Whether this checkpoint may be replaced by `next`: no lane goes back, and the number of
-    /// lanes changes only while they are level. The end of the shard may follow anything.
+    /// lanes changes only while they are level. The end of the shard may follow anything, and LATEST
+    /// may become the moment that it stands for.
     pub fn may_become(&self, next: &Self) -> bool {
         if next.is_shard_end() {
             true
         } else if self.lanes.len() == next.lanes.len() {
-            self.lanes.iter().zip(&next.lanes).all(|(old, new)| old <= new)
+            self.lanes.iter().zip(&next.lanes).all(|(old, new)| old <= new || fixes(*old, *new))
         } else {
             self.is_level() && self.lowest() <= next.lowest()
         }
     }
+}
+
+/// Whether `new` is the moment that LATEST stands for.
+fn fixes(old: Position, new: Position) -> bool {
+    old == Position::Latest && matches!(new, Position::AtTimestamp(_))
 }
 
 impl From<Position> for Checkpoint {
@@ -125,6 +131,8 @@ mod tests {
         for (old, new, may) in [
             (vec![TrimHorizon], vec![at(1)], true),
             (vec![Position::AtTimestamp(9)], vec![at(1)], true),
+            (vec![Latest], vec![Position::AtTimestamp(9)], true),
+            (vec![TrimHorizon], vec![Position::AtTimestamp(9)], false),
             (vec![at(1)], vec![at(1)], true),
             (vec![at(2)], vec![at(1)], false),
             (vec![at(1)], vec![Latest], false),

@@ -403,6 +403,48 @@ async fn a_timestamp_comes_from_the_applications_own_start() {
 }
 
 #[tokio::test]
+async fn a_row_at_latest_keeps_the_moment_that_it_stands_for_where_java_reads_past_it() {
+    let table = Table::new(Server::embedded().await, false).await;
+    let moment = Position::AtTimestamp(1_700_000_000_123);
+    let checkpoint = |replaces: Position, to: Position, term| LeaseChange::Checkpoint {
+        owner: "java-worker".into(),
+        term,
+        replaces: replaces.into(),
+        to: to.into(),
+        pending: None,
+        bytes_per_second: None,
+    };
+    let sentinel = [("checkpoint", s("LATEST")), ("checkpointSubSequenceNumber", n("0"))];
+    let java = with(base(SHARD), &sentinel);
+    table.put(java.clone()).await;
+    assert_eq!(table.lease().await.checkpoint, Position::Latest);
+    table.done(checkpoint(Position::Latest, moment, 41)).await;
+    assert_eq!(table.lease().await.checkpoint, moment);
+    let counted = |counter: &str| {
+        let counts = [("leaseCounter", n(counter)), ("ownerSwitchesSinceCheckpoint", n("0"))];
+        with(java.clone(), &counts)
+    };
+    let ours = with(counted("42"), &[("anabranchLatestMillis", n("1700000000123"))]);
+    assert_eq!(plain(&table.raw(SHARD).await), plain(&ours));
+    // It goes with LATEST, and with a word that LATEST is meant anew.
+    for (to, text) in [(at(2), SEQUENCE), (Position::Latest, "LATEST")] {
+        table.put(ours.clone()).await;
+        table.done(checkpoint(if to == at(2) { moment } else { to }, to, 42)).await;
+        let Position::At { sub, .. } = to else {
+            assert_eq!(plain(&table.raw(SHARD).await), plain(&counted("43")));
+            continue;
+        };
+        let done = [("checkpoint", s(text)), ("checkpointSubSequenceNumber", n(&sub.to_string()))];
+        assert_eq!(plain(&table.raw(SHARD).await), plain(&with(counted("43"), &done)));
+    }
+    // Where Java has checkpointed since, it says nothing.
+    table
+        .put(with(ours, &[("checkpoint", s(SEQUENCE)), ("checkpointSubSequenceNumber", n("2"))]))
+        .await;
+    assert_eq!(table.lease().await.checkpoint, at(2));
+}
+
+#[tokio::test]
 async fn a_stream_without_an_id_is_refused_in_a_multi_stream_table() {
     let table = Table::new(Server::embedded().await, true).await;
     let error = table.store.list(&"payments".into()).await.expect_err("not identified");

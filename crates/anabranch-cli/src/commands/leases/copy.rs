@@ -146,7 +146,8 @@ impl Copy<'_> {
             lease.range = lease.range.or_else(|| shard.map(|shard| shard.range));
             let to = match (self.to, row.checkpoint.lowest(), shard) {
                 (Layout::Native, Position::Latest, _) => Some(Position::AtTimestamp(now_ms)),
-                (Layout::Native, Position::AtTimestamp(_), _) => {
+                // What the store lends a row that has no time of its own.
+                (Layout::Native, Position::AtTimestamp(0), _) => {
                     return Err(Failure::usage(format!(
                         "the row of {} says AT_TIMESTAMP and keeps no time: reset it first, with \
                          `leases APP reset --shard {0} --to TIME`",

@@ -5,6 +5,7 @@ use super::own::OwnWrite;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, PendingCheckpoint};
+use anabranch_model::position::Position;
 
 /// How a checkpoint ended.
 #[derive(Debug)]
@@ -34,12 +35,18 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         // A checkpoint that is made anyway says what the shard weighs.
         let rate = self.held.rate().told(self.tools.clock.now_ms());
         loop {
+            // The moment that LATEST stands for says more, and nothing was done since.
+            let to = if to == Position::Latest && is_moment(&row.checkpoint) {
+                row.checkpoint.clone()
+            } else {
+                to.clone()
+            };
             if !row.checkpoint.may_become(&to) {
                 return Checkpointed::GoesBack;
             }
             let nonce = self.tools.chance.nonce();
             let replaces = row.checkpoint.clone();
-            let (to, pending) = (to.clone(), pending.clone());
+            let pending = pending.clone();
             let write = row.hold.checkpoint_at_rate(replaces, to, pending, rate, nonce);
             match self.held.write_own(&self.tools, &mut row, &write).await {
                 OwnWrite::Done => return Checkpointed::Done,
@@ -49,6 +56,13 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
                 OwnWrite::Failed(error) => return Checkpointed::Failed(error),
             }
         }
+    }
+
+    /// Notes on a row at LATEST the moment, in milliseconds since 1970, that this stands for: whoever
+    /// takes the lease next reads from there.
+    pub async fn fix_latest(&self, moment_ms: u64) -> Checkpointed {
+        let moment = Checkpoint::at(Position::AtTimestamp(moment_ms));
+        self.checkpoint(moment, self.lease().pending.clone()).await
     }
 
     /// Notes that so many bytes of the shard were read. The next checkpoint says on the row what
@@ -78,4 +92,8 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
             self.held.run_on();
         }
     }
+}
+
+fn is_moment(checkpoint: &Checkpoint) -> bool {
+    matches!(checkpoint.lowest(), Position::AtTimestamp(_))
 }

@@ -106,7 +106,8 @@ impl KclRows {
         let stream = self.stream(&key.stream)?;
         let mut seen = None;
         for _ in 0..TRIES {
-            let request = request::lease(&stream, key, change, seen.as_ref());
+            let start = self.start_of(&key.stream);
+            let request = request::lease(&stream, key, change, seen.as_ref(), start);
             let attempt = match &request {
                 Some(request) => self.table.write(request, None).await?,
                 None => Attempt::Refused(None),
@@ -142,8 +143,11 @@ impl KclRows {
             return Err(NotALease::Other);
         }
         let key = stream.read_key(item)?;
-        let start = self.starts.of(&key.stream).unwrap_or(self.start);
-        row::lease(&key, item, start)
+        row::lease(&key, item, self.start_of(&key.stream))
+    }
+
+    fn start_of(&self, stream: &StreamName) -> StartPosition {
+        self.starts.of(stream).unwrap_or(self.start)
     }
 
     /// One lease that was asked for by name: here a row that can't be read is an error.

@@ -6,17 +6,22 @@ use crate::lease::dynamodb::expression::{Expression, Request};
 use crate::lease::dynamodb::item::{number, shard_set, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
 use anabranch_model::lease::table::kcl;
-use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, PendingCheckpoint, WorkerId};
-use anabranch_model::position::Position;
+use anabranch_model::lease::{
+    Checkpoint, Lease, LeaseChange, LeaseKey, PendingCheckpoint, WorkerId,
+};
+use anabranch_model::position::{Position, StartPosition};
+use aws_sdk_dynamodb::types::AttributeValue;
 
 /// The request for a change of a lease. `None` if no row would let it pass.
 ///
-/// `seen` is the row that came with a refusal of the same write, if there was one.
+/// `seen` is the row that came with a refusal of the same write, if there was one. `start` is where
+/// the application starts.
 pub(crate) fn lease(
     stream: &StreamOfTable,
     key: &LeaseKey,
     change: &LeaseChange,
     seen: Option<&Lease>,
+    start: StartPosition,
 ) -> Option<Request> {
     let stepped = |counter: &u64| {
         Expression::default()
@@ -27,7 +32,7 @@ pub(crate) fn lease(
     let update = match change {
         LeaseChange::Create(_) => {
             let lease = kcl::lease_after(key, change, None).ok()??;
-            return Some(Request::create(stream.key(key), row::new_item(stream, &lease)));
+            return Some(Request::create(stream.key(key), row::new_item(stream, &lease, start)));
         }
         LeaseChange::Delete { .. } => {
             return Some(Request::delete(stream.key(key), Expression::default()));
@@ -40,11 +45,16 @@ pub(crate) fn lease(
             stepped(term).when(row::LEASE_OWNER, text(owner.as_str())).remove(row::LEASE_OWNER)
         }
         LeaseChange::Checkpoint { replaces, to, .. } if !replaces.may_become(to) => return None,
-        LeaseChange::Checkpoint { term, to, pending, .. } => {
-            done_up_to(stepped(term), stream, key, to.lowest(), pending.as_ref())
+        LeaseChange::Checkpoint { term, replaces, to, pending, .. } => {
+            let at = to.lowest();
+            let e = done_up_to(stepped(term), stream, key, row::checkpoint(at, start));
+            let e = announced(e, pending.as_ref());
+            with_moment(e, replaces, row::moment(at, start))
         }
-        LeaseChange::End { term, .. } => {
-            done_up_to(stepped(term), stream, key, Position::ShardEnd, None)
+        LeaseChange::End { term, replaces, .. } => {
+            let end = row::checkpoint(Position::ShardEnd, start);
+            let e = announced(done_up_to(stepped(term), stream, key, end), None);
+            with_moment(e, replaces, None)
         }
         LeaseChange::NoteChildren(children) => {
             noted().set_or_remove(row::CHILDREN, shard_set(children))
@@ -81,19 +91,26 @@ fn done_up_to(
     e: Expression,
     stream: &StreamOfTable,
     key: &LeaseKey,
-    at: Position,
-    pending: Option<&PendingCheckpoint>,
+    (checkpoint, sub): (AttributeValue, AttributeValue),
 ) -> Expression {
-    let (checkpoint, sub) = row::checkpoint(at);
-    let mut e = e
+    let e = e
         .set(row::CHECKPOINT, checkpoint)
         .set(row::CHECKPOINT_SUB, sub)
         .set(row::OWNER_SWITCHES, number(0));
-    for (name, value) in row::pending(pending) {
-        e = e.set_or_remove(name, value);
-    }
     match &stream.id {
         None => e,
         Some(id) => e.set(row::STREAM_NAME, text(id)).set(row::SHARD_ID, text(key.shard.as_str())),
+    }
+}
+
+fn announced(e: Expression, pending: Option<&PendingCheckpoint>) -> Expression {
+    row::pending(pending).into_iter().fold(e, |e, (name, value)| e.set_or_remove(name, value))
+}
+
+/// What LATEST stood for goes with it. Only a row without a sequence number can have it.
+fn with_moment(e: Expression, replaces: &Checkpoint, moment: Option<AttributeValue>) -> Expression {
+    match moment {
+        None if replaces.lowest() > Position::Latest => e,
+        moment => e.set_or_remove(row::LATEST_MS, moment),
     }
 }

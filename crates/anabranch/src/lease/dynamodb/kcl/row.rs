@@ -1,5 +1,8 @@
 //! Rows of KCL's table, as Java writes and reads them.
 //!
+//! A row at LATEST keeps beside it what that stands for, once a worker of this library has found it
+//! out. Java reads past the attribute, and finds LATEST out anew at every start.
+//!
 //! What is not there is absent, never NULL and never an empty string or set. Attributes that this
 //! version does not know stay as they are, because a row is only ever updated.
 
@@ -30,6 +33,9 @@ pub(crate) const ENTITY_TYPE: &str = "entityType";
 pub(crate) const STREAM_NAME: &str = "streamName";
 /// Multi-stream tables: the shard alone.
 pub(crate) const SHARD_ID: &str = "shardId";
+
+/// Ours: the moment that `LATEST` stands for, in milliseconds since 1970.
+pub(crate) const LATEST_MS: &str = "anabranchLatestMillis";
 
 const LEASE: &str = "LEASE";
 
@@ -72,12 +78,18 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
             state: fields.binary(PENDING_STATE)?,
         }),
     };
+    let at = match position(fields.need_text(CHECKPOINT)?, sub, start)? {
+        Position::Latest => {
+            fields.number(LATEST_MS)?.map_or(Position::Latest, Position::AtTimestamp)
+        }
+        at => at,
+    };
     Ok(Lease {
         key: key.clone(),
         owner: fields.text(LEASE_OWNER)?.filter(|owner| !owner.is_empty()).map(Into::into),
         term: fields.need_number(LEASE_COUNTER)?,
         hand_over: HandOver::None,
-        checkpoint: position(fields.need_text(CHECKPOINT)?, sub, start)?.into(),
+        checkpoint: at.into(),
         pending,
         parents: fields.shard_set(PARENTS)?,
         children: fields.shard_set(CHILDREN)?,
@@ -106,17 +118,21 @@ fn range(fields: Fields<'_>) -> Result<Option<HashRange>, Malformed> {
     range.map(Some).ok_or_else(|| Malformed(format!("the range {start} to {end} is turned round")))
 }
 
-/// The row of a lease that was just made.
-pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease) -> Item {
+/// The row of a lease that was just made, for an application that starts at `start`.
+pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease, start: StartPosition) -> Item {
     let mut item = stream.key(&lease.key);
     let mut put = |name: &str, value| {
         item.insert(name.to_owned(), value);
     };
     put(LEASE_COUNTER, number(lease.term));
     put(OWNER_SWITCHES, number(lease.owner_switches));
-    let (checkpoint, sub) = checkpoint(lease.checkpoint.lowest());
+    let at = lease.checkpoint.lowest();
+    let (checkpoint, sub) = checkpoint(at, start);
     put(CHECKPOINT, checkpoint);
     put(CHECKPOINT_SUB, sub);
+    if let Some(moment) = moment(at, start) {
+        put(LATEST_MS, moment);
+    }
     if let Some(parents) = shard_set(&lease.parents) {
         put(PARENTS, parents);
     }
@@ -131,17 +147,30 @@ pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease) -> Item {
     item
 }
 
-/// The two attributes of a checkpoint.
-pub(crate) fn checkpoint(at: Position) -> (AttributeValue, AttributeValue) {
+/// The two attributes of a checkpoint, for an application that starts at `start`.
+pub(crate) fn checkpoint(at: Position, start: StartPosition) -> (AttributeValue, AttributeValue) {
+    let at = if moment(at, start).is_some() { Position::Latest } else { at };
     let (checkpoint, sub) = at.to_row();
     (text(checkpoint), number(sub))
+}
+
+/// The moment beside LATEST: any but that of the start, which every worker is told.
+pub(crate) fn moment(at: Position, start: StartPosition) -> Option<AttributeValue> {
+    match at {
+        Position::AtTimestamp(ms) if start != StartPosition::AtTimestamp(ms) => Some(number(ms)),
+        _ => None,
+    }
 }
 
 /// The three attributes of a pending checkpoint.
 pub(crate) fn pending(
     of: Option<&PendingCheckpoint>,
 ) -> [(&'static str, Option<AttributeValue>); 3] {
-    let (at, sub) = of.map(|pending| checkpoint(pending.position)).unzip();
+    let at = |pending: &PendingCheckpoint| {
+        let (at, sub) = pending.position.to_row();
+        (text(at), number(sub))
+    };
+    let (at, sub) = of.map(at).unzip();
     let state = of.and_then(|pending| pending.state.as_ref()).map(binary);
     [(PENDING, at), (PENDING_SUB, sub), (PENDING_STATE, state)]
 }
