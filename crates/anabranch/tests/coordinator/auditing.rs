@@ -123,6 +123,13 @@ async fn a_shard_that_was_lost_ends_and_its_heirs_are_read() {
     let lost = fleet
         .count(|event| matches!(event, LeaseEvent::ShardLost { heirs, .. } if heirs.len() == 2));
     assert_eq!(lost, 1);
+    // Whoever crashes between the two leaves a loss that was told twice, and not one that was never.
+    let of_shard = fleet.events.lock().unwrap().clone().into_iter().find_map(|(_, event)| {
+        let of_it = matches!(&event, LeaseEvent::ShardLost { lease, .. } | LeaseEvent::Ended { lease, .. }
+            if lease.shard.as_str() == id(0));
+        of_it.then_some(event)
+    });
+    assert!(matches!(of_shard, Some(LeaseEvent::ShardLost { .. })), "{of_shard:?}");
     assert!(fleet.rows().iter().all(|row| row.is_ended() == (row.key.shard.as_str() == id(0))));
 }
 

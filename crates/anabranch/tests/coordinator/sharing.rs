@@ -183,6 +183,7 @@ async fn a_take_that_is_answered_after_its_stream_was_removed_is_given_back_unre
     assert_eq!((owned(), a.holds()), (0, 0));
     let delivered = [0, 1].map(|shard| fleet.watch.last(&id(shard)));
     assert_eq!(delivered, [None, None], "nothing was delivered");
+    assert_eq!(fleet.watch.begun(), [""; 0], "nobody was given a lease that goes back");
 }
 
 #[tokio::test(start_paused = true)]

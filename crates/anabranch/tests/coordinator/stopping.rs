@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, LEASE_TIME_MS, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::Stopped;
-use anabranch_model::lease::HandOver;
+use anabranch_model::lease::{HandOver, Layout};
 use std::sync::atomic::Ordering;
 
 #[tokio::test(start_paused = true)]
@@ -92,5 +92,20 @@ async fn a_worker_leaves_in_the_middle_of_a_beat() {
         a.manners.drain_ms.store(drain_ms, Ordering::Relaxed);
         a.store.set(Line::RepliesSlow);
         assert_eq!(a.stop(20_000).await, Stopped::Left, "after a drain of {drain_ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let fleet = Fleet::new(layout, 2);
+        let a = fleet.worker("a").await;
+        // What is written is there at once, and its answer comes two seconds later.
+        a.store.set(Line::RepliesSlow);
+        let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
+        fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
+        assert_eq!(a.holds(), 0, "no answer has come");
+        assert_eq!(a.stop(10_000).await, Stopped::Left);
+        assert_eq!(owned(), 0, "{layout:?}");
     }
 }

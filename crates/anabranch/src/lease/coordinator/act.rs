@@ -142,6 +142,8 @@ async fn take<S: LeaseStore, A: StreamApi>(
     let sent_ms = crew.now_ms();
     let take = LeaseChange::Take { taker: me.clone(), term };
     let write = Write::lease(key, take, crew.tools.chance.nonce());
+    // A stop waits for the answer: a lease that it left behind would be nobody's for a lease time.
+    let _taking = crew.holdings.taking();
     if let Some(Stored::Lease(lease)) = attempt(crew, "take", &write).await {
         hold(crew, me, *lease, sent_ms);
     }
@@ -171,5 +173,6 @@ pub(super) fn hold<S: LeaseStore, A: StreamApi>(
     if !crew.reads(&key.stream) {
         held.silence();
         held.drain(crew.now_ms(), DrainReason::StreamRemoved);
+        crew.wake.notify_one();
     }
 }

@@ -106,6 +106,7 @@ async fn take_again<S: LeaseStore, A: StreamApi>(
 ) {
     let sent_ms = crew.now_ms();
     let write = own.take_again(crew.tools.chance.nonce());
+    let _taking = crew.holdings.taking();
     let settled = settle(crew, held, &write).await;
     crew.holdings.remove(held);
     if let Settled::Applied(Stored::Lease(lease)) = settled {

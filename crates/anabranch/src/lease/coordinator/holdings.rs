@@ -11,8 +11,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct Holdings {
     inner: Mutex<Inner>,
-    /// How many leases there are, for those that wait until they are gone.
-    count: watch::Sender<usize>,
+    /// Tells of every change to those that wait until leases are gone.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -23,12 +23,25 @@ struct Inner {
     held: BTreeMap<LeaseKey, Arc<Held>>,
     /// Lost leases whose grips have not come back. Nobody here reads these shards again before.
     astray: Vec<Arc<Held>>,
+    /// Takes that were sent and are not answered: each may yet become a lease.
+    takes: usize,
+}
+
+/// A take on its way, until its answer is among the holdings.
+#[must_use = "dropped, the take counts as answered"]
+pub(super) struct Taking<'a>(&'a Holdings);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.lock().takes -= 1;
+        self.0.changed.send_replace(());
+    }
 }
 
 impl Holdings {
     pub(super) fn new(member: Arc<Member>) -> Self {
-        let inner = Inner { member, held: BTreeMap::new(), astray: Vec::new() };
-        Self { inner: Mutex::new(inner), count: watch::Sender::new(0) }
+        let inner = Inner { member, held: BTreeMap::new(), astray: Vec::new(), takes: 0 };
+        Self { inner: Mutex::new(inner), changed: watch::Sender::new(()) }
     }
 
     /// The present join.
@@ -59,6 +72,12 @@ impl Holdings {
         astray.chain(inner.held.keys().cloned()).collect()
     }
 
+    /// Notes that a take goes out.
+    pub(super) fn taking(&self) -> Taking<'_> {
+        self.lock().takes += 1;
+        Taking(self)
+    }
+
     /// Adds a lease that was taken under `member`. `false` if that is no longer this worker: then
     /// the lease is nobody's that lives.
     pub(super) fn insert(&self, member: &Member, held: Arc<Held>) -> bool {
@@ -66,7 +85,7 @@ impl Holdings {
         let current = inner.member.id == member.id;
         if current {
             inner.held.insert(held.taken().key.clone(), held);
-            self.count.send_replace(inner.held.len());
+            self.changed.send_replace(());
         }
         current
     }
@@ -78,7 +97,7 @@ impl Holdings {
         if inner.held.get(key).is_some_and(|known| Arc::ptr_eq(known, held)) {
             inner.held.remove(key);
             inner.astray.push(held.clone());
-            self.count.send_replace(inner.held.len());
+            self.changed.send_replace(());
         }
     }
 
@@ -99,17 +118,22 @@ impl Holdings {
         let lost: Vec<_> = std::mem::take(&mut inner.held).into_values().collect();
         // Also those whose grip is not out: it may be about to be.
         inner.astray.extend(lost.iter().cloned());
-        self.count.send_replace(0);
+        self.changed.send_replace(());
         lost
     }
 
-    /// Waits until every lease for which `of` holds is gone.
+    /// Waits until every lease for which `of` holds is gone, and none is on its way.
     pub(super) async fn until_gone(&self, of: impl Fn(&LeaseKey) -> bool) {
-        let mut count = self.count.subscribe();
-        while self.lock().held.keys().any(&of) {
+        let mut changed = self.changed.subscribe();
+        while self.has_or_takes(&of) {
             // The sender lives as long as `self`.
-            let _ = count.changed().await;
+            let _ = changed.changed().await;
         }
+    }
+
+    fn has_or_takes(&self, of: impl Fn(&LeaseKey) -> bool) -> bool {
+        let inner = self.lock();
+        inner.takes > 0 || inner.held.keys().any(of)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

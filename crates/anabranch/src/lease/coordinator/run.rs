@@ -158,13 +158,14 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         later && (!mine || self.layout() == Layout::Native)
     }
 
-    /// Hands out the grips of those leases whose gate is open.
+    /// Hands out the grips of those leases whose gate is open. One that is to be drained goes back
+    /// as it is.
     fn hand_out(&self) {
         if self.crew.is_stopping() {
             return;
         }
         for held in self.crew.holdings.all() {
-            if held.stage() != Stage::Waiting || !self.may_begin(&held) {
+            if held.stage() != Stage::Waiting || held.is_drained() || !self.may_begin(&held) {
                 continue;
             }
             let Ok(room) = self.crew.grips.try_reserve() else {
