@@ -24,6 +24,8 @@ pub enum Fault {
     StaleList,
     /// An iterator was refused as too old.
     Expired,
+    /// A read said that its shard has ended and named no children, whether it has or not.
+    FalseEnd,
     /// A call met an outage of the whole store.
     Outage,
     /// A call met an outage of the whole stream service.
@@ -56,6 +58,7 @@ impl fmt::Display for Fault {
             Self::TornList => "torn lists",
             Self::StaleList => "stale lists",
             Self::Expired => "expired iterators",
+            Self::FalseEnd => "false ends",
             Self::Outage => "met an outage of the store",
             Self::StreamOutage => "met an outage of the stream",
             Self::Cut => "met a cut",

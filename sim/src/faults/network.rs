@@ -291,6 +291,13 @@ impl Link {
         state.strikes(expired, Fault::Expired)
     }
 
+    /// Whether a read is to say now that its shard has ended.
+    pub fn ends_falsely(&self) -> bool {
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.false_end);
+        state.strikes(often, Fault::FalseEnd)
+    }
+
     /// Whether something pushed is lost now, and the connection with it.
     pub fn breaks(&self) -> bool {
         let now_ms = self.network.clock.now_ms();

@@ -45,14 +45,19 @@ impl Stream for Pushed {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while !self.broken {
             let nobody = &mut Context::from_waker(Waker::noop());
-            if let Poll::Ready(event) = self.inner.as_mut().poll_next(nobody) {
+            if let Poll::Ready(mut event) = self.inner.as_mut().poll_next(nobody) {
                 if matches!(event, Some(Ok(_))) && self.link.breaks() {
                     self.broken = true;
                     let lost = weather(Fault::ReplyLost, "SubscribeToShard", "a shard");
                     return Poll::Ready(Some(Err(lost)));
                 }
-                if let Some(Ok(event)) = &event {
+                if let Some(Ok(event)) = &mut event {
                     (self.heard)(&event.records);
+                    if self.link.ends_falsely() {
+                        event.continuation = None;
+                        event.children.clear();
+                        self.broken = true;
+                    }
                 }
                 return Poll::Ready(event);
             }

@@ -116,7 +116,11 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
             }
             at_once(api.records(&name, &iterator, limit))
         };
-        let fetched = self.call("GetRecords", stream.as_str(), ask).await?;
+        let mut fetched = self.call("GetRecords", stream.as_str(), ask).await?;
+        if self.link.ends_falsely() {
+            fetched.next = None;
+            fetched.children.clear();
+        }
         (self.heard)(&fetched.records);
         Ok(fetched)
     }

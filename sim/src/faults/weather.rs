@@ -25,6 +25,8 @@ pub struct Weather {
     pub stale: u32,
     /// Iterators that are refused as too old.
     pub expired: u32,
+    /// Reads that say that their shard has ended and name no children, whether it has or not.
+    pub false_end: u32,
 }
 
 impl Weather {
@@ -41,6 +43,7 @@ impl Weather {
             torn: 0,
             stale: 0,
             expired: 0,
+            false_end: 0,
         }
     }
 
@@ -62,10 +65,11 @@ impl Weather {
         }
     }
 
-    /// A bad day of a stream that is read: lists and iterators can be old as well.
+    /// A bad day of a stream that is read: lists and iterators can be old as well, and reads may err
+    /// about the end of a shard.
     pub fn foul_stream(rng: &mut Rng) -> Self {
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
-        let (stale, expired) = (often(700), often(100));
-        Self { stale, expired, ..Self::foul(rng) }
+        let (stale, expired, false_end) = (often(700), often(100), often(30));
+        Self { stale, expired, false_end, ..Self::foul(rng) }
     }
 }

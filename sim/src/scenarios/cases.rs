@@ -42,6 +42,9 @@ pub enum Trouble {
     Throttling,
     /// Many iterators are too old.
     ExpiredIterators,
+    /// Many reads say that their shard has ended and name no children, whether it has or not; lists
+    /// are late.
+    FalseEnds,
     /// The store answers nobody for longer than the lease time.
     StoreOutage,
     /// Retention passes: what of the parents was not read is gone, and so are they.
@@ -55,6 +58,7 @@ fn weather(trouble: Trouble) -> Weather {
         Trouble::LostReplies => Weather { reply_lost: 200, late: 100, ..fair },
         Trouble::Throttling => Weather { throttle: 400, ..fair },
         Trouble::ExpiredIterators => Weather { expired: 400, ..fair },
+        Trouble::FalseEnds => Weather { false_end: 300, stale: 500, ..fair },
         _ => fair,
     }
 }
@@ -103,6 +107,9 @@ fn befall(stage: &mut Stage, trouble: Trouble) {
             stage.fleet.ground.network.outage(Service::Store, LEASE_TIME_MS * 3 / 2);
         }
         Trouble::TrimmedParents => stage.trim(),
-        Trouble::LostReplies | Trouble::Throttling | Trouble::ExpiredIterators => {}
+        Trouble::LostReplies
+        | Trouble::Throttling
+        | Trouble::ExpiredIterators
+        | Trouble::FalseEnds => {}
     }
 }

@@ -7,7 +7,7 @@ use super::handler::attempt_or_wait;
 use super::park::{OnError, Park};
 use super::processor::StartOver;
 use super::progress::Progress;
-use super::shape::{Call, Shape, Work};
+use super::shape::{Call, NotTaken, Shape, Work};
 use super::shard::Predecessor;
 use super::vitals::{Handled, LaneSign, Vitals};
 use crate::event::ShardEvent;
@@ -237,6 +237,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                     self.start_over.cancel();
                     return Delivered::Stopped;
                 }
+                Err(error) if error.is::<NotTaken>() => return Delivered::Stopped,
                 Err(error) => error.to_string(),
             };
             failures = failures.saturating_add(1);

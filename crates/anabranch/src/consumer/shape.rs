@@ -99,6 +99,12 @@ pub trait Work: Send + Sync + 'static {
     }
 }
 
+/// Nobody takes records of the shard any more, so those of the call were not tried: they are
+/// neither done nor failed. [`Work::gives_up`] says what becomes of the shard.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody takes the shard's records any more")]
+pub(super) struct NotTaken;
+
 /// One call for records of one lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {

@@ -26,7 +26,7 @@ use super::resume::Resume;
 use super::shape::{Shape, Work};
 use super::vitals::Vitals;
 use crate::event::{ShardEvent, ShardStop};
-use crate::lease::{Grip, How, LeaseStore, Stop};
+use crate::lease::{Checkpointed, Grip, How, LeaseStore, Stop};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
@@ -59,7 +59,7 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     let grip = Arc::new(grip);
     let mut reader = Reader {
         work: Arc::new(worker.handler.work(&grip)),
-        latest: worker.moments.of(&shard, &from),
+        latest: Arc::default(),
         worker,
         grip,
         shard: Arc::clone(&shard),
@@ -154,7 +154,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 biased;
                 stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
                 found = moment => match found {
-                    Ok(_) => return None,
+                    Ok(moment_ms) => return self.keep_latest(moment_ms).await,
                     // The read finds out what has become of the stream.
                     Err(error) if error.fault == Fault::Missing => return None,
                     Err(error) => error.to_string(),
@@ -170,6 +170,20 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 () = worker.clock.sleep(pause_ms) => {}
             }
         }
+    }
+
+    /// Keeps on the row what LATEST stands for, so that nothing is skipped either that comes while
+    /// nobody reads. Returns how the reading ended, if the lease is lost.
+    async fn keep_latest(&self, moment_ms: u64) -> Option<(How, ShardStop)> {
+        let error = match self.grip.fix_latest(moment_ms).await {
+            // One that the worker had found out before may be on the row already.
+            Checkpointed::Done | Checkpointed::GoesBack => return None,
+            Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
+            Checkpointed::Failed(error) => error.to_string(),
+        };
+        let shard = Arc::clone(&self.shard);
+        self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });
+        None
     }
 
     /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.

@@ -2,8 +2,8 @@
 
 use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
+use super::fetch::FetchMode;
 use super::fetch::fanout::Registry;
-use super::fetch::{FetchMode, Moments};
 use super::health::{EndOfRun, Health, Stage};
 use super::shape::Shape;
 use super::watch::Watcher;
@@ -31,8 +31,6 @@ pub(crate) struct Worker<A, H> {
     pub(super) registry: Option<Arc<Registry>>,
     /// What a lease row can keep.
     pub(super) layout: Layout,
-    /// What LATEST stands for in shards whose rows say so.
-    pub(super) moments: Moments,
     /// The memory that records may take.
     pub(super) budget: Budget,
     /// The worker's clock.
@@ -120,7 +118,6 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
                 }
             },
             layout: store.layout(),
-            moments: Moments::default(),
             budget: Budget::new(self.settings.memory_bytes),
             clock: self.clock.unwrap_or_else(Clock::machine),
             api: Arc::clone(&api),

@@ -209,10 +209,9 @@ impl<A: StreamApi> Driver<A> {
             let (end, on) = self.alone.read(&key, range, begin, self.chunks.clone()).await;
             begin = Begin { iterator: None, from: on };
             let followers = match end {
-                FetchEnd::ShardEnd(children) if !children.is_empty() => {
+                FetchEnd::ShardEnd(children) => {
                     Ok(Some(children.into_iter().map(|child| (child.id, child.range)).collect()))
                 }
-                FetchEnd::ShardEnd(_) => self.children(&shard, range).await,
                 FetchEnd::Missing => self.heirs(&shard, &range).await,
                 FetchEnd::Refused(error) => Err(error),
                 // Nobody takes the records any more.
@@ -222,28 +221,6 @@ impl<A: StreamApi> Driver<A> {
                 return Ended { shard, followers };
             }
             // A list shows a shard that goes on, whatever the read said.
-            self.told.clock.sleep(AGAIN_MS).await;
-        }
-    }
-
-    /// The children by a full list, for services that don't name them at the end of a read. Waits
-    /// until they take all of its keys: a list that is torn by the reshard may name one of two. `None`
-    /// if the list has the shard as an open one.
-    async fn children(
-        &self,
-        shard: &ShardId,
-        range: HashRange,
-    ) -> Result<Option<Vec<(ShardId, HashRange)>>, StreamError> {
-        loop {
-            let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
-            if let Some(children) = lineage.followers(shard, Some(&range)) {
-                return Ok(Some(
-                    children.into_iter().map(|it| (it.id.clone(), it.range)).collect(),
-                ));
-            }
-            if lineage.get(shard).is_some_and(|shard| shard.ending.is_none()) {
-                return Ok(None);
-            }
             self.told.clock.sleep(AGAIN_MS).await;
         }
     }

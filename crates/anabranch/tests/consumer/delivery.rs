@@ -1,6 +1,8 @@
 //! Everything that was put is delivered once, in order, also over a restart.
 
 use crate::world::{Running, World, pause};
+use anabranch::lease::MemoryStore;
+use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 
 #[tokio::test(start_paused = true)]
@@ -61,18 +63,23 @@ async fn two_workers_share_the_shards_and_nothing_comes_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn latest_is_resolved_once_so_that_a_crash_before_the_first_record_loses_nothing() {
-    let world = World::new(2);
-    world.put_data("key-0", b"before the application's time");
-    // The service tells its time in seconds.
-    std::thread::sleep(std::time::Duration::from_millis(1_100));
-    let latest = || world.consumer(1).starting_at(StartPosition::Latest);
-    let first = Running::start(latest().each(world.note("first")));
-    pause(5_000).await;
-    first.kill().await;
-    world.put_round(10);
-    let second = Running::start(latest().each(world.note("second")));
-    world.until_all_seen().await;
-    second.stop().await;
-    world.oracle.check();
-    assert_eq!(world.oracle.deliveries().len(), 10);
+    for layout in [Layout::Native, Layout::Kcl] {
+        let mut world = World::ticking(2);
+        world.leases = MemoryStore::new(layout);
+        world.put_data("key-0", b"before the application's time");
+        // The service tells its time in seconds.
+        pause(1_100).await;
+        let latest = || world.consumer(1).starting_at(StartPosition::Latest);
+        let first = Running::start(latest().each(world.note("first")));
+        pause(5_000).await;
+        first.kill().await;
+        world.put_round(10);
+        // The lease time passes, and nobody reads.
+        pause(60_000).await;
+        let second = Running::start(latest().each(world.note("second")));
+        world.until_all_seen().await;
+        second.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.deliveries().len(), 10, "{layout:?}");
+    }
 }

@@ -1,10 +1,10 @@
 //! Lanes: keys of one shard side by side.
 
+use crate::gate::Gate;
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{Batch, Delivery, HandlerError};
 use anabranch_model::hash::HashKey;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The keys of ten that share a lane of eight with `key-0`.
@@ -113,19 +113,9 @@ async fn batches_come_whole_again_after_an_error() {
 /// Decision 10: a slow key doesn't hold back another lane, also where each read gives little.
 #[tokio::test(start_paused = true)]
 async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() {
-    let world = World::ticking(1);
-    let (note, free) = (Arc::new(world.note("one")), Arc::new(AtomicBool::new(false)));
-    let go = Arc::clone(&free);
-    let worker =
-        Running::start(world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
-            let (note, go) = (Arc::clone(&note), Arc::clone(&go));
-            async move {
-                while record.partition_key.as_str() == "key-0" && !go.load(Ordering::Relaxed) {
-                    pause(100).await;
-                }
-                note(record).await
-            }
-        }));
+    let (world, gate) = (World::ticking(1), Gate::shut());
+    let handler = gate.sleeper(&world, "key-0", "one");
+    let worker = Running::start(world.consumer(1).with_concurrency(8).each(handler));
     let others = (1..10).map(|key| format!("key-{key}"));
     let others: Vec<_> = others.filter(|key| !beside_key_0().contains(key)).collect();
     for _ in 0..100 {
@@ -137,7 +127,7 @@ async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() 
     }
     let come = 100 * others.len();
     world.until("all others come", || world.oracle.seen() == come).await;
-    free.store(true, Ordering::Relaxed);
+    gate.open();
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -148,19 +138,9 @@ async fn a_stuck_key_that_gets_a_record_now_and_then_holds_back_no_other_lane() 
 #[tokio::test(start_paused = true)]
 async fn no_lane_gets_further_ahead_than_the_bound_allows() {
     for (lane_records, most) in [(64, 64 * 4), (512, 512 + 64 * 3)] {
-        let world = World::new(1);
-        let note = Arc::new(world.note("one"));
-        let free = Arc::new(AtomicBool::new(false));
-        let go = Arc::clone(&free);
-        let consumer = world.consumer(1).with_concurrency(2).each(move |record: Delivery| {
-            let (note, go) = (Arc::clone(&note), Arc::clone(&go));
-            async move {
-                while record.partition_key.as_str() == "stuck" && !go.load(Ordering::Relaxed) {
-                    pause(100).await;
-                }
-                note(record).await
-            }
-        });
+        let (world, gate) = (World::new(1), Gate::shut());
+        let handler = gate.sleeper(&world, "stuck", "one");
+        let consumer = world.consumer(1).with_concurrency(2).each(handler);
         let worker = Running::start(consumer.with_settings(|settings| {
             settings.lane_records = lane_records;
         }));
@@ -175,7 +155,7 @@ async fn no_lane_gets_further_ahead_than_the_bound_allows() {
         pause(60_000).await;
         let ahead = world.oracle.seen();
         assert!((lane_records..=most).contains(&ahead), "{ahead} of {lane_records}");
-        free.store(true, Ordering::Relaxed);
+        gate.open();
         world.until_all_seen().await;
         worker.stop().await;
         world.oracle.check();

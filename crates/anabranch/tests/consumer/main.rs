@@ -4,8 +4,10 @@
 
 mod world;
 mod oracle;
+mod gate;
 mod delivery;
 mod reshards;
+mod ends;
 mod failures;
 mod lanes;
 mod aggregates;

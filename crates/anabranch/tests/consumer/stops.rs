@@ -1,5 +1,6 @@
 //! Stops: in order, with handlers that are busy, stuck, or can't be stopped.
 
+use crate::gate::{Gate, threads};
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
 use anabranch::event::{Event, LeaseEvent};
@@ -7,7 +8,7 @@ use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::{HandOver, Lease};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
@@ -53,26 +54,15 @@ async fn the_shards_of_a_worker_that_stops_go_on_elsewhere_at_once() {
 
 #[test]
 fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
-    let free = Arc::new(AtomicBool::new(false));
-    runtime.block_on(async {
-        let world = World::new(1);
+    threads(3).block_on(async {
+        let (world, gate) = (World::new(1), Gate::shut());
         world.put_round(1);
-        let (entered, go) = (Arc::new(AtomicBool::new(false)), Arc::clone(&free));
-        let inside = Arc::clone(&entered);
-        let consumer = world.consumer(1).each(move |_: Delivery| {
-            inside.store(true, Ordering::SeqCst);
-            while !go.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            std::future::ready(Ok::<(), HandlerError>(()))
-        });
+        let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
         let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 200));
-        world.until("the handler runs", || entered.load(Ordering::SeqCst)).await;
+        world.until("the handler runs", || gate.came() == 1).await;
         worker.ask_to_stop();
         let stopped = worker.stopped().await;
-        free.store(true, Ordering::SeqCst);
+        gate.open();
         assert!(matches!(stopped, Err(RunError::Stuck { .. })), "{stopped:?}");
         let table = world.leases.snapshot();
         let owners: Vec<_> =
@@ -83,47 +73,30 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
 
 #[test]
 fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it_returns() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
-    let free = Arc::new(AtomicBool::new(false));
-    runtime.block_on(async {
-        let world = World::new(1);
+    threads(3).block_on(async {
+        let (world, gate) = (World::new(1), Gate::shut());
         world.put_round(1);
-        let (calls, go) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&free));
-        let called = Arc::clone(&calls);
-        let consumer = world.consumer(1).each(move |_: Delivery| {
-            called.fetch_add(1, Ordering::SeqCst);
-            while !go.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            std::future::ready(Ok::<(), HandlerError>(()))
-        });
+        let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
         let mut consumer = consumer.with_settings(|settings| settings.grace_ms = 200);
         let (health, control) = (consumer.health(), consumer.control());
         let worker = Running::start(consumer);
-        world.until("the handler runs", || calls.load(Ordering::SeqCst) == 1).await;
+        world.until("the handler runs", || gate.came() == 1).await;
         tokio::select! {
             biased;
             left = control.remove(STREAM) => assert_eq!(left.unwrap().len(), 1),
             () = world.until("it can't be stopped", || !health.is_live()) => {}
         }
         world.put_round(5);
-        free.store(true, Ordering::SeqCst);
+        gate.open();
         let kept = || {
             let table = world.leases.snapshot();
             table.leases(&STREAM.into()).any(|lease| lease.owner.is_some())
         };
-        let calls = || calls.load(Ordering::SeqCst);
-        world.until("it is given back or read", || !kept() || calls() > 1).await;
-        assert_eq!(calls(), 1, "a stream that was removed is read no more");
+        let handled = || world.oracle.given_to("first");
+        world.until("it is given back or read", || !kept() || handled() > 1).await;
+        assert_eq!(handled(), 1, "a stream that was removed is read no more");
         worker.stop().await;
     });
-}
-
-/// Threads enough for handlers that block theirs.
-fn threads(count: usize) -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(count).enable_all().build().unwrap()
 }
 
 /// A consumer of eight lanes whose handler blocks its thread at the first record of each shard, until
@@ -182,10 +155,6 @@ impl Drop for Blocking {
     }
 }
 
-fn rows(world: &World) -> Vec<Lease> {
-    world.leases.snapshot().leases(&STREAM.into()).cloned().collect()
-}
-
 /// Decision 7: a handler that can't be stopped keeps the lease, and the other lanes deliver on.
 #[test]
 fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease() {
@@ -202,8 +171,8 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         let second = world.worker("second", 2);
         world.until("a handler can't be stopped", || !health.is_live()).await;
         let refused = |row: &Lease| row.hand_over == HandOver::Refused;
-        world.until("the row says so", || rows(&world).iter().any(refused)).await;
-        let kept = rows(&world).iter().filter(|row| row.owner.is_some()).count();
+        world.until("the row says so", || world.rows().iter().any(refused)).await;
+        let kept = world.rows().iter().filter(|row| row.owner.is_some()).count();
         assert_eq!(kept, 2, "nobody has let go");
         let free = blocking.free_keys(40);
         assert!(free.len() > 5, "the test has other lanes to look at: {free:?}");
@@ -255,7 +224,7 @@ fn a_stream_removed_while_a_shard_of_it_is_drained_for_another_worker_is_read_no
         assert_eq!(world.oracle.given_to("first"), before, "no lane of either goes on");
         blocking.set_free();
         let name = |row: &Lease| row.owner.as_ref().map(ToString::to_string).unwrap_or_default();
-        let apart = || rows(&world).iter().map(name).collect::<std::collections::BTreeSet<_>>();
+        let apart = || world.rows().iter().map(name).collect::<std::collections::BTreeSet<_>>();
         world.until_all_seen().await;
         world.until("the second has both", || apart().len() == 1).await;
         let by_first = world.oracle.given_to("first");

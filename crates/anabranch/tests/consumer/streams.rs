@@ -2,19 +2,18 @@
 
 use crate::outage::{self, Cut};
 use crate::world::{Running, STREAM, World, pause, until};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, ShardRecord, ShardStream};
-use anabranch::lease::LeaseStore as _;
+use anabranch::consumer::{
+    Consumer, Delivery, HandlerError, OnError, ParkFile, ShardRecord, ShardStream,
+};
+use anabranch::event::{Event, ShardEvent};
+use anabranch::lease::{LeaseStore as _, MemoryStore};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_model::lease::{Lease, LeaseChange, Nonce, Write};
+use anabranch_model::lease::{Layout, LeaseChange, Nonce, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::task::JoinSet;
-
-fn rows(world: &World) -> Vec<Lease> {
-    world.leases.snapshot().leases(&STREAM.into()).cloned().collect()
-}
 
 /// Tells the oracle of each record of a shard, and acks them.
 async fn note_all(world: Arc<World>, mut shard: ShardStream) {
@@ -88,10 +87,10 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
         more = shard.next() => panic!("{more:?}"),
         () = pause(5_000) => {}
     }
-    assert!(!rows(&world)[0].has_moved(), "the oldest is not acked");
+    assert!(!world.rows()[0].has_moved(), "the oldest is not acked");
     oldest.ack();
     pause(5_000).await;
-    assert_eq!(rows(&world)[0].checkpoint, positions[7]);
+    assert_eq!(world.rows()[0].checkpoint, positions[7]);
     let next = shard.next().await.unwrap();
     drop(next);
     while let Ok(Some(record)) =
@@ -100,7 +99,7 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
         record.ack();
     }
     pause(5_000).await;
-    assert_eq!(rows(&world)[0].checkpoint, positions[7], "one that was dropped is not done");
+    assert_eq!(world.rows()[0].checkpoint, positions[7], "one that was dropped is not done");
     shards.stop().await.unwrap();
 
     // What was not acked comes again, in order.
@@ -145,7 +144,7 @@ async fn what_waits_in_a_stream_that_a_stop_ends_comes_again() {
     };
     let (stopped, ()) = tokio::join!(shards.stop(), user);
     stopped.unwrap();
-    assert_eq!(rows(&world)[0].checkpoint, at, "nobody has seen the others");
+    assert_eq!(world.rows()[0].checkpoint, at, "nobody has seen the others");
     let mut shards = world.consumer(2).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     assert_eq!(numbers(&mut shard).await, (1..10).collect::<Vec<_>>());
@@ -175,7 +174,7 @@ async fn a_stream_that_is_dropped_before_its_closed_shard_is_done_is_offered_aga
         drop((shard, taken));
         let mut again = shards.next().await.unwrap();
         assert_eq!(again.shard(), &parent, "{acked} are acked");
-        assert!(!rows(&world)[0].is_ended());
+        assert!(!world.rows()[0].is_ended());
         assert_eq!(numbers(&mut again).await, (acked..10).collect::<Vec<_>>());
         let child = shards.next().await.unwrap();
         assert_ne!(child.shard(), &parent);
@@ -204,7 +203,7 @@ async fn the_last_acks_of_a_closed_shard_may_come_after_its_stream_is_dropped() 
     taken.into_iter().for_each(ShardRecord::ack);
     let child = shards.next().await.unwrap();
     assert_ne!(child.shard(), &parent);
-    assert!(rows(&world)[0].is_ended());
+    assert!(world.rows()[0].is_ended());
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,14 +224,14 @@ async fn children_come_after_the_last_ack_of_their_parent() {
         child = shards.next() => panic!("{child:?}"),
         () = pause(30_000) => {}
     }
-    assert!(!rows(&world)[0].is_ended());
+    assert!(!world.rows()[0].is_ended());
     last.unwrap().ack();
     for _ in 0..2 {
         let child = shards.next().await.unwrap();
         assert_ne!(child.shard(), shard.shard());
         std::mem::forget(child);
     }
-    assert!(rows(&world)[0].is_ended());
+    assert!(world.rows()[0].is_ended());
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,7 +245,55 @@ async fn a_stream_that_is_dropped_is_offered_again() {
         again.next().await.unwrap().ack();
     }
     shards.stop().await.unwrap();
-    assert!(rows(&world)[0].has_moved());
+    assert!(world.rows()[0].has_moved());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_since_a_start_at_latest_and_not_acked_comes_again() {
+    let mut world = World::ticking(1);
+    // The only layout whose rows are made at LATEST.
+    world.leases = MemoryStore::new(Layout::Kcl);
+    let latest = |seed| world.consumer(seed).starting_at(StartPosition::Latest).shard_streams(10);
+    let mut shards = latest(1);
+    let mut shard = shards.next().await.unwrap();
+    pause(5_000).await;
+    world.put("key");
+    let taken = shard.next().await.unwrap();
+    // Long enough for checkpoints, which have nothing to say.
+    pause(5_000).await;
+    drop(shards);
+    pause(60_000).await;
+    let mut shards = latest(2);
+    let mut again = shards.next().await.unwrap();
+    assert_eq!(numbers(&mut again).await, [0]);
+    drop((taken, shard));
+    shards.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_parked_because_a_stream_was_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(1);
+    (0..200).for_each(|_| world.put("key"));
+    let off = Arc::new(AtomicBool::new(false));
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: true };
+    let to = ParkFile::new(folder.path().join("parked.jsonl")).into();
+    let consumer = outage::consumer(&world, store).on_error(OnError::Park { attempts: 1, to });
+    let mut shards = consumer.shard_streams(200);
+    let mut shard = shards.next().await.unwrap();
+    let first = shard.next().await.unwrap();
+    // The worker is busy with a checkpoint that nobody answers, and does not see the drop at once.
+    off.store(true, Ordering::Relaxed);
+    first.ack();
+    pause(3_000).await;
+    drop(shard);
+    pause(1_000).await;
+    off.store(false, Ordering::Relaxed);
+    let mut again = shards.next().await.unwrap();
+    assert_eq!(numbers(&mut again).await, (1..200).collect::<Vec<_>>());
+    shards.stop().await.unwrap();
+    let parked = |event: &Event| matches!(event, Event::Shard(ShardEvent::Parked { .. }));
+    assert!(!world.told(parked), "no record has a fault");
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +362,7 @@ async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let mut shards = world.consumer(1).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
-    let hold = rows(&world)[0].hold().unwrap();
+    let hold = world.rows()[0].hold().unwrap();
     let change = LeaseChange::Take { taker: "thief-1".into(), term: hold.term };
     let write = Write::lease(&hold.key, change, Nonce(7));
     assert!(world.leases.write(&write).await.unwrap().is_done());

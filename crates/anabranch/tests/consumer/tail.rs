@@ -25,6 +25,13 @@ async fn follow(world: &World, tail: &mut Tail<LocalKinesis>) {
     }
 }
 
+/// The same, for a tail that nobody has asked for a record yet: the first call begins it.
+async fn follow_from_now(world: &World, tail: &mut Tail<LocalKinesis>) {
+    let first = tail.next().await.unwrap().unwrap();
+    world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
+    follow(world, tail).await;
+}
+
 /// Takes records until there are no more.
 async fn catch_up(world: &World, tail: &mut Tail<LocalKinesis>) -> usize {
     let mut count = 0;
@@ -213,6 +220,21 @@ async fn a_start_before_the_stream_was_made_gives_everything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_torn_list_at_the_start_leaves_no_key_out() {
+    for since in [StartPosition::TrimHorizon, StartPosition::Latest] {
+        let world = World::ticking(2);
+        world.strike(Operation::ListShards, Effect::TearList, 0, 2);
+        let mut tail = tail(&world, since);
+        let puts = async {
+            pause(10_000).await;
+            world.put_round(20);
+        };
+        tokio::join!(follow_from_now(&world, &mut tail), puts);
+        world.oracle.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_before_retention_leaves_no_key_out() {
     let (world, since) = half_trimmed();
     world.put_round(20);
@@ -273,17 +295,9 @@ async fn what_comes_while_a_tail_finds_its_place_is_not_skipped() {
     pause(5_000).await;
     world.strike(Operation::GetShardIterator, Effect::InternalError, 0, 4);
     let mut tail = tail(&world, StartPosition::Latest);
-    tokio::join!(
-        async {
-            // The first call begins it.
-            let first = tail.next().await.unwrap().unwrap();
-            world.oracle.delivered(first.partition_key.as_str(), &first.data, "tail");
-            follow(&world, &mut tail).await;
-        },
-        async {
-            pause(30).await;
-            world.put_round(20);
-        }
-    );
+    tokio::join!(follow_from_now(&world, &mut tail), async {
+        pause(30).await;
+        world.put_round(20);
+    });
     world.oracle.check();
 }

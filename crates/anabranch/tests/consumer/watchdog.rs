@@ -1,6 +1,7 @@
 //! Shards that stand still: told by name, restarted, in the end given to others; and how health
 //! shows it.
 
+use crate::gate::{Gate, threads};
 use crate::lanes::beside_key_0;
 use crate::outage::{Cut, consumer};
 use crate::world::{Running, World, pause};
@@ -70,9 +71,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         (Operation::GetShardIterator, 20),
         (Operation::SubscribeToShard, 330),
     ] {
-        let world = World::ticking(1);
-        let (free, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (note, go, made) = (Arc::new(world.note("one")), Arc::clone(&free), Arc::clone(&calls));
+        let (world, gate) = (World::ticking(1), Gate::shut());
         let consumer = world.consumer(1).with_concurrency(8).with_settings(|settings| {
             short(settings);
             settings.watch.handler_ms = HOUR_MS;
@@ -80,20 +79,9 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
                 settings.fetch = FetchMode::FanOut;
             }
         });
-        let worker = Running::start(consumer.each(move |record: Delivery| {
-            let (note, go, made) = (Arc::clone(&note), Arc::clone(&go), Arc::clone(&made));
-            async move {
-                if record.partition_key.as_str() == "key-0" {
-                    made.fetch_add(1, Ordering::Relaxed);
-                    while !go.load(Ordering::Relaxed) {
-                        pause(100).await;
-                    }
-                }
-                note(record).await
-            }
-        }));
+        let worker = Running::start(consumer.each(gate.sleeper(&world, "key-0", "one")));
         world.put("key-0");
-        world.until("the handler runs", || calls.load(Ordering::Relaxed) == 1).await;
+        world.until("the handler runs", || gate.came() == 1).await;
         world.strike(operation, Effect::Delay { ms: HOUR_MS }, 0, 1);
         world.strike(Operation::GetRecords, Effect::ExpireIterator, 0, 1);
         let held = beside_key_0();
@@ -109,8 +97,8 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         world.until("the other lanes deliver on", || world.oracle.seen() == all_but_one).await;
         let restarts = [Phase::Fetch, Phase::Iterator].map(|it| world.stuck(it, Remedy::Restart));
         assert!(restarts.iter().sum::<usize>() >= 1, "{operation}: {restarts:?}");
-        assert_eq!(calls.load(Ordering::Relaxed), 1, "{operation}: the call goes on");
-        free.store(true, Ordering::Relaxed);
+        assert_eq!(gate.came(), 1, "{operation}: the call goes on");
+        gate.open();
         world.until_all_seen().await;
         worker.stop().await;
         world.oracle.check();
@@ -157,21 +145,9 @@ async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
-    let world = World::ticking(2);
-    let (hangs, dropped) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-    let (note, hang, calls) = (Arc::new(world.note("one")), Arc::clone(&hangs), dropped.clone());
-    let consumer = world.consumer(1).with_settings(short).each(move |record: Delivery| {
-        let (note, hang, calls) = (Arc::clone(&note), Arc::clone(&hang), Arc::clone(&calls));
-        async move {
-            if record.partition_key.as_str() == "key-0" {
-                calls.fetch_add(1, Ordering::Relaxed);
-                while hang.load(Ordering::Relaxed) {
-                    pause(100).await;
-                }
-            }
-            note(record).await
-        }
-    });
+    let (world, gate) = (World::ticking(2), Gate::shut());
+    let handler = gate.sleeper(&world, "key-0", "one");
+    let consumer = world.consumer(1).with_settings(short).each(handler);
     let health = consumer.health();
     assert!(health.is_live() && !health.is_ready() && health.shards().is_empty());
     let worker = Running::start(consumer);
@@ -183,8 +159,8 @@ async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
     let stuck: Vec<_> = shards.iter().filter_map(|shard| shard.stuck).collect();
     assert!(matches!(stuck[..], [(Phase::Handler, for_ms)] if for_ms >= 10_000), "{stuck:?}");
     assert!(shards.iter().all(|shard| shard.age_ms.is_some()), "{shards:?}");
-    assert_eq!(dropped.load(Ordering::Relaxed), 1, "the call goes on");
-    hangs.store(false, Ordering::Relaxed);
+    assert_eq!(gate.came(), 1, "the call goes on");
+    gate.open();
     world.until_all_seen().await;
     pause(3_000).await;
     let shards = health.shards();
@@ -273,19 +249,10 @@ async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back
 
 #[test]
 fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
-    let free = Arc::new(AtomicBool::new(false));
-    runtime.block_on(async {
-        let world = World::new(1);
+    threads(3).block_on(async {
+        let (world, gate) = (World::new(1), Gate::shut());
         world.put_round(1);
-        let go = Arc::clone(&free);
-        let consumer = world.consumer(1).each(move |_: Delivery| {
-            while !go.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            std::future::ready(Ok::<(), anabranch::consumer::HandlerError>(()))
-        });
+        let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "one"));
         let health = consumer.health();
         let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 2_000));
         world.until("it reads", || health.shards().len() == 1).await;
@@ -294,39 +261,17 @@ fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
         worker.ask_to_stop();
         world.until("it can't be stopped", || !health.is_live()).await;
         assert!(health.shards().iter().any(|shard| shard.unstoppable));
-        free.store(true, Ordering::SeqCst);
+        gate.open();
         let _ = worker.stopped().await;
     });
 }
 
-/// Sets a handler free that blocks its thread, also when the test fails.
-struct Freed(Arc<AtomicBool>);
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_only() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
-    let free = Arc::new(AtomicBool::new(false));
-    runtime.block_on(async {
-        let world = World::new(1);
-        let (go, calls) = (Arc::clone(&free), Arc::new(AtomicUsize::new(0)));
-        let _free = Freed(Arc::clone(&free));
-        let (note, made) = (world.note("one"), Arc::clone(&calls));
-        let consumer = world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
-            if record.partition_key.as_str() == "key-0" {
-                made.fetch_add(1, Ordering::SeqCst);
-                while !go.load(Ordering::SeqCst) {
-                    std::thread::sleep(std::time::Duration::from_millis(5));
-                }
-            }
-            note(record)
-        });
+    threads(3).block_on(async {
+        let (world, gate) = (World::new(1), Gate::shut());
+        let handler = gate.blocker(&world, "key-0", "one");
+        let consumer = world.consumer(1).with_concurrency(8).each(handler);
         let consumer = consumer.with_settings(|settings| {
             settings.watch.handler_ms = 1_000;
             settings.watch.drop_handlers = true;
@@ -349,10 +294,10 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
             // Long enough for the watcher to find it still there, and to want it given back.
             pause(2_000).await;
         }
-        assert_eq!(calls.load(Ordering::SeqCst), 1, "the record is not handled twice at once");
+        assert_eq!(gate.came(), 1, "the record is not handled twice at once");
         assert!(!world.released() && !health.is_live());
         assert!(health.shards()[0].stuck.is_some(), "the watcher still sees it");
-        free.store(true, Ordering::SeqCst);
+        gate.open();
         world.until_all_seen().await;
         world.until("it is well", || health.is_live()).await;
         worker.stop().await;
@@ -364,9 +309,7 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
 /// Decision 5: renewal never shares a task with user code.
 #[test]
 fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_shard() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
-    runtime.block_on(async {
+    threads(3).block_on(async {
         let world = World::new(1);
         let (note, blocks) = (world.note("first"), AtomicBool::new(true));
         let consumer = world.consumer(1).each(move |record: Delivery| {

@@ -13,7 +13,7 @@ use anabranch_local::op::{
     Operation, StreamTarget, create_stream, list_shards, merge_shards, put_record, split_shard,
 };
 use anabranch_local::{Engine, Options, StreamRef};
-use anabranch_model::lease::Layout;
+use anabranch_model::lease::{Layout, Lease};
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -122,7 +122,7 @@ impl World {
     pub(crate) fn note(
         &self,
         by: &'static str,
-    ) -> impl Fn(Delivery) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + 'static
+    ) -> impl Fn(Delivery) -> std::future::Ready<Result<(), HandlerError>> + Send + Sync + use<>
     {
         let oracle = self.oracle.clone();
         move |record: Delivery| {
@@ -207,6 +207,11 @@ impl World {
             adjacent_shard_to_merge: Some(open[at + 1].0.clone()),
         };
         self.engine.merge_shards(&request).unwrap();
+    }
+
+    /// The lease rows of the stream.
+    pub(crate) fn rows(&self) -> Vec<Lease> {
+        self.leases.snapshot().leases(&STREAM.into()).cloned().collect()
     }
 
     /// Strikes calls of an operation: how many, after how many.

@@ -4,16 +4,18 @@
 //! register ─► subscribe ─► event ─► lanes ─┐
 //!                ▲  ▲        └─────────────┤ next event
 //!                │  └── five minutes over ─┤ behind the continuation, at once
-//!                └───── failed: a pause ───┘
+//!                └───── failed: a pause ───┤
+//!                └───── ended, no proof ───┘
 //! ```
 
 use super::contest::Contest;
+use super::ending::{Ending, Word};
 use super::reach::Reach;
 use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
 use crate::stream::api::{
-    FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
+    ChildShard, FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
 };
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -116,8 +118,10 @@ enum SubscriptionEnd {
     },
     /// With an error.
     Failed(StreamError),
-    /// With the shard, or because nobody takes the records.
-    Final(FetchEnd),
+    /// With the shard, as it says, and these children.
+    ShardEnd(Vec<ChildShard>),
+    /// Because nobody takes the records.
+    Unwanted,
 }
 
 impl<A: StreamApi> FanOut<A> {
@@ -137,11 +141,19 @@ impl<A: StreamApi> FanOut<A> {
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
         let (mut failures, mut reach) = (0_u32, Reach::new(from));
-        let mut contest = Contest::default();
+        let (mut contest, mut ending) = (Contest::default(), Ending::default());
         loop {
             let before = from;
             let error = match self.subscription(&mut from, &mut reach).await {
-                SubscriptionEnd::Final(end) => return end,
+                SubscriptionEnd::Unwanted => return FetchEnd::Stopped,
+                SubscriptionEnd::ShardEnd(named) => match ending.told(source, named).await {
+                    Ok(Word::Proven(children)) => return FetchEnd::ShardEnd(children),
+                    Ok(Word::Doubtful(pause_ms)) => {
+                        source.clock.sleep(pause_ms).await;
+                        continue;
+                    }
+                    Err(error) => error,
+                },
                 SubscriptionEnd::Over { told: true } => {
                     failures = 0;
                     continue;
@@ -219,6 +231,7 @@ impl<A: StreamApi> FanOut<A> {
             told = true;
             vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
+            let last = records.last().map(|record| record.sequence);
             source.reached(reach, waited_ms.take(), (pushed_ms, &records, behind_ms)).await;
             pushed_ms = source.clock.now_ms();
             let mut room = None;
@@ -229,13 +242,14 @@ impl<A: StreamApi> FanOut<A> {
             }
             let reply = Reply { records, room, behind_ms, at_end: event.continuation.is_none() };
             if source.feed.give(reply).await.is_err() {
-                return Ok(SubscriptionEnd::Final(FetchEnd::Stopped));
+                return Ok(SubscriptionEnd::Unwanted);
             }
             vitals.enter(Step::Idle);
-            match event.continuation {
-                Some(continuation) => *from = ReadFrom::After(continuation),
-                None => return Ok(SubscriptionEnd::Final(FetchEnd::ShardEnd(event.children))),
-            }
+            let Some(continuation) = event.continuation else {
+                *from = last.map_or(*from, ReadFrom::After);
+                return Ok(SubscriptionEnd::ShardEnd(event.children));
+            };
+            *from = ReadFrom::After(continuation);
         }
     }
 }

@@ -5,8 +5,9 @@ pub(super) mod fanout;
 mod contest;
 mod latest;
 mod reach;
+mod ending;
 
-pub(super) use latest::{Latest, Moments};
+pub(super) use latest::Latest;
 
 use super::decode::Feed;
 use crate::clock::{Chance, Clock};
@@ -44,7 +45,7 @@ pub enum FetchMode {
 /// Why fetching ended.
 #[derive(Debug)]
 pub(crate) enum FetchEnd {
-    /// The closed shard has no more records.
+    /// The closed shard has no more records, and these follow.
     ShardEnd(Vec<ChildShard>),
     /// The service says that it has no such shard.
     Missing,

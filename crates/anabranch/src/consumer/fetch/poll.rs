@@ -3,17 +3,19 @@
 //! ```text
 //! pace ─► reserve ─► iterator ─► records ─► lanes ─┐
 //!   ▲                   ▲  expired: behind the last │
-//!   │                   └── record that came ───────┤
+//!   │                   ├── record that came ───────┤
+//!   │                   └── an end without proof ───┤
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
+use super::ending::{Ending, Word};
 use super::reach::Reach;
 use super::{FetchEnd, Source, is_final};
 use crate::consumer::budget::Expects;
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
 use crate::event::ShardEvent;
-use crate::stream::api::{ReadFrom, ShardIterator, StreamApi, StreamError};
+use crate::stream::api::{ChildShard, ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};
 use anabranch_model::limits;
 use anabranch_model::record::Record;
@@ -51,6 +53,8 @@ struct Place {
     expects: Expects,
     /// How far the shard was read.
     reach: Reach,
+    /// What is known of its end.
+    ending: Ending,
 }
 
 /// What one round of polling came to.
@@ -78,8 +82,8 @@ impl<A: StreamApi> Poll<A> {
         let mut rates =
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
         let (iterator, expects) = (self.first.clone(), Expects::Little);
-        let reach = Reach::new(from);
-        let mut place = Place { from, iterator, empty: 0, failures: 0, expects, reach };
+        let (reach, ending) = (Reach::new(from), Ending::default());
+        let mut place = Place { from, iterator, empty: 0, failures: 0, expects, reach, ending };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -142,7 +146,7 @@ impl<A: StreamApi> Poll<A> {
         }
         vitals.enter(Step::Idle);
         if place.iterator.is_none() {
-            return Round::Over(FetchEnd::ShardEnd(fetched.children));
+            return self.end(place, fetched.children).await;
         }
         if came > 0 {
             place.empty = 0;
@@ -157,6 +161,15 @@ impl<A: StreamApi> Poll<A> {
         let pause = EMPTY_PAUSE_MS.saturating_mul(1 << place.empty.min(16));
         place.empty = place.empty.saturating_add(1);
         Round::After(pause.min(self.idle_poll_ms))
+    }
+
+    /// The read says that the shard has ended, and names these children.
+    async fn end(&self, place: &mut Place, named: Vec<ChildShard>) -> Round {
+        match place.ending.told(&self.source, named).await {
+            Ok(Word::Proven(children)) => Round::Over(FetchEnd::ShardEnd(children)),
+            Ok(Word::Doubtful(pause_ms)) => Round::After(pause_ms),
+            Err(error) => self.failed(place, error),
+        }
     }
 
     async fn iterator_at(&self, place: &mut Place) -> Result<ShardIterator, StreamError> {

@@ -114,7 +114,8 @@ pub struct ProcessorBatch {
     pub records: Vec<UserRecord>,
     /// How old the newest record of the read is against the shard's newest, in milliseconds.
     pub millis_behind_latest: Option<u64>,
-    /// Whether these are the last records of a closed shard.
+    /// Whether these are the last records of a closed shard, as the read says that gave them. Only
+    /// [`ShardProcessor::shard_ended`] is certain.
     pub at_shard_end: bool,
 }
 

@@ -6,7 +6,7 @@ use super::shard_stream::{ShardStream, Tenant};
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
-use crate::consumer::shape::{Call, Shape, Work};
+use crate::consumer::shape::{Call, NotTaken, Shape, Work};
 use crate::lease::{Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout};
@@ -118,18 +118,19 @@ impl Work for Streaming {
     }
 
     async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
-        let items = self.sender().ok_or("the shard's stream has ended")?;
+        // Whoever stops taking says nothing of the records, so none of them has failed.
+        let items = self.sender().ok_or(NotTaken)?;
         for record in call.records {
             let permit = tokio::select! {
                 biased;
-                () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
+                () = self.closed.cancelled() => return Err(NotTaken.into()),
                 permit = self.acks.places.acquire() => permit?,
             };
             let item = Item { record: record.clone(), room: call.room.cloned() };
             tokio::select! {
                 biased;
-                () = self.closed.cancelled() => return Err("the shard's stream has ended".into()),
-                sent = items.send(item) => sent.map_err(|_| "the shard's stream was dropped")?,
+                () = self.closed.cancelled() => return Err(NotTaken.into()),
+                sent = items.send(item) => sent.map_err(|_| NotTaken)?,
             }
             // It comes back with the ack. Nothing waits between the sending and this.
             permit.forget();

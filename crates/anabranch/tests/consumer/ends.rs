@@ -1,0 +1,147 @@
+//! The end of a shard: what a read says of it, and what is true.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::FetchMode;
+use anabranch::event::{Event, ShardEvent};
+use anabranch::stream::LocalKinesis;
+use anabranch::tail::Tail;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_model::position::StartPosition;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// Who reads the stream.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Consumer(FetchMode),
+    Tail,
+}
+
+const ALL: [By; 3] = [By::Consumer(FetchMode::Poll), By::Consumer(FetchMode::FanOut), By::Tail];
+
+impl By {
+    fn operation(self) -> Operation {
+        match self {
+            Self::Consumer(FetchMode::FanOut) => Operation::SubscribeToShard,
+            _ => Operation::GetRecords,
+        }
+    }
+}
+
+/// Reads a stream of one shard while `story` goes on, until everything that was put has come, each
+/// key in order and once.
+async fn check(by: By, before: impl Fn(&World), story: impl AsyncFn(&World)) {
+    let world = Arc::new(World::ticking(1));
+    before(&world);
+    let mut tail = JoinSet::new();
+    let worker = match by {
+        By::Consumer(fetch) => {
+            let consumer = world.consumer(1).with_settings(|settings| {
+                settings.fetch = fetch;
+                // No list but those that the read asks for.
+                settings.audit_ms = 24 * 3_600_000;
+            });
+            Some(Running::start(consumer.each(world.note("worker"))))
+        }
+        By::Tail => {
+            let reads = Arc::clone(&world);
+            tail.spawn(async move { follow(&reads).await });
+            None
+        }
+    };
+    world.put_round(20);
+    world.until_all_seen().await;
+    story(&world).await;
+    world.until_all_seen().await;
+    if let Some(worker) = worker {
+        worker.stop().await;
+    }
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0, "{by:?}");
+}
+
+async fn follow(world: &World) {
+    let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
+    let mut tail = Tail::new(kinesis, STREAM)
+        .since(StartPosition::TrimHorizon)
+        .with_clock(Clock::of_runtime(), Chance::seeded(5));
+    while let Some(record) = tail.next().await {
+        let record = record.unwrap();
+        world.oracle.delivered(record.partition_key.as_str(), &record.data, "tail");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_shard_that_a_read_says_has_ended_is_read_on() {
+    for by in ALL {
+        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, 3);
+        check(by, ends, async |world| {
+            world.put_round(20);
+            world.until_all_seen().await;
+            let table = world.leases.snapshot();
+            assert!(table.leases(&STREAM.into()).all(|row| !row.is_ended()), "{by:?}");
+            if matches!(by, By::Consumer(_)) {
+                let doubted = |event: &Event| {
+                    matches!(event, Event::Shard(ShardEvent::FetchFailed { error, .. })
+                        if error.contains("says that the shard has ended"))
+                };
+                assert!(world.told(doubted), "{by:?}");
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_no_read_names_come_from_the_list() {
+    for by in ALL {
+        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, u64::MAX);
+        check(by, ends, async |world| {
+            world.put_round(20);
+            world.split(0);
+            world.put_round(20);
+            pause(60_000).await;
+            world.merge(0);
+            world.put_round(20);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
+    for by in ALL {
+        check(
+            by,
+            |_| (),
+            async |world| {
+                // The list that is asked for after the false end is answered after the true one.
+                world.strike(Operation::ListShards, Effect::Delay { ms: 20_000 }, 0, 1);
+                world.strike(by.operation(), Effect::FalseEnd, 0, 1);
+                // A subscription is asked for anew once it is over.
+                let struck = || world.engine.faults().list().iter().all(|rule| rule.struck == 1);
+                world.until("the false end is doubted", struck).await;
+                world.put_round(20);
+                world.split(0);
+                world.put_round(20);
+            },
+        )
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_torn_list_ends_no_shard() {
+    for by in ALL {
+        let ends = |world: &World| world.strike(by.operation(), Effect::FalseEnd, 0, u64::MAX);
+        check(by, ends, async |world| {
+            world.split(0);
+            // One of two children is listed at first.
+            world.strike(Operation::ListShards, Effect::TearList, 0, 3);
+            world.put_round(20);
+        })
+        .await;
+    }
+}

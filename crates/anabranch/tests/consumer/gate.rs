@@ -1,0 +1,87 @@
+//! A gate that handlers wait at, asleep or with their thread, until the test opens it.
+
+use crate::world::{World, pause};
+use anabranch::consumer::{Delivery, HandlerError};
+use std::future::{Future, Ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A gate, shut at first. A test that fails opens it, so that nobody waits for ever.
+pub(crate) struct Gate {
+    open: Arc<AtomicBool>,
+    came: Arc<AtomicUsize>,
+}
+
+type Call = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
+
+impl Gate {
+    pub(crate) fn shut() -> Self {
+        Self { open: Arc::default(), came: Arc::default() }
+    }
+
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    /// How many calls have come to it.
+    pub(crate) fn came(&self) -> usize {
+        self.came.load(Ordering::SeqCst)
+    }
+
+    /// A handler that sleeps at the gate with the records of a key, and tells the oracle of all.
+    pub(crate) fn sleeper(
+        &self,
+        world: &World,
+        key: &'static str,
+        by: &'static str,
+    ) -> impl Fn(Delivery) -> Call + Send + Sync + use<> {
+        let (open, came) = (Arc::clone(&self.open), Arc::clone(&self.came));
+        let note = Arc::new(world.note(by));
+        move |record: Delivery| {
+            let (open, came, note) = (Arc::clone(&open), Arc::clone(&came), Arc::clone(&note));
+            Box::pin(async move {
+                if record.partition_key.as_str() == key {
+                    came.fetch_add(1, Ordering::SeqCst);
+                    while !open.load(Ordering::SeqCst) {
+                        pause(100).await;
+                    }
+                }
+                note(record).await
+            })
+        }
+    }
+
+    /// The same, but it blocks its thread: its future can't be dropped.
+    pub(crate) fn blocker(
+        &self,
+        world: &World,
+        key: &'static str,
+        by: &'static str,
+    ) -> impl Fn(Delivery) -> Ready<Result<(), HandlerError>> + Send + Sync + use<> {
+        let (open, came) = (Arc::clone(&self.open), Arc::clone(&self.came));
+        let note = world.note(by);
+        move |record: Delivery| {
+            if record.partition_key.as_str() == key {
+                came.fetch_add(1, Ordering::SeqCst);
+                while !open.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            note(record)
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// Threads enough for handlers that block theirs.
+pub(crate) fn threads(count: usize) -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(count).enable_all().build().unwrap()
+}

@@ -1,0 +1,157 @@
+//! A processor that does what its test says, and notes what it is told.
+
+use crate::oracle::Oracle;
+use crate::world::{Running, World, pause};
+use anabranch::consumer::{
+    Checkpointer, HandlerError, ProcessorBatch, ShardProcessor, ShardStart, StartOver,
+};
+use anabranch_model::lease::LeaseKey;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What the processors of a test do, and what they were told.
+#[derive(Default)]
+pub(super) struct Script {
+    /// Who notes the records.
+    pub(super) oracle: Oracle,
+    /// Every call, in order: the shard's last digit and the call.
+    pub(super) calls: Mutex<Vec<String>>,
+    /// Every start.
+    pub(super) starts: Mutex<Vec<ShardStart>>,
+    /// The last checkpointer.
+    pub(super) checkpointer: Mutex<Option<Checkpointer>>,
+    /// How many calls of `initialize` fail.
+    pub(super) bad_starts: AtomicUsize,
+    /// How many calls of `process_records` fail.
+    pub(super) bad_batches: AtomicUsize,
+    /// How many calls of any kind can't go on.
+    pub(super) broken: AtomicUsize,
+    /// Nothing is checkpointed after a batch.
+    pub(super) lazy: AtomicBool,
+    /// Nothing is checkpointed at the end of a shard.
+    pub(super) forgetful: AtomicBool,
+    /// `process_records` never returns.
+    pub(super) hangs: AtomicBool,
+    /// How long `lease_lost` takes, in milliseconds.
+    pub(super) loss_ms: AtomicU64,
+}
+
+pub(super) struct Scripted {
+    script: Arc<Script>,
+    shard: Arc<LeaseKey>,
+    by: &'static str,
+}
+
+impl Script {
+    pub(super) fn of(world: &World) -> Arc<Self> {
+        Arc::new(Self { oracle: world.oracle.clone(), ..Self::default() })
+    }
+
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    pub(super) fn count(&self, call: &str) -> usize {
+        self.calls().iter().filter(|it| it.ends_with(call)).count()
+    }
+
+    pub(super) fn checkpointer(&self) -> Checkpointer {
+        self.checkpointer.lock().unwrap().clone().unwrap()
+    }
+}
+
+impl Scripted {
+    fn note(&self, call: &str) {
+        let digit = self.shard.shard.as_str().chars().last().unwrap();
+        self.script.calls.lock().unwrap().push(format!("{digit} {call}"));
+    }
+}
+
+/// Whether this call is one of those that fail.
+fn strikes(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+impl ShardProcessor for Scripted {
+    async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
+        self.note("initialize");
+        self.script.starts.lock().unwrap().push(start);
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
+        }
+        if strikes(&self.script.bad_starts) { Err("bad start".into()) } else { Ok(()) }
+    }
+
+    async fn process_records(
+        &mut self,
+        batch: ProcessorBatch,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        *self.script.checkpointer.lock().unwrap() = Some(checkpointer.clone());
+        self.note(&format!("process {}", batch.records.len()));
+        if self.script.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
+        }
+        if strikes(&self.script.bad_batches) {
+            return Err("bad batch".into());
+        }
+        for record in &batch.records {
+            let key = record.partition_key.as_str();
+            self.script.oracle.delivered(key, &record.data, self.by);
+        }
+        if !self.script.lazy.load(Ordering::SeqCst) {
+            checkpointer.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    async fn lease_lost(&mut self) {
+        self.note("lease_lost");
+        pause(self.script.loss_ms.load(Ordering::SeqCst)).await;
+        self.note("heard");
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
+        self.note("shard_ended");
+        if strikes(&self.script.broken) {
+            return Err(StartOver::because("broken").into());
+        }
+        if !self.script.forgetful.load(Ordering::SeqCst) {
+            checkpointer.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    async fn shutdown_requested(
+        &mut self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        self.note("shutdown_requested");
+        checkpointer.checkpoint().await?;
+        Ok(())
+    }
+}
+
+pub(super) fn processors(
+    script: &Arc<Script>,
+    by: &'static str,
+) -> impl Fn(&Arc<LeaseKey>) -> Scripted + use<> {
+    let script = Arc::clone(script);
+    move |shard| Scripted { script: Arc::clone(&script), shard: Arc::clone(shard), by }
+}
+
+pub(super) fn worker(world: &World, script: &Arc<Script>, by: &'static str, seed: u64) -> Running {
+    Running::start(world.consumer(seed).processors(processors(script, by)))
+}
+
+/// A stream of one shard with ten records, and a script that is told how to behave.
+pub(super) fn staged(tell: impl FnOnce(&Script)) -> (World, Arc<Script>) {
+    let world = World::new(1);
+    let script = Script::of(&world);
+    tell(&script);
+    world.put_round(10);
+    (world, script)
+}
