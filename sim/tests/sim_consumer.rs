@@ -59,7 +59,6 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::TornList,
         Fault::StaleList,
         Fault::Expired,
-        Fault::FalseEnd,
         Fault::Outage,
         Fault::Cut,
         Fault::Freeze,

@@ -65,11 +65,10 @@ impl Weather {
         }
     }
 
-    /// A bad day of a stream that is read: lists and iterators can be old as well, and reads may err
-    /// about the end of a shard.
+    /// A bad day of a stream that is read: lists and iterators can be old as well.
     pub fn foul_stream(rng: &mut Rng) -> Self {
         let mut often = |most: u32| if rng.bool() { rng.u32(1..=most) } else { 0 };
-        let (stale, expired, false_end) = (often(700), often(100), often(30));
-        Self { stale, expired, false_end, ..Self::foul(rng) }
+        let (stale, expired) = (often(700), often(100));
+        Self { stale, expired, ..Self::foul(rng) }
     }
 }
