@@ -20,11 +20,13 @@ use crate::verdict::{Verdict, judge};
 use anabranch::event::RelayEvent;
 use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
 use anabranch_model::hash::HashKey;
-use std::mem;
 use tokio_util::sync::CancellationToken;
 
 /// The first wait for a horizon that holds rows up; it doubles up to the poll.
 const HELD_MS: u64 = 5;
+/// After so many looks with that pause a transaction has been running for long. Shorter ones are
+/// everyday, and nobody wants to hear of each.
+const HELD_LOOKS: u32 = 10;
 /// After a look that took everything: how long rows gather before the next.
 const GATHER_MS: u64 = 5;
 /// How long to wait for room in the producer, where no outcome tells of it.
@@ -85,6 +87,8 @@ pub(crate) struct Term<'a> {
     expecting: bool,
     /// The wait for the horizon that holds them up.
     held_ms: u64,
+    /// How many looks with the longest pause have found that horizon unmoved.
+    held_looks: u32,
     /// When the lag was told last.
     reported_ms: u64,
     /// When the stream took something last, or was given something after a rest.
@@ -118,6 +122,7 @@ impl<'a> Term<'a> {
             looked_ms: 0,
             expecting: false,
             held_ms: HELD_MS,
+            held_looks: 0,
             reported_ms: 0,
             moved_ms: 0,
         }
@@ -411,13 +416,16 @@ impl<'a> Term<'a> {
     /// The horizon has not moved: whoever holds it up may take longer.
     fn wait_longer(&mut self, unread: Option<(i64, u64)>) {
         let poll_ms = self.relay.poll_ms;
-        let longer_ms = (self.held_ms * 2).min(poll_ms);
-        let before_ms = mem::replace(&mut self.held_ms, longer_ms);
-        if self.held_ms < poll_ms || before_ms == poll_ms {
+        if self.held_ms < poll_ms {
+            self.held_ms = (self.held_ms * 2).min(poll_ms);
+            self.held_looks = 0;
+            self.expecting &= self.held_ms < poll_ms;
             return;
         }
-        self.expecting = false;
-        if let Some((row, transaction)) = unread {
+        self.held_looks = self.held_looks.saturating_add(1);
+        if let Some((row, transaction)) = unread
+            && self.held_looks == HELD_LOOKS
+        {
             let table = self.relay.table.label();
             self.relay.tell(RelayEvent::Held { table, row, transaction });
         }
