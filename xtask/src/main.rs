@@ -1,4 +1,4 @@
-//! What a contributor runs: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`.
+//! What a contributor runs: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`, `dist`.
 
 mod shell;
 mod tally;
@@ -10,6 +10,7 @@ mod programs;
 mod sim;
 mod bench;
 mod test;
+mod dist;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ cargo xtask <command>
   bench consumer --times   real processes: how soon the next record is handled after a stop, a kill, a split
   bench consumer --idle    memory and CPU of a worker with 100 shards and nothing to do
   bench relay          rows a second of the outbox relay, beside one row of each key a round
+  dist                 the one binary as it is shipped: static, optimised as a whole
 
 `test` ends with a line that counts: N passed, N failed, N skipped.
 With CI=true a skipped part is a failure.";
@@ -40,7 +42,7 @@ With CI=true a skipped part is a failure.";
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    if words.first() == Some(&"bench") {
+    if matches!(words.first(), Some(&("bench" | "dist"))) {
         shell::use_shipped();
     }
     match words.as_slice() {
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         ["bench", "consumer", parts @ ..] if bench::workers::has(parts) => {
             bench::workers::run(parts)
         }
+        ["dist"] => dist::run(),
         ["help" | "--help" | "-h"] => {
             // A reader that has seen enough closes the pipe, and that is no failure.
             let _ = writeln!(std::io::stdout(), "{HELP}");

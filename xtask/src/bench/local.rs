@@ -1,6 +1,7 @@
 //! `cargo xtask bench local`: the server's CPU per record beside ferrokinesis in the same run, its
 //! memory per stored record, and the time to its ready line.
 
+use crate::dist;
 use crate::parts::{self, Missing};
 use crate::server::{Server, free_port};
 use crate::shell::{built, cargo, output, profile, program, show};
@@ -31,15 +32,9 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn bench() -> Result<(), String> {
-    // The same selection as the tests, so that nothing is built twice with other features.
-    show(&mut cargo(&[
-        "build",
-        "--profile",
-        profile(),
-        "--workspace",
-        "--all-targets",
-        "--locked",
-    ]))?;
+    dist::build()?;
+    let load = ["build", "--profile", profile(), "--workspace", "--bench", "load", "--locked"];
+    show(&mut cargo(&load))?;
     let peer = parts::crate_binary(PEER.0, PEER.1).map_err(|Missing(why)| why)?;
 
     let mut starts = Vec::new();

@@ -1,9 +1,10 @@
 //! `cargo xtask bench multilang`: what the daemon costs with Python workers: records a second, CPU a
 //! record, memory with 100 shards, the first record.
 
+use crate::dist;
 use crate::parts::{self, Missing};
 use crate::server::Server;
-use crate::shell::{built, cargo, profile, program, show};
+use crate::shell::{built, program, show};
 use std::process::ExitCode;
 
 pub(crate) fn run() -> ExitCode {
@@ -17,8 +18,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn bench() -> Result<(), String> {
-    let build = ["build", "--profile", profile(), "--workspace", "--bins", "--locked"];
-    show(&mut cargo(&build))?;
+    dist::build()?;
     let python = parts::python().map_err(|Missing(why)| why)?;
     let worker = parts::kclpy().map_err(|Missing(why)| why)?;
     let server = Server::anabranch(&[])?;

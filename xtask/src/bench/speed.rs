@@ -3,7 +3,7 @@
 
 use super::lend;
 use crate::parts;
-use crate::shell::{cargo, show};
+use crate::shell::{cargo, profile, show};
 use std::process::{Command, ExitCode};
 
 /// What the producer costs, beside aiokpl too, and its memory.
@@ -28,7 +28,7 @@ fn run(parts: &[&str]) -> ExitCode {
 
 /// With the features of the tests, so that the dependencies are not built twice.
 fn speed(part: &str) -> Command {
-    let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", "release"]);
+    let mut command = cargo(&["bench", "--workspace", "--locked", "--profile", profile()]);
     command.args(["--bench", "speed", "--", part]);
     if part == "producer" {
         lend(&mut command, "ANABRANCH_AGGREGATES_PYTHON", parts::aggregates_python());

@@ -17,6 +17,7 @@ mod replies;
 mod endpoint;
 mod table;
 mod produce;
+mod floor;
 mod memory;
 mod consume;
 

@@ -3,6 +3,7 @@
 
 use crate::cpu;
 use crate::endpoint::Endpoint;
+use crate::floor;
 use crate::table::{self, Rounds};
 use anabranch::producer::{Outcome, Producer, Ticket};
 use anabranch::stream::WireFormat;
@@ -17,6 +18,9 @@ const KEYS: u64 = 10_000;
 const ROUNDS: usize = 5;
 /// Entries of one bare request.
 const BARE_BATCH: u64 = 500;
+
+/// The name of the floor.
+const FLOOR: &str = "CBOR, built containers, sent only";
 
 /// A case of the producer.
 struct Case {
@@ -76,9 +80,14 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
             let figure = runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?;
             println!("{}: {figure:.0} ns", case.name);
         }
+        if FLOOR.contains(*only) {
+            let figure = runtime.block_on(floor::put(&endpoint, 100, records))?;
+            println!("{FLOOR}: {figure:.0} ns");
+        }
         return Ok(());
     }
     let mut bare = [(100, Rounds::default()), (1024, Rounds::default())];
+    let mut floors = [(100, Rounds::default()), (1024, Rounds::default())];
     for _ in 0..ROUNDS {
         for (case, rounds) in CASES.iter().zip(&mut ours) {
             rounds.add(runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?);
@@ -90,11 +99,18 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
                 scaled(records, *bytes) / 4,
             ))?);
         }
+        for (bytes, rounds) in &mut floors {
+            let records = scaled(records, *bytes);
+            rounds.add(runtime.block_on(floor::put(&endpoint, *bytes, records))?);
+        }
     }
     table::head("CPU per user record");
     for (case, rounds) in CASES.iter().zip(&ours) {
         let beside = if case.bytes == 100 { &bare[0].1 } else { &bare[1].1 };
         table::row(case.name, rounds, beside);
+    }
+    for ((bytes, rounds), (_, beside)) in floors.iter().zip(&bare) {
+        table::row(&format!("{FLOOR}, {bytes} B"), rounds, beside);
     }
     for (bytes, beside) in &bare {
         match aiokpl(&endpoint, *bytes) {

@@ -1,0 +1,50 @@
+//! The floor under the producer: containers that are built once, sent again and again through the
+//! same client. What the producer costs above it is its own; what is below is the wire's.
+
+use crate::cpu;
+use crate::endpoint::Endpoint;
+use crate::produce::{keys, per};
+use anabranch::stream::WireFormat;
+use anabranch::stream::api::{Entry, EntryResult, StreamApi};
+use anabranch_model::aggregate::encode::{Builder, Entry as Part, Room};
+use anabranch_model::hash::HashKey;
+
+/// As many records in a request as are outstanding in the case beside it.
+const RECORDS: usize = 5_000;
+
+/// Sends as many records as asked, and gives the CPU for each in nanoseconds.
+pub(crate) async fn put(endpoint: &Endpoint, bytes: usize, records: u64) -> Result<f64, String> {
+    let kinesis = endpoint.ours(WireFormat::Cbor);
+    let stream = "s".into();
+    let containers = containers(bytes);
+    let requests = records.div_ceil(RECORDS as u64);
+    let mut before = 0;
+    for request in 0..=requests {
+        if request == 1 {
+            before = cpu::spent_ns();
+        }
+        let results = kinesis.put_records(&stream, &containers).await;
+        let results = results.map_err(|error| error.to_string())?;
+        if !results.iter().all(|result| matches!(result, EntryResult::Placed(_))) {
+            return Err(format!("an entry was not placed: {results:?}"));
+        }
+    }
+    Ok(per(cpu::spent_ns() - before, requests * RECORDS as u64))
+}
+
+/// One container for each shard.
+fn containers(bytes: usize) -> Vec<Entry> {
+    let data = vec![b'x'; bytes];
+    let keys = keys();
+    let mut builders: Vec<Builder> = vec![Builder::new(); crate::replies::SHARDS as usize];
+    for key in keys.iter().cycle().take(RECORDS) {
+        let shard = HashKey::of_partition_key(key).0 / (u128::MAX / builders.len() as u128 + 1);
+        let part = Part { partition_key: key, explicit_hash_key: None, data: &data };
+        let shard = usize::try_from(shard).expect("there are few shards");
+        assert_eq!(builders[shard].add_within(&part, usize::MAX), Room::Taken);
+    }
+    let sealed = builders.iter_mut().filter_map(|builder| Some(builder.close()?.seal()));
+    sealed
+        .map(|one| Entry { key: one.partition_key, hash: one.explicit_hash_key, data: one.data })
+        .collect()
+}
