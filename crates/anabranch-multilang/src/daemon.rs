@@ -12,7 +12,6 @@ use anabranch::lease::{AnyStore, DynamoDbStore, StoreError};
 use anabranch::stream::aws::AwsKinesis;
 use anabranch_model::retry::Backoff;
 use aws_config::{BehaviorVersion, SdkConfig};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_types::region::Region;
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,10 +187,8 @@ fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
 
 /// The region, the HTTP client and the default chain of credentials.
 async fn base(config: &Config) -> SdkConfig {
-    let http = aws_smithy_http_client::Builder::new()
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .build_https();
-    let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+    let loader = aws_config::defaults(BehaviorVersion::latest());
+    let mut loader = loader.http_client(anabranch::stream::aws::http_client());
     if let Some(region) = &config.region {
         loader = loader.region(Region::new(region.clone()));
     }

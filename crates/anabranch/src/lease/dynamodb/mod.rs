@@ -263,10 +263,7 @@ fn open(config: &SdkConfig, name: String) -> Table {
     let mut builder = aws_sdk_dynamodb::config::Builder::from(config);
     builder = builder.timeout_config(call_timeout(CALL_TIMEOUT));
     if config.http_client().is_none() {
-        use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-        let tls =
-            aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
-        builder = builder.http_client(tls.build_https());
+        builder = builder.http_client(crate::stream::aws::http_client());
     }
     let client = |retry| {
         let config = builder.clone().retry_config(retry).build();

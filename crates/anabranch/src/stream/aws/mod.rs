@@ -8,7 +8,7 @@ mod reply;
 mod calls;
 mod subscribe;
 
-pub use access::{Access, SetupError, config_from_env, from_env};
+pub use access::{Access, SetupError, config_from_env, from_env, http_client};
 
 use super::cbor::spoken::{Spoken, WireFormat};
 use super::cbor::{KinesisProtocol, NoteEncoding};
