@@ -5,9 +5,11 @@ mod aws;
 mod store;
 mod kcl_streams;
 mod trouble;
+mod waiting;
 
 pub(crate) use aws::Aws;
 pub(crate) use kcl_streams::KclStreams;
+pub(crate) use waiting::watched;
 
 use crate::failure::Failure;
 use crate::shell_word::shell_word;

@@ -130,8 +130,8 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Shard(ShardEvent::Stuck { shard, phase, remedy, .. }) => {
             format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
         }
-        Event::Producer(ProducerEvent::Retried { detail, .. }) => {
-            format!("the stream did not take records, they are sent again: {detail}")
+        Event::Producer(ProducerEvent::Retried { producer, detail, .. }) => {
+            format!("the stream did not take records of producer {producer}, they are sent again: {detail}")
         }
         Event::Relay(event) => return relay_trouble(event),
         _ => return None,

@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::sync::OnceLock;
 
 /// Why standard output could not be written, the first time. Kept for the end, because a text has
@@ -58,6 +58,13 @@ pub(crate) fn judge(ended: Result<(), Failure>) -> Result<(), Failure> {
 /// Standard output can't be written.
 pub(crate) fn unwritten(error: &io::Error) -> Failure {
     Failure::result(format!("standard output can't be written: {error}"))
+}
+
+/// Whether standard output is a terminal on which lines can be drawn anew. A dumb one can't move its
+/// cursor.
+pub(crate) fn is_screen() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    io::stdout().is_terminal() && !dumb
 }
 
 /// The width of the terminal that standard output is. None where it is a file or a pipe.

@@ -1,8 +1,10 @@
 //! Standard output for records: a thread of its own, because who reads it may be slow, and nothing
 //! else of the process may wait for that.
 
+use crate::failure::Failure;
 use std::io::{self, Write};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Lines that may wait for the thread.
@@ -68,12 +70,33 @@ fn write_all(mut jobs: mpsc::Receiver<Job>, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// What a printer's end means: a closed pipe is the reader's right.
-pub(crate) fn judge(end: io::Result<()>) -> Result<(), crate::failure::Failure> {
+/// How long whoever reads the output is waited for once the work is over.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Whether everything that was given to a printer was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// All of it.
+    Whole,
+    /// The reader has closed the pipe, which is its right, or takes nothing.
+    Partly,
+}
+
+/// Waits for the thread, once all printers are dropped, and says what its end means. A reader that
+/// takes nothing is not waited for: what it was not given was not counted as done.
+pub(crate) async fn end(thread: JoinHandle<io::Result<()>>) -> Result<Read, Failure> {
+    let ended = tokio::task::spawn_blocking(move || thread.join());
+    match tokio::time::timeout(FAREWELL, ended).await {
+        Ok(Ok(Ok(end))) => judge(end),
+        Ok(_) => Err(Failure::result("the thread that prints fell over")),
+        Err(_) => Ok(Read::Partly),
+    }
+}
+
+fn judge(end: io::Result<()>) -> Result<Read, Failure> {
     match end {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(crate::output::unwritten(&error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(Read::Whole),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Read::Partly),
+        Err(error) => Err(crate::output::unwritten(&error)),
     }
 }

@@ -46,6 +46,11 @@ impl HoleWatch {
         self.hole = hole;
         self.looks
     }
+
+    /// Whether the last look showed a hole.
+    pub fn sees_one(&self) -> bool {
+        self.hole.is_some()
+    }
 }
 
 #[cfg(test)]

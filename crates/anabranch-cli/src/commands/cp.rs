@@ -31,7 +31,8 @@ A place is stream:NAME, a file of JSON lines, or - for standard input and output
     anabranch cp orders.jsonl stream:orders-again
     anabranch cp stream:orders stream:orders --to-region eu-west-1
 
-What was in the stream at the end of the copy is copied; --follow goes on with what comes.")]
+What was in the stream at the end of the copy is copied; --follow goes on with what comes, until \
+SIGTERM or Ctrl-C. What was read by then is put, and the exit code is 0 if all of it has its place.")]
 pub(crate) struct Options {
     /// Where records come from
     from: Place,
@@ -108,26 +109,40 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
                 return Err(into_itself(from));
             }
             let mut sink = Sink::start(&there, to, &options.sending).await?;
-            let mut tail = Reading::new(&aws, from, &options);
-            let fed = async {
-                while let Some(record) = tail.next(&aws).await? {
-                    let place = format!("{} {}", record.shard.shard, record.sequence);
-                    sink.put(place, again(&record)).await?;
-                }
-                Ok(())
-            };
-            let fed = tokio::select! {
-                biased;
-                () = stop => Err(stopped()),
-                fed = fed => fed,
-            };
-            let fed = fed.and_then(|()| tail.whole());
+            let mut reading = Reading::new(&aws, from, &options);
+            let fed = from_stream(&aws, &mut reading, &mut sink, stop).await;
+            let fed = fed.and_then(|()| reading.whole());
             close(sink, to, fed).await
         }
         (Place::Stream(from), Place::File(file)) => {
             let aws = connection.aws().await?;
             aws.look_before_reading(from).await?;
             to_file(&aws, Reading::new(&aws, from, &options), file, stop).await
+        }
+    }
+}
+
+/// Copies a stream into another. What was read is put, also when somebody asks to stop.
+async fn from_stream(
+    aws: &Aws,
+    reading: &mut Reading,
+    sink: &mut Sink,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let mut stop = std::pin::pin!(stop);
+    let mut forced = std::pin::pin!(crate::stop::signals(2)?);
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = &mut stop => return reading.stopped(),
+            next = reading.next(aws) => next?,
+        };
+        let Some(record) = next else { return Ok(()) };
+        let place = format!("{} {}", record.shard.shard, record.sequence);
+        tokio::select! {
+            biased;
+            () = &mut forced => return Err(stopped()),
+            put = sink.put(place, again(&record)) => put?,
         }
     }
 }
@@ -157,11 +172,13 @@ async fn to_file(
         }
         Ok(())
     };
+    // What was read is written in the same poll, so a stop comes between two records.
     let copied = tokio::select! {
         biased;
-        () = stop => Err(stopped()),
-        copied = copying => copied,
+        () = stop => None,
+        copied = copying => Some(copied),
     };
+    let copied = copied.unwrap_or_else(|| reading.stopped());
     let copied = copied.and_then(|()| reading.whole());
     match out.flush() {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => unread = true,
@@ -229,6 +246,11 @@ impl Reading {
             .with_idle_poll_ms(500)
             .with_events(counting(Arc::clone(&lost)));
         Self { tail, stream: stream.clone(), follow: options.follow, begun: false, lost }
+    }
+
+    /// What a stop means: whoever follows a stream has to be stopped, and everyone else was not done.
+    fn stopped(&self) -> Result<(), Failure> {
+        if self.follow { Ok(()) } else { Err(stopped()) }
     }
 
     /// Whether everything could be read.

@@ -1,13 +1,13 @@
 //! `anabranch local`: the local stream as a process.
 
 use crate::failure::Failure;
+use crate::output::note;
 use anabranch_local::persist::{Fsync, JournalOptions};
 use anabranch_local::{Clock, Engine, Local, Options as EngineOptions, StartError};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// What can be chosen about the local stream.
 #[derive(Debug, Clone, clap::Args)]
@@ -88,20 +88,14 @@ fn account_id(text: &str) -> Result<String, String> {
 /// Serves until it is told to stop.
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     // Signals are caught before the ready line, so that nobody can stop it unheard.
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::usage)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::usage)?;
+    let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
     let local = start(&options).await?;
     print_ready(&local, &options).map_err(Failure::result)?;
-    tokio::select! {
-        biased;
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    stop.await;
     // A second signal ends it at once: a client may hold a request open for as long as it likes.
     tokio::select! {
         biased;
-        _ = terminate.recv() => Err(Failure::result("stopped before all requests had ended")),
-        _ = interrupt.recv() => Err(Failure::result("stopped before all requests had ended")),
+        () = force => Err(Failure::result("stopped before all requests had ended")),
         () = local.stop() => Ok(()),
     }
 }
@@ -147,13 +141,13 @@ fn engine_options(options: &Options) -> EngineOptions {
 /// Reads back what the folder holds, and says so on standard error when a crash left its mark.
 fn open(options: &Options, folder: &Path) -> Result<Engine, Failure> {
     let trouble = |problem: &str| {
-        eprintln!("error: {problem}. Nothing is taken until the disk can be written again");
+        note!("error: {problem}. Nothing is taken until the disk can be written again");
     };
     let keeping = JournalOptions { fsync: options.fsync, trouble, ..JournalOptions::default() };
     let recovered = Engine::open(engine_options(options), Clock::system(), folder, keeping)
         .map_err(Failure::usage)?;
     if let Some(cut) = &recovered.cut {
-        eprintln!(
+        note!(
             "warning: a crash left half a write at the end of {}: cut {} bytes, to {}",
             cut.path.display(),
             cut.bytes,

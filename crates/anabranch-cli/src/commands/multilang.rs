@@ -37,11 +37,13 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         crate::output::show(&loaded.report(&path).to_string());
         return Ok(());
     }
-    let log = options.log_configuration.as_deref().map(log_level);
-    let level = log.as_ref().and_then(|found| found.as_ref().ok()).copied().unwrap_or(Level::INFO);
+    let told = options.log_configuration.as_deref().map(log_level);
+    let level = told.as_ref().and_then(|found| found.as_ref().ok()).copied().unwrap_or(Level::INFO);
     // Standard output is left alone: whoever wraps the daemon may use it.
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false).init();
-    if let Some(Err(why)) = log {
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    // Who reads it may be gone, and nobody is left to be told of that.
+    log.with_ansi(false).log_internal_errors(false).init();
+    if let Some(Err(why)) = told {
         tracing::warn!("{why}: the level is INFO");
     }
     for warning in &loaded.warnings {
@@ -62,7 +64,9 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             DaemonError::Run(
                 RunError::CoordinatorEnded
                 | RunError::StreamGone(_)
+                | RunError::StoreGone(_)
                 | RunError::Stuck { .. }
+                | RunError::BrokenOff { .. }
                 | RunError::NotLeft
                 | RunError::Forced,
             )

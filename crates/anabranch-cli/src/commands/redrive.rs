@@ -11,7 +11,7 @@ use super::consume::park::ParkPlace;
 use crate::failure::Failure;
 use crate::line::short;
 use crate::output::note;
-use crate::printer::{self, NOBODY_READS, Printer};
+use crate::printer::{self, NOBODY_READS, Printer, Read};
 use anabranch::consumer::{Delivery, HandlerError, ParkError, Redriven};
 use std::pin::pin;
 use std::sync::Arc;
@@ -110,18 +110,18 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         }
     };
     if let Some(children) = children {
-        children.close(ended.is_none()).await;
+        // A stop that is forced waits for nobody.
+        let patience = if ended.is_none() { Duration::ZERO } else { Duration::MAX };
+        children.close(patience).await;
     }
     drop((printer, reader, to));
-    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
     let Some(ended) = ended else {
         return Err(Failure::result("stopped at once by a second signal: run it again to go on"));
     };
     let judged = judge(&options.place, &ended.map_err(not_redriven)?);
-    match end_of_output.await {
-        Ok(Ok(Ok(()))) => judged,
-        Ok(Ok(end)) => printer::judge(end),
-        _ => Err(Failure::result("the thread that prints fell over")),
+    match printer::end(thread).await? {
+        Read::Whole => judged,
+        Read::Partly => Ok(()),
     }
 }
 

@@ -78,12 +78,8 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         },
     };
     drop((printer, gone));
-    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
-    ended?;
-    match end_of_output.await {
-        Ok(Ok(end)) => printer::judge(end),
-        _ => Err(Failure::result("the thread that prints fell over")),
-    }
+    let printed = printer::end(thread).await;
+    ended.and(printed.map(drop))
 }
 
 /// Prints records until there are no more. A failure comes with whether any had come before.

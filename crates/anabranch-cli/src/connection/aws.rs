@@ -1,6 +1,6 @@
 //! Kinesis and DynamoDB as a command reaches them.
 
-use super::{Connection, trouble};
+use super::{Connection, trouble, waiting};
 use crate::failure::Failure;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
@@ -44,7 +44,9 @@ impl Connection {
                 access.region = Some(LOCAL_REGION.to_owned());
             }
         }
-        let config = access.config().await.map_err(|error| setup_failure(&error))?;
+        let what = "the region and the credentials of the environment";
+        let config = waiting::watched(what, access.config()).await;
+        let config = waiting::told(config.map_err(|error| setup_failure(&error))?);
         Ok(Aws { kinesis: AwsKinesis::new(&config), config })
     }
 

@@ -44,21 +44,17 @@ pub(super) async fn of_stream(aws: &Aws, stream: &StreamName, error: &StreamErro
 
 /// Why a lease store did not do what it was asked.
 pub(super) fn of_store(error: &StoreError) -> Failure {
-    if let StoreError::ForeignSchema { store, detail } = error
-        && detail.contains("`prepare`")
-    {
-        return Failure::usage(format!(
-            "the lease store {store} holds no leases yet: check its address, or start a worker there"
-        ));
-    }
-    if let StoreError::Unusable { detail, .. } = error
-        && let Some((_, rest)) = detail.split_once("there is no table `")
-    {
-        let table = rest.split('`').next().unwrap_or(rest);
-        return Failure::usage(format!(
-            "there is no table {table}: check --leases, the region and the account, or start a \
-             worker there"
-        ));
+    if let StoreError::Missing { store, .. } = error {
+        return Failure::usage(match store.strip_prefix("dynamodb:") {
+            Some(table) => format!(
+                "there is no table {table}: check --leases, the region and the account, or start a \
+                 worker there"
+            ),
+            None => format!(
+                "the lease store {store} holds no leases yet: check its address, or start a worker \
+                 there"
+            ),
+        });
     }
     let hint = match error {
         StoreError::ForeignSchema { store, .. } if store.starts_with("dynamodb:") => {

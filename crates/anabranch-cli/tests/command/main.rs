@@ -13,6 +13,8 @@ mod wrong;
 mod denied;
 mod put;
 mod consume;
+mod stops;
+mod waits;
 mod redrive;
 mod tail;
 mod leases;

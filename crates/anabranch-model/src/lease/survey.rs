@@ -185,8 +185,10 @@ impl fmt::Display for Hindrance {
             }
             Self::OtherMode { rows } => write!(
                 f,
-                "{rows} of its leases are those of the other mode, for one stream where several \
-                 are wanted or the other way round; use the constructor for that mode"
+                "{rows} of its leases are of the other kind: a table of KCL is for one stream, and \
+                 its leases are called as the shards are, or for several, and they are called \
+                 account:stream:creation time:shard; give this application a table of its own, or \
+                 read this one as those do who made these leases"
             ),
             Self::LockUnreadable { why } => write!(
                 f,

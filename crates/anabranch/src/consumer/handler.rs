@@ -14,6 +14,23 @@ use std::task::Poll;
 /// What a handler may fail with.
 pub type HandlerError = Box<dyn Error + Send + Sync>;
 
+/// What a handler fails with that was kept from its work by something else than the records: it is
+/// told to end, or whoever takes its results has gone. The records come again after a pause, and
+/// it is no attempt of those after which they are parked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Interrupted {
+    /// What kept it.
+    pub why: String,
+}
+
+impl Interrupted {
+    /// It was kept from its work by this.
+    pub fn by(why: impl Into<String>) -> Self {
+        Self { why: why.into() }
+    }
+}
+
 /// Who is given the records. [`Consumer::each`](super::Consumer::each) and
 /// [`Consumer::batches`](super::Consumer::batches) make one of a closure.
 pub trait Handler: Send + Sync + 'static {

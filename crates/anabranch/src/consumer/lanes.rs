@@ -1,9 +1,10 @@
 //! Lanes: each hands its records to the handler one after another, and tries again what failed.
 
 use super::Worker;
+use super::broken_off::InHand;
 use super::budget::{ChunkRoom, Room};
 use super::halt::Halt;
-use super::handler::attempt_or_wait;
+use super::handler::{Interrupted, attempt_or_wait};
 use super::park::{OnError, Park};
 use super::processor::StartOver;
 use super::progress::Progress;
@@ -218,7 +219,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
 
     /// Delivers the records of one call until they are done.
     async fn deliver(&self, call: Call<'_>, handled: &mut Handled) -> Delivered {
-        let mut failures = 0_u32;
+        let (mut failures, mut attempts_made) = (0_u32, 0_u32);
         loop {
             let now_ms = self.worker.clock.now_ms();
             self.vitals.handled_by(handled, now_ms);
@@ -228,8 +229,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             // The last look of that and the handler's call are one poll: nothing waits in between.
             self.sign.called();
             self.vitals.handing(call.records);
+            let in_hand = InHand::new(&self.worker.breaks, &self.shard, call.records);
             let waits = || self.vitals.handled(handled);
             let attempted = attempt_or_wait(async { self.work.handle(call).await }, waits).await;
+            in_hand.returned();
             self.sign.returned();
             let error = match attempted {
                 Ok(()) => return Delivered::Done,
@@ -238,11 +241,16 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                     return Delivered::Stopped;
                 }
                 Err(error) if error.is::<NotTaken>() => return Delivered::Stopped,
-                Err(error) => error.to_string(),
+                Err(error) => error,
             };
             failures = failures.saturating_add(1);
+            // What keeps the handler from its work says nothing of the records.
+            let counts = !error.is::<Interrupted>();
+            attempts_made = attempts_made.saturating_add(u32::from(counts));
+            let error = error.to_string();
             if let OnError::Park { attempts, to } = &self.worker.settings.on_error
-                && failures >= *attempts
+                && counts
+                && attempts_made >= *attempts
             {
                 return self.give_up(call, error, to, handled).await;
             }

@@ -34,10 +34,12 @@ mod vitals;
 mod health;
 mod watch;
 mod shutdown;
+mod broken_off;
 mod alone;
 
 pub(crate) use alone::{Alone, Begin};
 pub use anabranch_model::watch::{Phase, Remedy, WatchLimits};
+pub use broken_off::BrokenOff;
 pub(crate) use budget::Budget;
 pub use config::{BadSettings, Consumer, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
@@ -46,7 +48,7 @@ pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub(crate) use fetch::{FetchEnd, is_final};
-pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError};
+pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError, Interrupted};
 pub use health::{Health, ShardHealth};
 pub(crate) use lanes::Chunk;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

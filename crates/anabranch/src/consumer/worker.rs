@@ -1,5 +1,6 @@
 //! A running consumer: a task for each shard that the coordinator lets it read.
 
+use super::broken_off::{BrokenOff, Breaks, told};
 use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;
@@ -10,7 +11,7 @@ use super::watch::Watcher;
 use super::{control, shard, shutdown};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
-use crate::lease::{Coordinator, Grip, LeaseStore, Settings, StartError, Stopped};
+use crate::lease::{Coordinator, Grip, LeaseStore, Settings, StartError, Stopped, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Layout, LeaseKey};
 use std::future::Future;
@@ -39,6 +40,8 @@ pub(crate) struct Worker<A, H> {
     pub(super) chance: Chance,
     /// How the worker is.
     pub(super) health: Health,
+    /// The calls of the handler that a stop broke off.
+    pub(super) breaks: Breaks,
     /// Who wants to know.
     pub(super) events: Events,
 }
@@ -55,6 +58,9 @@ pub enum RunError {
     /// It can't go on: its last stream was deleted, and perhaps created again.
     #[error(transparent)]
     StreamGone(StartError),
+    /// It can't go on: somebody deleted the table of its leases.
+    #[error("the table of leases was deleted while this worker ran")]
+    StoreGone(#[source] StoreError),
     /// It can't listen for signals.
     #[error("signals to stop can't be listened for: {0}")]
     Signals(#[source] std::io::Error),
@@ -69,6 +75,16 @@ pub enum RunError {
     Stuck {
         /// Which.
         leases: Vec<LeaseKey>,
+    },
+    /// The grace period ended before some handlers did. Their shards were given back.
+    #[error(
+        "stopped at the end of the grace period, before these records were done: {}; they are \
+         delivered again, to whoever reads the shard next; give a stop more time than they take",
+        told(.calls)
+    )]
+    BrokenOff {
+        /// The calls that were broken off, by shard.
+        calls: Vec<BrokenOff>,
     },
     /// The lease store did not take the last word.
     #[error(
@@ -87,8 +103,10 @@ fn names(leases: &[LeaseKey]) -> String {
 
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
     /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
-    /// at, writes down what is done and gives its shards back, so that others go on at once. A
-    /// second signal ends it on the spot.
+    /// at, writes down what is done and gives its shards back, so that others go on at once. All of
+    /// that takes the grace period and the time of one call of the lease store (3 s) at the most; a
+    /// handler that was not done by then is an error, since its records come again. A second signal
+    /// ends it on the spot.
     pub async fn run(self) -> Result<(), RunError> {
         let stop = shutdown::signals(1).map_err(RunError::Signals)?;
         let force = shutdown::signals(2).map_err(RunError::Signals)?;
@@ -125,6 +143,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             settings: self.settings,
             chance: self.chance,
             health: self.health,
+            breaks: Breaks::default(),
             events: self.events,
         });
         worker.health.begin(&worker.clock, &worker.budget);
@@ -150,13 +169,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         let end = tokio::select! {
             biased;
             () = &mut stop => Ok(()),
-            refusal = coordinator.until_refused() => Err(RunError::StreamGone(refusal)),
+            refusal = coordinator.until_refused() => Err(match refusal {
+                StartError::Store(error) => RunError::StoreGone(error),
+                other => RunError::StreamGone(other),
+            }),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
             }
             () = read_all(&worker, &mut grips, &mut shards) => Err(RunError::CoordinatorEnded),
         };
         worker.health.enter(Stage::Stopping);
+        worker.breaks.count();
         // Whoever asks for streams from here on is told that it is too late.
         drop(control);
         let mut stopping = Box::pin(coordinator.stop(grace_ms));
@@ -169,9 +192,13 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
                 std::future::pending::<()>().await;
             } => unreachable!("it waits for ever"),
         };
+        let broken_off = match worker.breaks.take() {
+            calls if calls.is_empty() => Ok(()),
+            calls => Err(RunError::BrokenOff { calls }),
+        };
         match stopped {
-            Stopped::Left => end,
-            Stopped::NotLeft => end.and(Err(RunError::NotLeft)),
+            Stopped::Left => end.and(broken_off),
+            Stopped::NotLeft => end.and(broken_off).and(Err(RunError::NotLeft)),
             Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
         }
     }

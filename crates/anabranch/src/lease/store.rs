@@ -150,6 +150,14 @@ pub enum StoreError {
         /// What is wrong, and what to do.
         detail: String,
     },
+    /// The table of the leases is not there: it was never made, or somebody deleted it.
+    #[error("the lease store {store} has no table of leases: {detail}")]
+    Missing {
+        /// Which store.
+        store: String,
+        /// What it said, and what to do.
+        detail: String,
+    },
     /// A row can't be read.
     #[error("a row of the lease store {store} can't be read: {row}: {detail}")]
     UnreadableRow {
@@ -170,6 +178,7 @@ impl StoreError {
             Self::Denied { .. }
             | Self::ForeignSchema { .. }
             | Self::Unusable { .. }
+            | Self::Missing { .. }
             | Self::UnreadableRow { .. } => false,
         }
     }

@@ -1,9 +1,14 @@
 //! Everything that was put is delivered once, in order, also over a restart.
 
-use crate::world::{Running, World, pause};
+use crate::memory::Remote;
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::Consumer;
 use anabranch::lease::MemoryStore;
+use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
+use std::sync::Arc;
 
 #[tokio::test(start_paused = true)]
 async fn records_come_in_order_and_not_again_after_a_stop() {
@@ -18,6 +23,22 @@ async fn records_come_in_order_and_not_again_after_a_stop() {
     worker.stop().await;
     world.oracle.check();
     assert_eq!((world.oracle.given_to("second"), world.oracle.duplicates()), (100, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_is_too_slow_for_whole_replies_is_asked_for_fewer_records() {
+    let world = World::ticking(1);
+    (0..20).for_each(|_| world.put_round(20));
+    let remote = Remote::narrow(LocalKinesis::new(Arc::clone(&world.engine)), 3);
+    let consumer = Consumer::new(STREAM, "mailer")
+        .with_kinesis(remote)
+        .with_leases(world.leases.clone())
+        .with_clock(Clock::of_runtime(), Chance::seeded(1));
+    let worker = Running::start(consumer.each(world.note("one")));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }
 
 #[tokio::test(start_paused = true)]

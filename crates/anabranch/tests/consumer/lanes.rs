@@ -38,8 +38,10 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             deliveries.iter().filter(|(key, _)| !held.contains(key)).count() == free
         })
         .await;
-    // The stuck handler's future is dropped at the end of the grace period.
-    worker.stop().await;
+    // The stuck handler's future is dropped at the end of the grace period, and that is told.
+    let broken_off = worker.stop_short().await;
+    let keys: Vec<_> = broken_off.iter().map(|call| call.key.as_str()).collect();
+    assert_eq!(keys, ["key-0"]);
     let before = world.oracle.deliveries();
     let worker = Running::start(world.consumer(2).with_concurrency(8).each(world.note("second")));
     world.until_all_seen().await;

@@ -13,6 +13,7 @@ use anabranch_local::StreamRef;
 use anabranch_local::op::create_stream;
 use anabranch_local::op::put_records::{self, Payload};
 use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -68,11 +69,24 @@ pub(crate) struct Remote {
     hang_ups: usize,
     /// How many subscriptions were asked for.
     subscribed: Arc<AtomicUsize>,
+    /// How many records fit through the line: a reply with more never comes whole.
+    widest: usize,
 }
 
 impl Remote {
     pub(crate) fn new(local: LocalKinesis) -> Self {
-        Self { local, allocated: Allocated::default(), hang_ups: 0, subscribed: Arc::default() }
+        Self {
+            local,
+            allocated: Allocated::default(),
+            hang_ups: 0,
+            subscribed: Arc::default(),
+            widest: usize::MAX,
+        }
+    }
+
+    /// One behind a line that is too slow for replies of more records than these.
+    pub(crate) fn narrow(local: LocalKinesis, widest: usize) -> Self {
+        Self { widest, ..Self::new(local) }
     }
 
     /// One whose first subscriptions end before their first event; and how many were asked for.
@@ -127,6 +141,15 @@ impl StreamApi for Remote {
             record.data = self.allocated.copy(&record.data);
         }
         pause(30).await;
+        if fetched.records.len() > self.widest {
+            return Err(StreamError {
+                fault: Fault::ReplyLost,
+                operation: "GetRecords",
+                target: stream.to_string(),
+                detail: "the line was too slow".to_owned(),
+                source: None,
+            });
+        }
         Ok(fetched)
     }
 
@@ -236,7 +259,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
     fill(&world);
     world.until("the others go on", || handled.load(Ordering::Relaxed) == 2 * others).await;
     assert!(allocated.most() <= BUDGET, "{} bytes were allocated at once", allocated.most());
-    worker.stop().await;
+    assert_eq!(worker.stop_short().await.len(), 1, "the one that hangs");
 }
 
 #[tokio::test(start_paused = true)]

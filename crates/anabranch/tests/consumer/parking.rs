@@ -4,7 +4,8 @@ use crate::outage::{self, Cut, beat};
 use crate::world::{Running, World, pause, until};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{
-    Consumer, Delivery, HandlerError, OnError, Park, ParkError, ParkFile, ParkTable, Parked,
+    Consumer, Delivery, HandlerError, Interrupted, OnError, Park, ParkError, ParkFile, ParkTable,
+    Parked,
 };
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -13,7 +14,7 @@ use anabranch_local::op::create_stream;
 use anabranch_model::lease::Layout;
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Key and number of each record that a redrive was given.
@@ -59,6 +60,27 @@ fn check(given: &Given) {
         let numbers: Vec<_> = given.iter().filter(|(k, _)| k == key).map(|(_, n)| *n).collect();
         assert_eq!(numbers, [0, 2, 4, 6, 8], "{key} in {given:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let world = World::ticking(1);
+    (0..5).for_each(|_| world.put_round(4));
+    let note = world.note("one");
+    let calls = AtomicUsize::new(0);
+    let consumer = world.consumer(1).each(move |record: Delivery| {
+        if !calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(4) {
+            return std::future::ready(Err(Interrupted::by("not now").into()));
+        }
+        note(record)
+    });
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(parked(&world), 0);
 }
 
 #[tokio::test(start_paused = true)]

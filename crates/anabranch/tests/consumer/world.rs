@@ -2,7 +2,7 @@
 
 use crate::oracle::Oracle;
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
+use anabranch::consumer::{BrokenOff, Consumer, Delivery, HandlerError, RunError, Shape};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
@@ -55,6 +55,15 @@ impl Running {
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         self.task.join_next().await.unwrap().unwrap().unwrap();
+    }
+
+    /// Stops it at the end of its grace, with calls of the handler under way. Says which.
+    pub(crate) async fn stop_short(self) -> Vec<BrokenOff> {
+        self.ask_to_stop();
+        match self.stopped().await {
+            Err(RunError::BrokenOff { calls }) => calls,
+            other => panic!("no call was broken off: {other:?}"),
+        }
     }
 
     /// Asks it to stop, and does not wait.

@@ -39,7 +39,7 @@ async fn a_postgres_address_that_leads_nowhere_is_named() {
     let store = PostgresStore::connect(&url, "app").unwrap();
     check(&store.clone().with_schema("").unwrap_err(), "Unusable", &["schema"]);
     // Before `prepare` there are no tables, and that is said too.
-    check(&store.look().await.unwrap_err(), "ForeignSchema", &["prepare"]);
+    check(&store.look().await.unwrap_err(), "Missing", &["prepare"]);
 }
 
 #[tokio::test]

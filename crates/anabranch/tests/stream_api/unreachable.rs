@@ -1,11 +1,12 @@
 //! What the SDK says when nobody answers.
 
 use crate::stage::Stage;
-use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{Entry, ShardIterator, StreamApi};
+use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
-use tokio::io::AsyncReadExt;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// Puts one record at `address`, and gives the fault and its words.
@@ -54,4 +55,50 @@ async fn a_server_that_never_answers_is_given_up() {
         } => unreachable!("it waits for ever"),
     };
     assert_eq!(fault, Fault::ReplyLost, "{words}");
+}
+
+/// Reads records of an endpoint that sends the body of its reply in pieces, a pause behind each, and
+/// is then silent if pieces are missing. Gives what came of it.
+async fn read_in_pieces(pieces: usize, of: usize) -> Result<usize, (Fault, String)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stage = Stage::new().await;
+    let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
+    let api = AwsKinesis::speaking(WireFormat::Json, &config.build());
+    let body = r#"{"Records":[],"NextShardIterator":"next","MillisBehindLatest":7,"ChildShards":[]}"#;
+    let (stream, iterator) = (StreamName::from("s"), ShardIterator("here".into()));
+    let answer = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 4_096]).await.unwrap();
+        let head = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.1\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let size = body.len().div_ceil(of);
+        for piece in body.as_bytes().chunks(size).take(pieces) {
+            socket.write_all(piece).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let read = tokio::select! {
+        biased;
+        read = api.records(&stream, &iterator, 10) => read,
+        () = answer => unreachable!("it waits for ever"),
+    };
+    match read {
+        Ok(fetched) => Ok(usize::try_from(fetched.behind_ms).unwrap()),
+        Err(error) => Err((error.fault, error.to_string())),
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_stops_half_way_is_given_up_and_a_slow_one_is_not() {
+    let (stopped, slow) = tokio::join!(read_in_pieces(1, 4), read_in_pieces(4, 4));
+    let (fault, words) = stopped.unwrap_err();
+    assert_eq!(fault, Fault::ReplyLost, "{words}");
+    assert!(words.contains("throughput"), "it is the silence, not the whole time: {words}");
+    // Longer in all than any silence may be.
+    assert_eq!(slow, Ok(7));
 }

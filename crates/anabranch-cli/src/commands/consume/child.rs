@@ -7,6 +7,7 @@ use anabranch::clock::Clock;
 use anabranch_model::ids::ShardId;
 use anabranch_multilang::group;
 use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,8 +22,30 @@ const FAREWELL: Duration = Duration::from_secs(4);
 pub(super) struct Ask {
     /// The record as a line.
     pub(super) line: String,
-    /// The answer; an error is why it failed.
-    pub(super) answer: oneshot::Sender<Result<(), String>>,
+    /// The answer.
+    pub(super) answer: oneshot::Sender<Result<(), NotDone>>,
+}
+
+/// Why a record is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NotDone {
+    /// The child said so, or took too long.
+    Failed(String),
+    /// The child ended by itself before it answered, perhaps because of the record.
+    Ended(String),
+    /// The child was told to end, could not be run, or was at another record.
+    Interrupted(String),
+}
+
+impl NotDone {
+    /// The same for a record that has no part in it.
+    fn of_another(&self) -> Self {
+        match self {
+            Self::Failed(why) | Self::Ended(why) | Self::Interrupted(why) => {
+                Self::Interrupted(why.clone())
+            }
+        }
+    }
 }
 
 /// What the child said to a record.
@@ -97,9 +120,11 @@ impl Drop for Ended {
 
 /// Who waits for an answer, oldest first.
 struct Waiting {
-    asked: VecDeque<oneshot::Sender<Result<(), String>>>,
+    asked: VecDeque<oneshot::Sender<Result<(), NotDone>>>,
     /// Since when the oldest waits, by the clock.
     since_ms: u64,
+    /// Whether the child has answered anything.
+    has_answered: bool,
     clock: Clock,
 }
 
@@ -112,20 +137,13 @@ pub(super) async fn run(
     leader: Arc<Leader>,
 ) {
     let end = match Running::start(&command, &shard, leader) {
-        Err(error) => {
-            // The record that woke it is told, and so are those behind it.
-            let why = format!("the program can't be started: {error}");
-            asks.close();
-            while let Ok(ask) = asks.try_recv() {
-                let _ = ask.answer.send(Err(why.clone()));
-            }
-            return;
-        }
+        Err(error) => NotDone::Interrupted(format!("the program can't be started: {error}")),
         Ok(mut running) => {
             let why = running.converse(&mut asks, timeout).await;
             running.end(why).await
         }
     };
+    // The child was never given these.
     asks.close();
     while let Ok(ask) = asks.try_recv() {
         let _ = ask.answer.send(Err(end.clone()));
@@ -163,7 +181,12 @@ impl Running {
             stdin: Some(stdin),
             stdout: Printed::new(BufReader::new(stdout)),
             shard: shard.clone(),
-            waiting: Waiting { asked: VecDeque::new(), since_ms: 0, clock: Clock::machine() },
+            waiting: Waiting {
+                asked: VecDeque::new(),
+                since_ms: 0,
+                has_answered: false,
+                clock: Clock::machine(),
+            },
         })
     }
 
@@ -229,13 +252,15 @@ impl Running {
         end
     }
 
-    /// Ends the child, and tells those who wait. Returns what they were told.
-    async fn end(mut self, end: End) -> String {
+    /// Ends the child, and tells those who wait. It answers in order, so the oldest record is the one
+    /// that it was at. Returns what to tell those that it was not given.
+    async fn end(mut self, end: End) -> NotDone {
         drop(self.stdin.take());
         let why = match end {
             End::Hung => {
                 self.kill().await;
-                "the program did not answer in time and was killed; it is started again".to_owned()
+                let hung = "the program did not answer in time and was killed; it is started again";
+                NotDone::Failed(hung.to_owned())
             }
             // Answers to what was passed in before may still come.
             End::NoMore => {
@@ -246,17 +271,18 @@ impl Running {
                 };
                 let _ = tokio::time::timeout(FAREWELL, rest).await;
                 self.wait_or_kill().await;
-                "the shard is no longer read here".to_owned()
+                NotDone::Interrupted("the shard is no longer read here".to_owned())
             }
-            End::Closed => {
-                let status = self.wait_or_kill().await;
-                format!("the program ended ({}); it is started again", described(status))
-            }
+            End::Closed => ended(self.wait_or_kill().await, self.waiting.has_answered),
         };
-        for answer in self.waiting.asked.drain(..) {
-            let _ = answer.send(Err(why.clone()));
+        let others = why.of_another();
+        if let Some(oldest) = self.waiting.asked.pop_front() {
+            let _ = oldest.send(Err(why));
         }
-        why
+        for answer in self.waiting.asked.drain(..) {
+            let _ = answer.send(Err(others.clone()));
+        }
+        others
     }
 
     async fn wait_or_kill(&mut self) -> Option<ExitStatus> {
@@ -276,7 +302,7 @@ impl Running {
 }
 
 impl Waiting {
-    fn push(&mut self, answer: oneshot::Sender<Result<(), String>>) {
+    fn push(&mut self, answer: oneshot::Sender<Result<(), NotDone>>) {
         if self.asked.is_empty() {
             self.since_ms = self.clock.now_ms();
         }
@@ -297,10 +323,11 @@ impl Waiting {
         let result = match read_answer(line) {
             Answer::Print => return note!("{}: {}", short(shard), one_line(line)),
             Answer::Done => Ok(()),
-            Answer::Failed(why) => Err(why),
+            Answer::Failed(why) => Err(NotDone::Failed(why)),
         };
         // The next one has all of the time from here.
         self.since_ms = self.clock.now_ms();
+        self.has_answered = true;
         if let Some(answer) = self.asked.pop_front() {
             // Who asked may have gone, with its lease.
             let _ = answer.send(result);
@@ -310,13 +337,50 @@ impl Waiting {
     }
 }
 
-fn described(status: Option<ExitStatus>) -> String {
-    status.map_or_else(|| "killed".to_owned(), |status| status.to_string())
+/// The signals by which a process is told to end: SIGHUP, SIGINT, SIGTERM.
+const TOLD_TO_END: [i32; 3] = [1, 2, 15];
+/// What a shell exits with that can't run a command, or finds none.
+const NOT_RUN: [i32; 2] = [126, 127];
+
+/// What the end of a child means for the record that it was at. One that answered others and ends in
+/// order, as programs do that begin anew now and then, has not looked at it.
+fn ended(status: Option<ExitStatus>, has_answered: bool) -> NotDone {
+    let Some(status) = status else {
+        return NotDone::Ended("the program ended (killed); it is started again".to_owned());
+    };
+    let why = format!("the program ended ({status}); it is started again");
+    // A shell passes on how its last command ended.
+    let of_shell = status.code().and_then(|code| code.checked_sub(128));
+    let told = status.signal().or(of_shell).is_some_and(|number| TOLD_TO_END.contains(&number));
+    let not_run = status.code().is_some_and(|code| NOT_RUN.contains(&code));
+    let in_order = has_answered && status.success();
+    if told || not_run || in_order { NotDone::Interrupted(why) } else { NotDone::Ended(why) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_end_of_its_own_is_laid_to_the_record() {
+        let check = |status: i32, answered: bool, interrupted: bool| {
+            let end = ended(Some(ExitStatus::from_raw(status)), answered);
+            assert_eq!(matches!(end, NotDone::Interrupted(_)), interrupted, "{status}: {end:?}");
+        };
+        let exit = |code: i32| code << 8;
+        for signal in TOLD_TO_END {
+            check(signal, false, true);
+            check(exit(128 + signal), false, true);
+        }
+        check(exit(126), false, true);
+        check(exit(127), false, true);
+        check(exit(0), true, true);
+        check(exit(0), false, false);
+        // It may have been the record: an exception, a crash, too much memory.
+        for own in [exit(1), exit(2), exit(139), 6, 9, 11] {
+            check(own, true, false);
+        }
+    }
 
     #[test]
     fn an_answer_is_ok_or_fail_and_everything_else_is_printed() {

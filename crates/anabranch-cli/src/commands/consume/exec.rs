@@ -1,18 +1,24 @@
 //! The children of `--exec`: one for each shard that is being read.
 
-use super::child::{self, Ask, Leader};
-use anabranch::consumer::HandlerError;
+use super::child::{self, Ask, Leader, NotDone};
+use anabranch::consumer::{HandlerError, Interrupted};
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Records that may wait for a child to take them. Lanes bound what can wait.
 const WAITING: usize = 1_024;
 /// How long children get to end by themselves once nothing more comes.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// What is said of a record that came too late for its child.
+const GONE: &str = "the program ended before it was given the record";
+/// How long the end of a child waits for the word to stop that may have been sent to both: by a
+/// service manager, to all processes of a service.
+const SAME_WORD: Duration = Duration::from_millis(200);
 
 /// The children. Clones share them.
 #[derive(Clone)]
@@ -21,6 +27,8 @@ pub(crate) struct Exec {
     command: Arc<str>,
     /// How long a record may take.
     timeout: Duration,
+    /// Tells that the command was asked to stop.
+    stopping: CancellationToken,
     /// The children by shard, and the tasks that own them.
     crew: Arc<Mutex<Crew>>,
 }
@@ -57,19 +65,44 @@ impl Drop for Unanswered {
 impl Exec {
     /// Children that run `command`. None is started before its first record.
     pub(crate) fn new(command: &str, timeout: Duration) -> Self {
-        Self { command: command.into(), timeout, crew: Arc::default() }
+        let stopping = CancellationToken::new();
+        Self { command: command.into(), timeout, stopping, crew: Arc::default() }
+    }
+
+    /// Lays nothing to a record that fails once `stopping` says so.
+    pub(crate) fn until(mut self, stopping: CancellationToken) -> Self {
+        self.stopping = stopping;
+        self
     }
 
     /// Hands a record to the child of its shard, and waits for the answer.
     pub(crate) async fn hand(&self, shard: &ShardId, line: String) -> Result<(), HandlerError> {
         let (answer, answered) = oneshot::channel();
         let Hand { asks, leader } = self.reach(shard);
-        let gone = || HandlerError::from("the program ended before it answered");
-        asks.send(Ask { line, answer }).await.map_err(|_| gone())?;
+        if asks.send(Ask { line, answer }).await.is_err() {
+            return Err(Interrupted::by(GONE).into());
+        }
         let mut unanswered = Unanswered(Some(leader));
-        let answer = answered.await;
+        let gone = |_| Err(NotDone::Interrupted(GONE.to_owned()));
+        let answer = answered.await.unwrap_or_else(gone);
         unanswered.0 = None;
-        answer.map_err(|_| gone())?.map_err(HandlerError::from)
+        match answer {
+            Ok(()) => Ok(()),
+            Err(not_done) => Err(self.judge(not_done).await),
+        }
+    }
+
+    /// Whether the record is to blame.
+    async fn judge(&self, not_done: NotDone) -> HandlerError {
+        let why = match not_done {
+            NotDone::Interrupted(why) => return Interrupted::by(why).into(),
+            NotDone::Failed(why) if !self.stopping.is_cancelled() => return why.into(),
+            NotDone::Failed(why) | NotDone::Ended(why) => why,
+        };
+        match tokio::time::timeout(SAME_WORD, self.stopping.cancelled()).await {
+            Ok(()) => Interrupted::by(why).into(),
+            Err(_) => why.into(),
+        }
     }
 
     /// The child of a shard; one that ended has a successor.
@@ -99,17 +132,15 @@ impl Exec {
         crew.hands.remove(shard);
     }
 
-    /// Lets all children end, unless somebody forces a stop. Those that don't are killed.
-    pub(crate) async fn close(&self, forced: bool) {
+    /// Lets all children end, for as long as somebody waits. Those that don't are killed.
+    pub(crate) async fn close(&self, patience: Duration) {
         let mut tasks = {
             let mut crew = self.crew.lock().unwrap_or_else(PoisonError::into_inner);
             crew.hands.clear();
             std::mem::take(&mut crew.tasks)
         };
-        if !forced {
-            let all = async { while tasks.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(FAREWELL, all).await;
-        }
+        let all = async { while tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(patience.min(FAREWELL), all).await;
         // What is left is killed with its task.
         tasks.shutdown().await;
     }
@@ -140,6 +171,6 @@ mod tests {
         exec.let_go(&shard);
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!done.exists(), "it went on after nobody waited");
-        exec.close(false).await;
+        exec.close(FAREWELL).await;
     }
 }

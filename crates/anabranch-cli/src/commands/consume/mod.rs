@@ -12,11 +12,12 @@ mod child;
 mod printed;
 pub(crate) mod park;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, watched};
 use crate::failure::Failure;
 use crate::moment::Moment;
 use crate::notice;
 use crate::printer::{self, Printer};
+use anabranch::clock::Clock;
 use anabranch::consumer::{Consumer, OnError, RunError};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::lease::LeaseStore;
@@ -25,7 +26,9 @@ use anabranch_model::ids::StreamName;
 use exec::Exec;
 use outlet::{Form, Outlet};
 use park::ParkPlace;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// The longest that a handler may be told to take, in milliseconds.
 const MOST_MS: u64 = 86_400_000;
@@ -41,8 +44,10 @@ passed on to standard error.
 
 Without --exec records are printed, and what was written is done.
 
-Run it as often as you like: all that share --app and --leases share the shards. SIGTERM and Ctrl-C \
-stop it in order; nothing comes twice then.")]
+Run it as often as you like: all that share --app and --leases share the shards. SIGTERM, Ctrl-C and a \
+closed terminal stop it in order; nothing comes twice then.
+
+What a stop, a closed pipe or a program that is told to end leaves undone is never put aside by --park.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Options {
     /// The stream, by its name; in a KCL table for several streams also as account:stream:epoch
@@ -81,7 +86,8 @@ pub(crate) struct Options {
     /// For how long a worker may be silent before others take its shards
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     lease_time: Duration,
-    /// For how long a stop waits for records that are under way
+    /// For how long a stop waits for records that are under way; what is not done by then is broken
+    /// off and comes again
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
     grace: Duration,
     /// Print records as JSON objects
@@ -109,12 +115,14 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         Some(place) => Some(place.open(&aws, &stream).await?),
         None => None,
     };
-    leases.prepare().await?;
+    watched("the lease store to answer", leases.prepare()).await?;
     let read = (&stream, &summary);
     let leases = connection.store_to_read(leases, &options.app, read, named.as_ref()).await?;
 
     let (printer, thread) = Printer::start();
-    let children = options.exec.as_ref().map(|command| Exec::new(command, options.timeout));
+    let asked = Asked::default();
+    let exec = |command: &String| Exec::new(command, options.timeout).until(asked.token.clone());
+    let children = options.exec.as_ref().map(exec);
     let form = if options.json { Form::Json } else { Form::Plain };
     let parked = options.parked;
     let outlet = match &children {
@@ -142,13 +150,14 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         consumer = consumer.on_error(OnError::Park { attempts: options.attempts, to });
     }
     let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
-    let reader = printer.clone();
+    let (reader, ask) = (printer.clone(), asked.clone());
     let stop = async move {
         tokio::select! {
             biased;
             () = stop => {}
             () = reader.gone() => {}
         }
+        ask.stop();
     };
     let ended = tokio::select! {
         biased;
@@ -156,10 +165,11 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         ended = Box::pin(consumer.run_until(stop)) => ended,
     };
     if let Some(children) = children {
-        children.close(matches!(ended, Err(RunError::Forced))).await;
+        let forced = matches!(ended, Err(RunError::Forced));
+        let patience = if forced { Duration::ZERO } else { asked.rest(options.grace) };
+        children.close(patience).await;
     }
     drop(printer);
-    let end_of_output = tokio::task::spawn_blocking(move || thread.join());
     match ended {
         Err(error @ (RunError::Settings(_) | RunError::Start(_) | RunError::Signals(_))) => {
             return Err(Failure::usage(chain(&error)));
@@ -167,9 +177,33 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         Err(error) => return Err(Failure::result(chain(&error))),
         Ok(()) => {}
     }
-    match end_of_output.await {
-        Ok(Ok(end)) => printer::judge(end),
-        _ => Err(Failure::result("the thread that prints fell over")),
+    printer::end(thread).await.map(drop)
+}
+
+/// The least that children have to end by themselves, however late it is.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// When the command was asked to stop. Clones share it.
+#[derive(Clone, Default)]
+struct Asked {
+    /// Tells that it was.
+    token: CancellationToken,
+    /// When that was, by the machine's clock.
+    at_ms: Arc<OnceLock<u64>>,
+}
+
+impl Asked {
+    /// It is asked now.
+    fn stop(&self) {
+        let _ = self.at_ms.set(Clock::machine().now_ms());
+        self.token.cancel();
+    }
+
+    /// What is left of the grace, for the farewell of the children.
+    fn rest(&self, grace: Duration) -> Duration {
+        let Some(at_ms) = self.at_ms.get() else { return Duration::MAX };
+        let passed_ms = Clock::machine().now_ms().saturating_sub(*at_ms);
+        grace.saturating_sub(Duration::from_millis(passed_ms)).max(FAREWELL)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::exec::Exec;
 use crate::line;
 use crate::printer::{NOBODY_READS, Printer};
-use anabranch::consumer::{Handler, HandlerError, Parked};
+use anabranch::consumer::{Handler, HandlerError, Interrupted, Parked};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
 use std::io::Write as _;
@@ -97,8 +97,9 @@ impl Handler for Outlet {
             Self::Print { printer, form, parked } => {
                 let lines = records.iter().map(|record| form.line_of(*parked, shard, record));
                 let text: String = lines.collect::<Result<_, _>>()?;
+                // That is none of the records' doing. The command is about to end.
                 let printed = printer.print(text).await;
-                printed.map_err(|_| NOBODY_READS.into())
+                printed.map_err(|_| Interrupted::by(NOBODY_READS).into())
             }
             Self::Append { file, line } => {
                 for record in records {

@@ -22,7 +22,6 @@ use anabranch_local::Local;
 use deliveries::Deliveries;
 use fleet::Fleet;
 use produce::Put;
-use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::Stream;
@@ -91,7 +90,7 @@ async fn perform(
     let deliveries = Deliveries::new(&folder.join("deliveries.log"))?;
     let mut fleet = Fleet::new(endpoint, folder);
     let put = Arc::new(Put::default());
-    let mut view = View::new(std::io::stdout().is_terminal());
+    let mut view = View::new(crate::output::is_screen());
     view.say(&format!(
         "{SHARDS} shards, 3 workers, {} keys, {} records a second for {} s",
         options.keys, options.rate, options.seconds

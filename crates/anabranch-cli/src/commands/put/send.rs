@@ -31,6 +31,23 @@ pub(crate) struct Sending {
     /// Give a record up after so long, such as 30s; without it, it is tried for ever
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    /// Name this producer in warnings and in the summary of --json, in at most 128 characters;
+    /// without it, a name is drawn at random
+    #[arg(long, value_name = "NAME", value_parser = producer_name)]
+    producer_id: Option<String>,
+    /// Mark each aggregate, so that consumers of this library drop the second copy that a lost
+    /// reply may leave: 48 bytes, which other readers skip
+    #[arg(long, requires = "aggregate")]
+    marks: bool,
+}
+
+/// The name of a producer, as an option has it.
+pub(crate) fn producer_name(text: &str) -> Result<String, String> {
+    match text.chars().count() {
+        1..=128 => Ok(text.to_owned()),
+        0 => Err("a producer's name is not empty".to_owned()),
+        count => Err(format!("it has {count} characters, and 128 is the most")),
+    }
 }
 
 /// Where records go, and the count of what became of them.
@@ -66,14 +83,18 @@ impl Sink {
         let aggregation = if sending.aggregate { Aggregation::ByShard } else { Aggregation::Off };
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
+            .with_marks(sending.marks)
             .with_events(notice::printed(false));
+        if let Some(id) = &sending.producer_id {
+            builder = builder.with_id(id.as_str());
+        }
         if let Some(timeout) = sending.timeout {
             builder = builder.with_deadline(timeout);
         }
         let started = builder.start(aws.kinesis.clone()).await;
         let producer = started.map_err(|error| start_failure(&error))?;
         let (tickets, waiting) = mpsc::channel(WAITING);
-        let tally = Arc::new(Tally::new(Clock::machine()));
+        let tally = Arc::new(Tally::new(producer.id().clone(), Clock::machine()));
         let mut counting = JoinSet::new();
         counting.spawn(count(waiting, Arc::clone(&tally)));
         Ok(Self { producer, tickets, stopped: BTreeSet::new(), tally, counting })
@@ -119,11 +140,11 @@ impl Sink {
         &self.tally
     }
 
-    /// Waits until every record has its outcome. A signal ends the wait.
+    /// Waits until every record has its outcome. Whoever insists on a stop ends the wait.
     pub(crate) async fn close(mut self) -> Arc<Tally> {
         drop(self.tickets);
         let patience = async {
-            match crate::stop::signals(1) {
+            match crate::stop::insistence() {
                 Ok(stop) => stop.await,
                 Err(_) => std::future::pending().await,
             }

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::moment;
 use crate::output::{note, say};
 use anabranch::clock::Clock;
-use anabranch::producer::{KeyId, Outcome, Why};
+use anabranch::producer::{KeyId, Outcome, ProducerId, Why};
 use anabranch_model::ids::StreamName;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -21,6 +21,8 @@ const NAMED: usize = 10;
 
 /// The counts. Shared by whoever puts and whoever waits for outcomes.
 pub(crate) struct Tally {
+    /// Who puts.
+    producer: ProducerId,
     placed: AtomicU64,
     refused: AtomicU64,
     unknown: AtomicU64,
@@ -39,6 +41,7 @@ pub(crate) struct Tally {
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     stream: &'a str,
+    producer: &'a str,
     placed: u64,
     refused: u64,
     unknown: u64,
@@ -48,7 +51,7 @@ struct Summary<'a> {
 }
 
 impl Tally {
-    pub(crate) fn new(clock: Clock) -> Self {
+    pub(crate) fn new(producer: ProducerId, clock: Clock) -> Self {
         // It draws nothing where standard error is no terminal.
         let bar = ProgressBar::new_spinner();
         if let Ok(style) =
@@ -58,6 +61,7 @@ impl Tally {
         }
         bar.enable_steady_tick(Duration::from_millis(200));
         Self {
+            producer,
             placed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
@@ -125,6 +129,7 @@ impl Tally {
         let took_ms = self.clock.now_ms() - self.began_ms;
         let summary = Summary {
             stream: stream.as_str(),
+            producer: self.producer.as_str(),
             placed: Self::count(&self.placed),
             refused: Self::count(&self.refused),
             unknown: Self::count(&self.unknown),

@@ -2,6 +2,7 @@
 
 use super::outbox::Outbox;
 use super::{could_not_start, counted};
+use crate::commands::put::send::producer_name;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::notice;
@@ -26,6 +27,14 @@ pub(super) struct Options {
     /// One record of the stream for each row, for readers that can't take aggregates apart
     #[arg(long)]
     no_aggregation: bool,
+    /// Name this relay's producer in warnings, in at most 128 characters; without it, a name is
+    /// drawn at random
+    #[arg(long, value_name = "NAME", value_parser = producer_name)]
+    producer_id: Option<String>,
+    /// Mark each aggregate, so that consumers of this library drop the second copy that a lost
+    /// reply may leave: 48 bytes, which other readers skip
+    #[arg(long, conflicts_with = "no_aggregation")]
+    marks: bool,
     /// How often to look for rows without being told of them, such as 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     poll: Duration,
@@ -65,7 +74,13 @@ pub(super) async fn run(
             RowFormat::Envelope => Format::Envelope,
             RowFormat::Data => Format::Data,
         })
-        .with_producer(|producer| producer.with_aggregation(aggregation))
+        .with_producer(|producer| {
+            let producer = producer.with_aggregation(aggregation).with_marks(options.marks);
+            match options.producer_id {
+                Some(id) => producer.with_id(id),
+                None => producer,
+            }
+        })
         .with_poll(options.poll)
         .with_max_held(options.max_in_flight)
         .with_drain(options.drain)

@@ -26,6 +26,14 @@ use tokio_util::sync::CancellationToken;
 /// The pause after the first empty read; it doubles up to the idle poll.
 const EMPTY_PAUSE_MS: u64 = 200;
 
+/// The most records that are asked for.
+#[expect(clippy::cast_possible_truncation, reason = "it is ten thousand")]
+const MOST: u32 = limits::GET_RECORDS_MAX_RECORDS as u32;
+
+/// By how much fewer are asked for after a reply that did not come whole. It is doubled with each one
+/// that does.
+const FEWER: u32 = 8;
+
 /// A shard that is polled.
 pub(crate) struct Poll<A> {
     /// What fetching needs.
@@ -51,6 +59,8 @@ struct Place {
     failures: u32,
     /// What the next read may give, as far as the last one tells.
     expects: Expects,
+    /// How many records to ask for at the most.
+    most: u32,
     /// How far the shard was read.
     reach: Reach,
     /// What is known of its end.
@@ -83,7 +93,8 @@ impl<A: StreamApi> Poll<A> {
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
         let (iterator, expects) = (self.first.clone(), Expects::Little);
         let (reach, ending) = (Reach::new(from), Ending::default());
-        let mut place = Place { from, iterator, empty: 0, failures: 0, expects, reach, ending };
+        let mut place =
+            Place { from, iterator, empty: 0, failures: 0, expects, most: MOST, reach, ending };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -113,13 +124,19 @@ impl<A: StreamApi> Poll<A> {
         let asked_ms = self.source.clock.now_ms();
         let waited_ms = place.reach.waited_ms(asked_ms);
         rates.charge(asked_ms, [1, 0]);
-        let read = self
-            .source
-            .in_time("GetRecords", self.source.api.records(stream, &iterator, room.limit));
+        let limit = room.limit.min(place.most);
+        let read = self.source.in_time("GetRecords", self.source.api.records(stream, &iterator, limit));
         let fetched = match read.await {
             Ok(fetched) => fetched,
-            Err(error) => return self.failed(place, error),
+            Err(error) => {
+                if error.fault == Fault::ReplyLost {
+                    // The line may be too slow for so much at once.
+                    place.most = (place.most / FEWER).max(1);
+                }
+                return self.failed(place, error);
+            }
         };
+        place.most = place.most.saturating_mul(2).min(MOST);
         let bytes: usize = fetched.records.iter().map(size).sum();
         let now_ms = self.source.clock.now_ms();
         rates.charge(now_ms, [0, bytes as u64]);
@@ -132,7 +149,7 @@ impl<A: StreamApi> Poll<A> {
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
         let reply = (asked_ms, &*fetched.records, behind_ms);
         self.source.reached(&mut place.reach, waited_ms, reply).await;
-        let full = came >= room.limit as usize;
+        let full = came >= limit as usize;
         // Who is caught up and finds a record at a time needs no room for ten megabytes.
         place.expects = if behind_ms > 0 || came > 1 { Expects::Much } else { Expects::Little };
         if came > 0 {

@@ -197,7 +197,9 @@ impl Checkpointer {
                 Err(CheckpointError::Invalid { shard: shard(), source })
             }
             Checkpointed::Failed(
-                source @ (StoreError::ForeignSchema { .. } | StoreError::Unusable { .. }),
+                source @ (StoreError::ForeignSchema { .. }
+                | StoreError::Missing { .. }
+                | StoreError::Unusable { .. }),
             ) => Err(CheckpointError::InvalidState { shard: shard(), source }),
             Checkpointed::Failed(source) => {
                 Err(CheckpointError::Dependency { shard: shard(), source })

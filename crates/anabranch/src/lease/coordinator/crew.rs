@@ -194,14 +194,19 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     ) -> Vec<LeaseKey> {
         let deadline_ms = self.now_ms().saturating_add(grace_ms);
         self.ask_to_drain(deadline_ms, why, &of);
-        // Whoever drains until the deadline needs some time for the last writes.
-        let over_ms = deadline_ms.saturating_add(self.settings().call_ms);
+        let over_ms = self.over_ms(deadline_ms);
         tokio::select! {
             biased;
             () = self.holdings.until_gone(&of) => {}
             () = self.tools.clock.sleep_until(over_ms) => {}
         }
         self.holdings.keys().into_iter().filter(of).collect()
+    }
+
+    /// When a drain with this deadline is over: whoever drains until then needs some time for the
+    /// last writes.
+    pub(super) fn over_ms(&self, deadline_ms: u64) -> u64 {
+        deadline_ms.saturating_add(self.settings().call_ms)
     }
 
     fn lock_left(&self) -> MutexGuard<'_, BTreeMap<StreamName, u64>> {

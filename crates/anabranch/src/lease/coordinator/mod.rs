@@ -191,10 +191,12 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         self.crew.until_refused().await
     }
 
-    /// Drains every shard for up to `grace_ms`, gives the leases back and leaves.
+    /// Drains every shard for up to `grace_ms`, gives the leases back and leaves. The last writes
+    /// have the time of one call on top, all of them together.
     pub async fn stop(mut self, grace_ms: u64) -> Stopped {
         let crew = &self.crew;
         crew.begin_to_stop();
+        let over_ms = crew.over_ms(crew.now_ms().saturating_add(grace_ms));
         let native = crew.tools.store.layout() == Layout::Native;
         let member = crew.holdings.member();
         // If the store does not take the word, the leases are given back all the same.
@@ -209,9 +211,16 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         if !leases.is_empty() {
             return Stopped::Stuck { leases };
         }
-        if !native || crew.holdings.member().leave(&crew.tools, &mut self.heart).await {
+        if !native {
             return Stopped::Left;
         }
-        Stopped::NotLeft
+        // It may have joined again meanwhile.
+        let member = crew.holdings.member();
+        let left = tokio::select! {
+            biased;
+            left = member.leave(&crew.tools, &mut self.heart) => left,
+            () = crew.tools.clock.sleep_until(over_ms) => false,
+        };
+        if left { Stopped::Left } else { Stopped::NotLeft }
     }
 }

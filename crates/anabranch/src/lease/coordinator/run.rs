@@ -1,5 +1,6 @@
 //! The loop that looks, plans and acts.
 
+use super::StartError;
 use super::act::act;
 use super::crew::Crew;
 use super::give::give;
@@ -7,7 +8,7 @@ use super::look::Sight;
 use super::ready::Ready;
 use crate::event::LeaseEvent;
 use crate::lease::grip::{Held, How, Stage};
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{Grip, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::{LeaseMove, Me, plan};
 use anabranch_model::lease::view::View;
@@ -38,6 +39,8 @@ struct Loop<S: LeaseStore, A: StreamApi> {
     gives: JoinSet<()>,
     /// Until when looks come fast.
     hurry_until_ms: u64,
+    /// Since when the store says that it has no table of leases.
+    missing_since_ms: Option<u64>,
 }
 
 /// Looks, plans and acts for ever.
@@ -49,6 +52,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
         ready: Ready::default(),
         gives: JoinSet::new(),
         hurry_until_ms: crew.now_ms() + HURRY_FOR_MS,
+        missing_since_ms: None,
         crew,
     };
     loop {
@@ -67,9 +71,11 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
             Ok(true) => self.hurry(),
             Err(error) => {
                 self.crew.tools.trouble("look", &error);
+                self.judge(error);
                 return;
             }
         }
+        self.missing_since_ms = None;
         self.sweep();
         let member = self.crew.holdings.member();
         self.crew.forget_left(|stream| self.sight.is_named(stream, &member.id));
@@ -85,6 +91,21 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         }
         act(&self.crew, &member.id, moves, &mut self.gives).await;
         self.hand_out();
+    }
+
+    /// A table that is gone for a lease time does not come back by itself, and to make it anew would
+    /// forget what was done: that is for somebody to decide. Nothing is held by then, since no beat
+    /// was taken.
+    fn judge(&mut self, error: StoreError) {
+        if !matches!(error, StoreError::Missing { .. }) {
+            self.missing_since_ms = None;
+            return;
+        }
+        let now_ms = self.crew.now_ms();
+        let since_ms = *self.missing_since_ms.get_or_insert(now_ms);
+        if now_ms.saturating_sub(since_ms) >= self.crew.settings().lease_time_ms {
+            self.crew.stand_down(StartError::Store(error));
+        }
     }
 
     fn layout(&self) -> Layout {

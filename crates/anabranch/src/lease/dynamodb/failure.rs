@@ -92,11 +92,22 @@ impl Call<'_> {
                 let detail = format!("it does not accept these credentials ({said})");
                 Failure::Error(StoreError::Denied { store, detail })
             }
-            "ResourceNotFoundException" => Failure::Error(self.unusable(format!(
-                "there is no table `{}` (dynamodb:{}: {said}); if it was deleted, start again and \
-                 it is made anew",
-                self.table, self.action
-            ))),
+            "ResourceNotFoundException" => Failure::Error(StoreError::Missing {
+                store,
+                detail: format!(
+                    "there is no table `{}` (dynamodb:{}: {said}); if it was deleted, restore it \
+                     with its checkpoints, or start again: it is made anew, and the stream is read \
+                     from the start position",
+                    self.table, self.action
+                ),
+            }),
+            "ValidationException" if !is_table_name(self.table) => {
+                Failure::Error(self.unusable(format!(
+                    "`{}` can't be the name of a table: one has 3 to 255 characters, of letters, \
+                     digits, `_`, `-` and `.`",
+                    self.table
+                )))
+            }
             "ValidationException" => Failure::Error(StoreError::ForeignSchema {
                 store,
                 detail: format!("dynamodb:{} was not accepted ({said})", self.action),
@@ -128,6 +139,12 @@ impl Call<'_> {
             StoreError::Unreachable { store, detail, source: None }
         }
     }
+}
+
+/// Whether a table may be called so.
+fn is_table_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    (3..=255).contains(&text.len()) && text.bytes().all(fits)
 }
 
 /// How messages name the store.

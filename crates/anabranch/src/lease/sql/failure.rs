@@ -180,7 +180,11 @@ fn of_sql(store: String, error: sqlx::Error) -> StoreError {
                 format!("{said}: this server takes no writes, it may be a standby"),
                 error,
             ),
-            missing if is_missing(missing) => StoreError::ForeignSchema {
+            "42P01" | "3F000" => StoreError::Missing {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another schema"),
+            },
+            "42703" => StoreError::ForeignSchema {
                 store,
                 detail: format!("{said}: call `prepare` first, or name another schema"),
             },
@@ -200,6 +204,10 @@ fn of_sql(store: String, error: sqlx::Error) -> StoreError {
                 detail: format!("{said}: its folder must exist and be writable"),
             },
             26 => StoreError::ForeignSchema { store, detail: format!("{said}: name another file") },
+            1 if said.contains("no such table") => StoreError::Missing {
+                store,
+                detail: format!("{said}: call `prepare` first, or name another file"),
+            },
             1 => StoreError::ForeignSchema {
                 store,
                 detail: format!("{said}: call `prepare` first, or name another file"),
@@ -215,11 +223,6 @@ fn of_sql(store: String, error: sqlx::Error) -> StoreError {
             _ => StoreError::Unusable { store, detail: said },
         },
     }
-}
-
-#[cfg(feature = "postgres")]
-fn is_missing(code: &str) -> bool {
-    matches!(code, "42P01" | "42703" | "3F000")
 }
 
 fn code(error: &sqlx::Error) -> Option<Code> {

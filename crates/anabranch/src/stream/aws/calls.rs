@@ -16,6 +16,7 @@ use super::told::Effect;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::limits;
 use anabranch_model::sequence::SequenceNumber;
+use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
 use aws_sdk_kinesis::primitives::{Blob, DateTime};
 use aws_sdk_kinesis::types::{
     self, PutRecordsRequestEntry, ShardFilterType, ShardIteratorType, StartingPosition,
@@ -175,6 +176,10 @@ impl StreamApi for AwsKinesis {
         let position = position.map_err(|error| call.unreadable("position", &error.to_string()))?;
         let request = self.client.subscribe_to_shard().consumer_arn(arn);
         let request = request.shard_id(shard.as_str()).starting_position(position);
+        // A quiet subscription is not a stalled one, and has a time-out of its own.
+        let quiet = StalledStreamProtectionConfig::disabled();
+        let quiet = aws_sdk_kinesis::Config::builder().stalled_stream_protection(quiet);
+        let request = request.customize().config_override(quiet);
         let reply = Box::pin(request.send()).await.map_err(|error| call.failed(error))?;
         Ok(super::subscribe::events(reply.event_stream, arn, shard))
     }

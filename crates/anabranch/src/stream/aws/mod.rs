@@ -24,10 +24,25 @@ use std::time::Duration;
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the first byte of a reply may take after the request was sent.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one call may take in all, its body included: ten megabytes over a slow line.
+/// How long no byte of a reply may come once it has begun. The clock begins anew with each byte.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one call may take in all, its body included: ten megabytes over a slow line. Whoever
+/// reads asks for fewer records when that was not enough.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a subscription may be silent. The service sends an empty event every few seconds.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The SDK looks at the last second, so its patience begins a second late.
+const STALL_WINDOW: Duration = Duration::from_secs(1);
+
+/// A reply that stops half way is given up long before its time is over.
+fn stalls() -> StalledStreamProtectionConfig {
+    StalledStreamProtectionConfig::enabled()
+        .upload_enabled(false)
+        .download_enabled(true)
+        .grace_period(STALL_TIMEOUT - STALL_WINDOW)
+        .build()
+}
 
 /// Kinesis through the AWS SDK. Clones share one client and its connections.
 ///
@@ -61,8 +76,7 @@ impl AwsKinesis {
         let config = aws_sdk_kinesis::config::Builder::from(config)
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts)
-            // A quiet subscription is not a stalled one, and a stalled call has its time-out.
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .stalled_stream_protection(stalls())
             .protocol(KinesisProtocol::new(Arc::clone(&spoken)))
             .interceptor(NoteEncoding);
         Self { client: Client::from_conf(config.build()), spoken }

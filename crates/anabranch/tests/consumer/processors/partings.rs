@@ -27,7 +27,8 @@ async fn a_call_that_hangs_is_dropped_at_the_end_of_the_grace() {
     let (world, script) = staged(|script| script.hangs.store(true, Ordering::SeqCst));
     let first = worker(&world, &script, "first", 1);
     world.until("it hangs", || script.count("process 10") == 1).await;
-    first.stop().await;
+    let broken_off = first.stop_short().await;
+    assert_eq!(broken_off.iter().map(|call| call.records).collect::<Vec<_>>(), [10]);
     assert_eq!(script.calls(), ["0 initialize", "0 process 10", "0 lease_lost", "0 heard"]);
     assert_eq!(world.rows()[0].owner, None, "the lease was given back");
 }

@@ -1,0 +1,205 @@
+//! Stops at the edges: nothing good is put aside, no stop takes longer than its grace, and the exit
+//! code says what is left.
+
+use crate::stage::{Ran, Running, Stage, program, until};
+use std::process::Command;
+
+const CONSUME: &str = "consume orders --app a --leases sqlite:leases.db";
+const PARKS: &str = "consume orders --app a --leases sqlite:leases.db --park parked --attempts 1";
+
+fn lines(count: usize) -> String {
+    let line = |n: usize| format!("{{\"key\":\"k{}\",\"data\":\"{n}\"}}", n % 5);
+    (0..count).map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn file(stage: &Stage, name: &str) -> String {
+    std::fs::read_to_string(stage.folder.path().join(name)).unwrap_or_default()
+}
+
+/// What is printed by a consumer that ends when everything is done.
+fn rest(stage: &Stage, count: usize) -> Vec<String> {
+    let mut running = stage.spawn(&format!("{CONSUME} --json"));
+    let lines = running.lines(count);
+    assert_eq!(running.stop().ok().out, "");
+    lines
+}
+
+/// A consumer with this program, whose output is of no interest.
+fn with_program(stage: &Stage, words: &str, exec: &str) -> Running {
+    let mut command = stage.command(words);
+    command.args(["--exec", exec]);
+    Running::start(command)
+}
+
+#[test]
+fn nothing_is_put_aside_because_the_reader_closed_the_pipe() {
+    let stage = Stage::start(&["orders:4"]);
+    stage.run("put orders", &lines(4_000)).ok();
+    for _ in 0..3 {
+        let mut running = stage.spawn(&format!("{PARKS} --concurrency 16"));
+        running.lines(20);
+        let Running { mut child, out } = running;
+        drop(out);
+        until("the end", || child.try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(file(&stage, "parked"), "", "{said}");
+    }
+}
+
+#[test]
+fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(12)).ok();
+    // It is told to end twice, can't be run once, and ends by itself after each third record.
+    let program = "echo x >> starts; case $(wc -l < starts) in \
+                   1) read l; kill -TERM $$; sleep 9;; 2) read l; kill -HUP $$; sleep 9;; \
+                   3) read l; exec ./missing;; \
+                   *) for n in 1 2 3; do read l || exit 0; echo \"$l\" >> log; echo ok; done;; esac";
+    let running = with_program(&stage, PARKS, program);
+    until("all records", || file(&stage, "log").lines().count() >= 12);
+    let ran = running.stop().ok();
+    assert_eq!(file(&stage, "parked"), "", "{ran:?}");
+    assert_eq!(file(&stage, "log").lines().count(), 12, "{ran:?}");
+}
+
+#[test]
+fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(3)).ok();
+    let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 & wait";
+    let running = with_program(&stage, PARKS, program);
+    until("the program", || file(&stage, "pid").ends_with('\n'));
+    let pid = file(&stage, "pid");
+    let ids = [pid.trim(), &running.child.id().to_string()];
+    assert!(Command::new("kill").arg("-TERM").args(ids).status().unwrap().success());
+    let ran = running.wait().ok();
+    assert_eq!(file(&stage, "parked"), "", "{ran:?}");
+    assert_eq!(rest(&stage, 3).len(), 3);
+}
+
+#[test]
+fn a_program_that_falls_over_a_record_has_it_put_aside() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(6)).ok();
+    let program = "while read l; do case $l in *'\"data\":\"3\"'*) exit 1;; esac; echo ok; done";
+    let running = with_program(&stage, PARKS, program);
+    until("it is put aside", || file(&stage, "parked").lines().count() == 1);
+    running.stop().ok();
+    assert!(file(&stage, "parked").contains("exit status: 1"));
+}
+
+#[test]
+fn a_record_that_is_broken_off_at_the_end_of_the_grace_is_named_and_comes_again() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(1)).ok();
+    // It neither answers nor hears that it is to end, and starts somebody who does not either.
+    let program = "trap '' TERM INT HUP; echo > begun; (trap '' TERM; sleep 1000) & sleep 1000";
+    let running = with_program(&stage, &format!("{CONSUME} --grace 1s"), program);
+    until("the program", || !file(&stage, "begun").is_empty());
+    let ran = running.stop();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for part in ["grace", "shardId-000000000000", "key \"k0\"", "delivered again"] {
+        assert!(ran.err.contains(part), "{part} is not in {ran:?}");
+    }
+    assert_eq!(rest(&stage, 1).len(), 1);
+}
+
+#[test]
+fn a_reader_that_takes_nothing_does_not_hold_up_a_stop() {
+    let stage = Stage::start(&["orders:1"]);
+    let data = "x".repeat(1_000);
+    let lines = vec![format!("{{\"key\":\"k\",\"data\":\"{data}\"}}"); 300].join("\n");
+    stage.run("put orders", &lines).ok();
+    let ends = |words: &str, code: i32| {
+        let mut running = stage.spawn(words);
+        // The pipe is full by then.
+        running.lines(1);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        running.signal("TERM");
+        until("the end", || running.child.try_wait().unwrap().is_some());
+        let ran = running.wait();
+        assert_eq!(ran.code, Some(code), "{words}: {}", ran.err);
+    };
+    ends(&format!("{CONSUME} --grace 1s"), 1);
+    ends("tail orders --since trim", 0);
+}
+
+/// Closes the terminal of a command, as often as terminals do that.
+fn hang_up(running: &Running) {
+    running.signal("HUP");
+    running.signal("HUP");
+}
+
+#[test]
+fn a_terminal_that_is_closed_stops_everything_in_order() {
+    let stage = Stage::start(&["orders:1", "other:1"]);
+    stage.run("put orders", &lines(3)).ok();
+    let check = |words: &str, count: usize| -> Ran {
+        let mut running = stage.spawn(words);
+        running.lines(count);
+        hang_up(&running);
+        let ran = running.wait();
+        assert_eq!(ran.code, Some(0), "{words}: {ran:?}");
+        ran
+    };
+    check(CONSUME, 3);
+    check("tail orders --since trim", 3);
+    check("local --port 0", 1);
+    let running = stage.spawn("cp stream:orders stream:other --follow");
+    until("the copy", || stage.stored("other").len() == 3);
+    hang_up(&running);
+    running.wait().ok();
+    // What is under way is waited for, whatever a terminal sends.
+    stage.run("put orders", &lines(1)).ok();
+    let program = "read l; echo > begun; sleep 1; echo ok; cat";
+    let running = with_program(&stage, CONSUME, program);
+    until("the program", || !file(&stage, "begun").is_empty());
+    hang_up(&running);
+    running.wait().ok();
+}
+
+#[test]
+fn a_command_that_outlives_its_terminal_by_wish_hears_nothing_of_it() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(3)).ok();
+    let words = format!("{} {CONSUME} --endpoint {}", env!("CARGO_BIN_EXE_anabranch"), stage.endpoint);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("trap '' HUP; exec {words}")]).current_dir(stage.folder.path());
+    command.envs(program().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut running = Running::start(command);
+    running.lines(3);
+    hang_up(&running);
+    stage.run("put orders", &lines(2)).ok();
+    assert_eq!(running.lines(2).iter().filter(|line| !line.is_empty()).count(), 2);
+    running.stop().ok();
+}
+
+#[test]
+fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
+    let stage = Stage::start(&["orders:1", "other:1"]);
+    stage.run("put orders", &lines(30)).ok();
+    let running = stage.spawn("cp stream:orders stream:other --follow");
+    until("the copy", || stage.stored("other").len() == 30);
+    running.signal("INT");
+    let ran = running.wait().ok();
+    assert!(ran.err.contains("other: 30 placed") && !ran.err.contains("error"), "{ran:?}");
+    let running = stage.spawn("cp stream:orders copied --follow");
+    until("the file", || stage.folder.path().join("copied").exists());
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let ran = running.stop().ok();
+    assert!(ran.err.contains("30 records of orders are in copied"), "{ran:?}");
+    assert_eq!(file(&stage, "copied").lines().count(), 30);
+    // Whoever does not follow had not come to the end; nor has one whose records have no place.
+    stage.fault(&serde_json::json!({"effect": "Throttle", "operation": "PutRecords"}));
+    for words in ["cp stream:orders stream:other", "cp stream:orders stream:other --follow"] {
+        let running = stage.spawn(words);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        running.signal("INT");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        running.signal("INT");
+        let ran = running.wait();
+        assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
+    }
+}
