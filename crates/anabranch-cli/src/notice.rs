@@ -131,7 +131,9 @@ fn trouble(event: &Event) -> Option<String> {
             format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
         }
         Event::Producer(ProducerEvent::Retried { producer, detail, .. }) => {
-            format!("the stream did not take records of producer {producer}, they are sent again: {detail}")
+            format!(
+                "the stream did not take records of producer {producer}, they are sent again: {detail}"
+            )
         }
         Event::Relay(event) => return relay_trouble(event),
         _ => return None,

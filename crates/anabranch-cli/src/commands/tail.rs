@@ -78,8 +78,8 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         },
     };
     drop((printer, gone));
-    let printed = printer::end(thread).await;
-    ended.and(printed.map(drop))
+    let output = printer::end(thread).await;
+    ended.and(output.map(drop))
 }
 
 /// Prints records until there are no more. A failure comes with whether any had come before.

@@ -45,7 +45,7 @@ impl Connection {
             }
         }
         let what = "the region and the credentials of the environment";
-        let config = waiting::watched(what, access.config()).await;
+        let config = Box::pin(waiting::watched(what, access.config())).await;
         let config = waiting::told(config.map_err(|error| setup_failure(&error))?);
         Ok(Aws { kinesis: AwsKinesis::new(&config), config })
     }

@@ -81,12 +81,11 @@ impl HttpConnector for ToldCalls {
                 reply = &mut call => Some(reply),
                 () = vigil.until_late() => None,
             };
-            let reply = match soon {
-                Some(reply) => reply,
-                None => {
-                    vigil.tell(what);
-                    call.await
-                }
+            let reply = if let Some(reply) = soon {
+                reply
+            } else {
+                vigil.tell(what);
+                call.await
             };
             if reply.is_ok() {
                 vigil.end();

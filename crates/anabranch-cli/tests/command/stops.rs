@@ -68,7 +68,7 @@ fn nothing_is_put_aside_because_the_program_was_told_to_end_or_begins_anew() {
 fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
     let stage = Stage::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
-    let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 & wait";
+    let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 > /dev/null & wait";
     let running = with_program(&stage, PARKS, program);
     until("the program", || file(&stage, "pid").ends_with('\n'));
     let pid = file(&stage, "pid");
@@ -164,7 +164,8 @@ fn a_terminal_that_is_closed_stops_everything_in_order() {
 fn a_command_that_outlives_its_terminal_by_wish_hears_nothing_of_it() {
     let stage = Stage::start(&["orders:1"]);
     stage.run("put orders", &lines(3)).ok();
-    let words = format!("{} {CONSUME} --endpoint {}", env!("CARGO_BIN_EXE_anabranch"), stage.endpoint);
+    let words =
+        format!("{} {CONSUME} --endpoint {}", env!("CARGO_BIN_EXE_anabranch"), stage.endpoint);
     let mut command = Command::new("sh");
     command.args(["-c", &format!("trap '' HUP; exec {words}")]).current_dir(stage.folder.path());
     command.envs(program().get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -1,6 +1,6 @@
 //! A running consumer: a task for each shard that the coordinator lets it read.
 
-use super::broken_off::{BrokenOff, Breaks, told};
+use super::broken_off::{Breaks, BrokenOff, told};
 use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;

@@ -65,7 +65,8 @@ async fn read_in_pieces(pieces: usize, of: usize) -> Result<usize, (Fault, Strin
     let stage = Stage::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::speaking(WireFormat::Json, &config.build());
-    let body = r#"{"Records":[],"NextShardIterator":"next","MillisBehindLatest":7,"ChildShards":[]}"#;
+    let body =
+        r#"{"Records":[],"NextShardIterator":"next","MillisBehindLatest":7,"ChildShards":[]}"#;
     let (stream, iterator) = (StreamName::from("s"), ShardIterator("here".into()));
     let answer = async {
         let (mut socket, _) = listener.accept().await.unwrap();

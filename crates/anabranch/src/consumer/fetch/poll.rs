@@ -125,7 +125,8 @@ impl<A: StreamApi> Poll<A> {
         let waited_ms = place.reach.waited_ms(asked_ms);
         rates.charge(asked_ms, [1, 0]);
         let limit = room.limit.min(place.most);
-        let read = self.source.in_time("GetRecords", self.source.api.records(stream, &iterator, limit));
+        let read =
+            self.source.in_time("GetRecords", self.source.api.records(stream, &iterator, limit));
         let fetched = match read.await {
             Ok(fetched) => fetched,
             Err(error) => {

@@ -40,7 +40,7 @@ fn stalls() -> StalledStreamProtectionConfig {
     StalledStreamProtectionConfig::enabled()
         .upload_enabled(false)
         .download_enabled(true)
-        .grace_period(STALL_TIMEOUT - STALL_WINDOW)
+        .grace_period(STALL_TIMEOUT.saturating_sub(STALL_WINDOW))
         .build()
 }
 
