@@ -90,9 +90,8 @@ impl<'a> InHand<'a> {
 
     /// The call has returned.
     #[inline]
-    pub(super) fn returned(self) {
-        // It holds nothing but references.
-        std::mem::forget(self);
+    pub(super) fn returned(mut self) {
+        self.records = &[];
     }
 }
 
