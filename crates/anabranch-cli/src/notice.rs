@@ -34,6 +34,8 @@ pub(crate) fn printed(all: bool) -> Events {
             let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
             match repeats.count(trouble.clone()) {
                 None => {}
+                // It is the same row each time that the table is read.
+                Some(2..) if matches!(event, Event::Lease(LeaseEvent::UnreadableRow { .. })) => {}
                 Some(1) => note!("warning: {trouble}"),
                 Some(times) => note!("warning: {trouble} ({times} times)"),
             }

@@ -4,18 +4,26 @@
 //! |---|---|
 //! | SIGTERM, Ctrl-C | the first one asks, the second one forces |
 //! | SIGHUP, of a terminal that is closed | asks, and never forces: whoever closes a terminal may send several |
+//! | the same within a fifth of a second | is the same word: `timeout` sends it to the command and to its group |
 //! | SIGHUP that was ignored when the command began, by `nohup` | nothing |
 
 use crate::failure::Failure;
 use std::io;
 use std::sync::OnceLock;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Signals within this time are one word. Nobody insists so fast.
+const ONE_WORD: Duration = Duration::from_millis(200);
 
 /// Waits for the `count`-th word to stop from now on.
 pub(crate) fn signals(count: usize) -> Result<impl Future<Output = ()> + Send, Failure> {
     let mut words = Words::listen().map_err(unheard)?;
     Ok(async move {
         for heard in 0..count {
+            if heard > 0 {
+                words = words.deaf_for_a_moment().await;
+            }
             words.next(heard == 0).await;
         }
     })
@@ -24,8 +32,8 @@ pub(crate) fn signals(count: usize) -> Result<impl Future<Output = ()> + Send, F
 /// Waits for the next word to stop that is not a terminal's, while what was begun is brought to its
 /// end: a terminal that is closed asks for no more than that.
 pub(crate) fn insistence() -> Result<impl Future<Output = ()> + Send, Failure> {
-    let mut words = Words::listen().map_err(unheard)?;
-    Ok(async move { words.next(false).await })
+    let words = Words::listen().map_err(unheard)?;
+    Ok(async move { words.deaf_for_a_moment().await.next(false).await })
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives it")]
@@ -50,6 +58,13 @@ impl Words {
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: if ignored { None } else { Some(signal(SignalKind::hangup())?) },
         })
+    }
+
+    /// Hears nothing for a moment, so that a word that is said twice is one.
+    async fn deaf_for_a_moment(self) -> Self {
+        tokio::time::sleep(ONE_WORD).await;
+        // Whoever listens anew hears nothing of what came before. It worked once already.
+        Self::listen().unwrap_or(self)
     }
 
     /// Waits for the next word. A terminal that is closed only counts as the first.

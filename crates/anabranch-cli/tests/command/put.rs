@@ -81,3 +81,34 @@ fn a_record_that_is_too_large_stops_its_key_and_the_summary_names_it() {
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(summary["stopped_keys"], serde_json::json!(["a"]), "{ran:?}");
 }
+
+#[test]
+fn a_producer_is_named_and_its_aggregates_are_marked_on_request() {
+    let stage = Stage::start(&["orders:1", "other:1"]);
+    let lines: Vec<String> =
+        (0..50).map(|n| format!("{{\"key\":\"k{n}\",\"data\":\"{n}\"}}")).collect();
+    let marked = || stage.stored("orders").iter().filter(|data| data.contains("anabranch")).count();
+    let ran = stage.run("put orders --aggregate --json", &lines.join("\n")).ok();
+    let summary: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(summary["producer"].as_str().unwrap().len(), 16, "{summary}");
+    assert_eq!(marked(), 0);
+    let words = "put orders --aggregate --marks --producer-id till-7 --json";
+    let ran = stage.run(words, &lines.join("\n")).ok();
+    let summary: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(summary["producer"], "till-7");
+    assert!(marked() > 0, "no aggregate is marked");
+    // Nobody is told of the mark.
+    let tail = stage.run("tail orders --until-caught-up --json", "").ok();
+    assert_eq!(tail.out.lines().count(), 100);
+    stage.run("cp stream:orders stream:other --aggregate --marks --producer-id copier", "").ok();
+    for (words, why) in [
+        ("put orders --marks", "--aggregate"),
+        ("put orders --producer-id=", "not empty"),
+        ("cp stream:orders stream:other --marks", "--aggregate"),
+        ("relay --stream orders --marks --no-aggregation", "--no-aggregation"),
+    ] {
+        let ran = stage.run(words, "");
+        assert_eq!(ran.code, Some(2), "{words}: {ran:?}");
+        assert!(ran.err.contains(why), "{words}: {ran:?}");
+    }
+}

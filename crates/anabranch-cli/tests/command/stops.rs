@@ -71,9 +71,11 @@ fn nothing_is_put_aside_because_a_service_manager_stops_the_program_too() {
     let program = "trap 'exit 1' TERM; echo $$ > pid; read l; sleep 1000 > /dev/null & wait";
     let running = with_program(&stage, PARKS, program);
     until("the program", || file(&stage, "pid").ends_with('\n'));
-    let pid = file(&stage, "pid");
-    let ids = [pid.trim(), &running.child.id().to_string()];
-    assert!(Command::new("kill").arg("-TERM").args(ids).status().unwrap().success());
+    // The program hears it a little earlier.
+    let killed = Command::new("kill").args(["-TERM", file(&stage, "pid").trim()]).status();
+    assert!(killed.unwrap().success());
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    running.signal("TERM");
     let ran = running.wait().ok();
     assert_eq!(file(&stage, "parked"), "", "{ran:?}");
     assert_eq!(rest(&stage, 3).len(), 3);
@@ -157,6 +159,19 @@ fn a_terminal_that_is_closed_stops_everything_in_order() {
     let running = with_program(&stage, CONSUME, program);
     until("the program", || !file(&stage, "begun").is_empty());
     hang_up(&running);
+    running.wait().ok();
+}
+
+#[test]
+fn a_word_that_is_said_twice_at_once_is_one() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(1)).ok();
+    let program = "read l; echo > begun; sleep 1; echo ok; cat";
+    let running = with_program(&stage, CONSUME, program);
+    until("the program", || !file(&stage, "begun").is_empty());
+    // As `timeout` does it.
+    running.signal("TERM");
+    running.signal("TERM");
     running.wait().ok();
 }
 

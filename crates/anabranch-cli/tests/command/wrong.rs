@@ -58,6 +58,7 @@ fn options_that_make_no_sense_are_refused_before_anything_happens() {
         ("consume orders --app a --leases redis:x", &["sqlite:PATH"]),
         ("consume orders --app a --leases memory --since yesterday", &["10m", "trim"]),
         ("consume orders --app a --leases sqlite:no/such/folder.db", &["no folder"]),
+        ("consume orders --app a --leases memory --park /proc/parked", &["/proc/parked can't be"]),
         ("put orders --lines", &["--key"]),
         ("put orders nosuchfile", &["nosuchfile"]),
     ] {

@@ -86,6 +86,9 @@ impl ParkPlace {
                 if path.is_dir() {
                     return Err(Failure::usage(format!("{self} is a folder: name a file in it")));
                 }
+                try_to_write(path, folder.unwrap_or(Path::new("."))).map_err(|error| {
+                    Failure::usage(format!("{self} can't be used for parked records: {error}"))
+                })?;
                 Ok(ParkFile::new(path).into())
             }
             Self::Stream(other) if other == stream => Err(Failure::usage(format!(
@@ -120,6 +123,14 @@ impl ParkPlace {
             ))),
         }
     }
+}
+
+/// Whether a file can be written, or made in its folder. Nothing is left there.
+fn try_to_write(path: &Path, folder: &Path) -> std::io::Result<()> {
+    if path.is_file() {
+        return std::fs::OpenOptions::new().append(true).open(path).map(drop);
+    }
+    if path.exists() { Ok(()) } else { tempfile::tempfile_in(folder).map(drop) }
 }
 
 async fn sqlite(path: &Path, table: &str, make: bool) -> Result<Park, Failure> {
