@@ -5,6 +5,7 @@
 //! | an action | status for it | done |
 //! | an action | status for another, or for none | the child is at fault |
 //! | an action that allows it | checkpoint | write it down, answer |
+//! | an action that allowed it until the lease went | checkpoint | answer `ShutdownException` |
 //! | another action | checkpoint | answer `InvalidStateException` |
 //! | nothing | anything | odd: log it |
 //! | an action | nothing for too long, or its output ends | the child is at fault |
@@ -15,6 +16,8 @@ use std::fmt;
 
 /// Java's name for a checkpoint where none is allowed.
 pub const INVALID_STATE: &str = "InvalidStateException";
+/// Java's name for a checkpoint after the lease was lost.
+pub const SHUTDOWN: &str = "ShutdownException";
 /// Java's name for a checkpoint outside of what was given.
 pub const ILLEGAL_ARGUMENT: &str = "IllegalArgumentException";
 /// How much of what a child said goes into a message.
@@ -31,6 +34,8 @@ pub struct Session {
 struct Asked {
     action: Action,
     may_checkpoint: bool,
+    /// Whether the lease went meanwhile.
+    lost: bool,
 }
 
 /// What follows from something that the child said.
@@ -128,7 +133,7 @@ impl Session {
     /// The child is asked.
     pub fn ask(&mut self, request: &Request) {
         let Request { action, may_checkpoint, .. } = *request;
-        self.asked = Some(Asked { action, may_checkpoint });
+        self.asked = Some(Asked { action, may_checkpoint, lost: false });
     }
 
     /// What the child has not answered yet.
@@ -139,13 +144,13 @@ impl Session {
     /// From now on no checkpoint is written for the open question: the lease is lost.
     pub fn forbid_checkpoints(&mut self) {
         if let Some(asked) = &mut self.asked {
-            asked.may_checkpoint = false;
+            asked.lost = true;
         }
     }
 
     /// The child said something.
     pub fn hear(&mut self, message: FromChild) -> Step {
-        let Some(Asked { action, may_checkpoint }) = self.asked else {
+        let Some(Asked { action, may_checkpoint, lost }) = self.asked else {
             return match message {
                 FromChild::Status { response_for } => Step::Odd(format!(
                     "a status for {} that nobody asked for",
@@ -172,6 +177,7 @@ impl Session {
                 let wanted = Wanted { sequence_number, sub_sequence_number };
                 match wanted.position() {
                     _ if !may_checkpoint => Step::Refuse { wanted, error: INVALID_STATE },
+                    _ if lost => Step::Refuse { wanted, error: SHUTDOWN },
                     Err(NotAPlace) => Step::Refuse { wanted, error: ILLEGAL_ARGUMENT },
                     Ok(_) => Step::Checkpoint(wanted),
                 }
@@ -279,8 +285,12 @@ mod tests {
         session.ask(&Request::process_records(&[], None));
         session.forbid_checkpoints();
         let step = session.hear(checkpoint(None, None));
-        assert!(matches!(step, Step::Refuse { .. }), "{step:?}");
+        assert!(matches!(step, Step::Refuse { error: SHUTDOWN, .. }), "{step:?}");
         assert_eq!(session.hear(status(Some("processRecords"))), Step::Done);
+        session.ask(&Request::initialize("shardId-000000000000", Position::Latest));
+        session.forbid_checkpoints();
+        let step = session.hear(checkpoint(None, None));
+        assert!(matches!(step, Step::Refuse { error: INVALID_STATE, .. }), "{step:?}");
     }
 
     fn any_message() -> impl Strategy<Value = FromChild> {

@@ -50,6 +50,9 @@ while read -r line; do
     shutdown) said "shutdown ${line#*'"reason":'}" ;;
     *) said "$action" ;;
     esac
+    if [ "$action" = shardEnded ] && once end; then
+        until [ -e go ]; do sleep 0.05; done
+    fi
     case $line in *shardEnded*|*TERMINATE*) checkpoint null ;; *leaseLost*) checkpoint null ;; esac
     printf '{"action":"status","responseFor":"%s"}\n' "$action"
 done
@@ -216,4 +219,23 @@ fn the_end_of_a_shard_is_told_in_the_words_that_were_chosen() {
         let notes = daemon.notes(2);
         assert_eq!(notes[..4], ["initialize", "b", "shutdownRequested", lost], "{more}");
     }
+}
+
+#[test]
+fn a_child_at_the_end_of_its_shard_may_checkpoint_it_within_the_grace_of_a_stop() {
+    let daemon = Daemon::new("");
+    daemon.misbehave("end", "waits");
+    let running = daemon.start();
+    daemon.put(0, &["a"]);
+    daemon.until_noted(0, "a");
+    daemon.until_noted(1, "initialize");
+    daemon.stage.split("orders");
+    daemon.until_noted(0, "waits");
+    running.signal("TERM");
+    // The other one has been through its stop: it checkpoints where Java takes none.
+    daemon.until_noted(1, "error \"InvalidStateException\"}");
+    std::fs::write(daemon.stage.folder.path().join("go"), "").unwrap();
+    running.wait().ok();
+    assert_eq!(daemon.notes(0), ["initialize", "a", "shardEnded", "waits"]);
+    assert_eq!(daemon.row(0)["checkpoint"]["S"], "SHARD_END");
 }

@@ -1,6 +1,7 @@
 //! How a child is started.
 
 use super::output::{self, Source};
+use super::talk::Owed;
 use crate::group;
 use crate::protocol::FromChild;
 use crate::session::{ChildFault, Session};
@@ -45,6 +46,8 @@ pub struct Child {
     pub(super) messages: mpsc::Receiver<FromChild>,
     /// What it was asked.
     pub(super) session: Session,
+    /// The answer to a checkpoint that it has not got yet.
+    pub(super) owed: Option<Owed>,
     /// The tasks at its pipes. They end with it.
     #[expect(dead_code, reason = "held, so that the tasks have an owner")]
     pub(super) pipes: JoinSet<()>,
@@ -104,6 +107,7 @@ impl Child {
             lines: Some(lines),
             messages,
             session: Session::default(),
+            owed: None,
             pipes,
             settings: Arc::clone(settings),
             clock: clock.clone(),

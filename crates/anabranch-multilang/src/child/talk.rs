@@ -2,7 +2,7 @@
 
 use super::Child;
 use crate::protocol::{Action, CheckpointReply, FromChild, Request};
-use crate::session::{ChildFault, Step, Wanted};
+use crate::session::{ChildFault, SHUTDOWN, Step, Wanted};
 use anabranch::clock::Clock;
 use tokio::sync::mpsc;
 
@@ -14,6 +14,15 @@ const LAST_WORDS_MS: u64 = 1_000;
 pub trait WriteDown {
     /// Writes it down.
     fn write_down(&mut self, wanted: &Wanted) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// An answer that a child waits for, whoever asked it something meanwhile.
+#[derive(Debug)]
+pub(super) struct Owed {
+    /// What it wanted.
+    wanted: Wanted,
+    /// Java's name for why not.
+    error: Option<String>,
 }
 
 /// Where no checkpoint is allowed.
@@ -39,6 +48,7 @@ impl Child {
         if self.session.open().is_some() {
             self.finish().await?;
         }
+        self.pay().await?;
         // What it said unasked must not count as the answer to what it is asked now.
         while let Ok(message) = self.messages.try_recv() {
             self.hear(message, &mut Nowhere).await?;
@@ -48,9 +58,11 @@ impl Child {
         self.answered(checkpoints).await
     }
 
-    /// Waits for the answer to a question that was left open. Its checkpoints are refused.
+    /// Waits for the answer to a question that was left open. Its checkpoints are refused, and one
+    /// that was being written is answered first: the child waits for it.
     pub async fn finish(&mut self) -> Result<(), ChildFault> {
         self.session.forbid_checkpoints();
+        self.pay().await?;
         self.answered(&mut Nowhere).await
     }
 
@@ -103,21 +115,33 @@ impl Child {
                 tracing::warn!(%shard, pid, "the child sent {what}: ignored");
                 Ok(())
             }
-            Step::Refuse { wanted, error } => self.reply(&wanted, Some(error)).await,
+            Step::Refuse { wanted, error } => {
+                self.owed = Some(Owed { wanted, error: Some(error.to_owned()) });
+                self.pay().await
+            }
             Step::Checkpoint(wanted) => {
-                let written = checkpoints.write_down(&wanted).await;
-                self.reply(&wanted, written.err().as_deref()).await
+                // Whoever gives up the writing does so because the lease goes.
+                let lost = Some(SHUTDOWN.to_owned());
+                self.owed = Some(Owed { wanted: wanted.clone(), error: lost });
+                let error = checkpoints.write_down(&wanted).await.err();
+                self.owed = Some(Owed { wanted, error });
+                self.pay().await
             }
         }
     }
 
-    async fn reply(&mut self, wanted: &Wanted, error: Option<&str>) -> Result<(), ChildFault> {
+    /// Gives the child the answer that it waits for.
+    async fn pay(&mut self) -> Result<(), ChildFault> {
+        let Some(Owed { wanted, error }) = &self.owed else { return Ok(()) };
         let reply = CheckpointReply {
             sequence_number: wanted.sequence_number.as_deref(),
             sub_sequence_number: wanted.sub_sequence_number,
-            error,
+            error: error.as_deref(),
         };
-        self.say(reply.line()).await
+        let line = reply.line();
+        self.say(line).await?;
+        self.owed = None;
+        Ok(())
     }
 
     async fn say(&mut self, line: Vec<u8>) -> Result<(), ChildFault> {

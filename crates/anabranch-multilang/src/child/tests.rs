@@ -204,7 +204,7 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
         sleep 0.3
         echo '{"action":"checkpoint"}'
         read -r refused
-        case "$refused" in *InvalidStateException*) ;; *) exit 1;; esac
+        case "$refused" in *ShutdownException*) ;; *) exit 1;; esac
         echo '{"action":"status","responseFor":"processRecords"}'
         read -r line
         echo '{"action":"status","responseFor":"leaseLost"}'"#;
@@ -219,6 +219,45 @@ async fn a_question_that_was_dropped_stays_open_until_it_is_answered() {
     child.ask(Request::lease_lost(ShutdownMessages::Kcl2), &mut Nowhere).await.expect("it is told");
     assert_eq!(notes.wanted, [], "nothing is written after the lease is lost");
     child.close().await;
+}
+
+/// A store that never answers. Says when it was asked.
+struct Hangs(Arc<tokio::sync::Notify>);
+
+impl WriteDown for Hangs {
+    async fn write_down(&mut self, _: &Wanted) -> Result<(), String> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_was_being_written_when_the_lease_went_is_answered_before_the_loss() {
+    for (action, request) in [
+        ("processRecords", Request::process_records(&[], None)),
+        ("shardEnded", Request::shard_ended(ShutdownMessages::Kcl2)),
+    ] {
+        let script = format!(
+            r#"read -r line
+            echo '{{"action":"checkpoint","sequenceNumber":"12"}}'
+            read -r reply
+            case "$reply" in *'"sequenceNumber":"12",'*'"error":"ShutdownException"}}') ;; *) exit 1;; esac
+            echo '{{"action":"status","responseFor":"{action}"}}'
+            read -r line
+            case "$line" in *leaseLost*) ;; *) exit 2;; esac
+            echo '{{"action":"status","responseFor":"leaseLost"}}'"#
+        );
+        let mut child = start(&script);
+        let asked = Arc::new(tokio::sync::Notify::new());
+        let mut hangs = Hangs(Arc::clone(&asked));
+        tokio::select! {
+            biased;
+            _ = child.ask(request, &mut hangs) => panic!("nothing is written"),
+            () = asked.notified() => {}
+        }
+        child.tell_loss(ShutdownMessages::Kcl2).await.expect("it is told");
+        child.close().await;
+    }
 }
 
 #[tokio::test]

@@ -69,9 +69,15 @@ pub trait Work: Send + Sync + 'static {
     }
 
     /// Every record of the closed shard was handled. Its end is written after `Ok`; on an error it
-    /// is asked again.
+    /// is asked again. A stop leaves it its grace; [`Work::stop_soon`] comes at its beginning.
     fn ended(&self) -> impl Future<Output = Result<(), HandlerError>> + Send {
         async { Ok(()) }
+    }
+
+    /// Whether [`Work::ended`] has returned `Ok` and must not be asked again, so that a stop leaves
+    /// the writing of the end its whole grace.
+    fn has_ended(&self) -> bool {
+        false
     }
 
     /// The shard is to be given back, and no call runs. The future is dropped at the deadline.

@@ -18,13 +18,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Cut {
     pub(crate) store: MemoryStore,
     pub(crate) off: Arc<AtomicBool>,
-    /// Whether only checkpoints are cut off.
-    pub(crate) checkpoints_only: bool,
+    /// What is cut off.
+    pub(crate) what: CutOff,
+}
+
+/// What a worker is cut off from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutOff {
+    All,
+    Checkpoints,
+    /// The ends of shards.
+    Ends,
 }
 
 impl Cut {
     fn reach(&self) -> Result<&MemoryStore, StoreError> {
-        if self.off.load(Ordering::Relaxed) && !self.checkpoints_only {
+        if self.off.load(Ordering::Relaxed) && self.what == CutOff::All {
             let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
             return Err(StoreError::Unreachable { store, detail, source: None });
         }
@@ -62,8 +71,12 @@ impl LeaseStore for Cut {
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        let noted = matches!(write, Write::Lease { change: LeaseChange::Checkpoint { .. }, .. });
-        if noted && self.checkpoints_only && self.off.load(Ordering::Relaxed) {
+        let struck = match write {
+            Write::Lease { change: LeaseChange::Checkpoint { .. }, .. } => CutOff::Checkpoints,
+            Write::Lease { change: LeaseChange::End { .. }, .. } => CutOff::Ends,
+            _ => CutOff::All,
+        };
+        if struck == self.what && self.off.load(Ordering::Relaxed) {
             let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
             return Err(StoreError::Unreachable { store, detail, source: None });
         }
@@ -95,7 +108,7 @@ pub(crate) async fn beat(world: &World) {
 async fn a_worker_without_its_store_stops_delivering_before_another_takes_over() {
     let world = World::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let late = Arc::new(AtomicBool::new(false));
     let delivered_late = Arc::new(AtomicBool::new(false));
     let (note, over) = (Arc::new(world.note("cut")), Arc::clone(&late));
@@ -134,7 +147,7 @@ async fn a_worker_without_its_store_stops_delivering_before_another_takes_over()
 async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
     let world = World::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let note = world.note("one");
     let handle =
         move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };
@@ -155,7 +168,7 @@ async fn an_outage_shorter_than_the_lease_time_costs_nothing() {
 async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success() {
     let world = World::new(2);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let note = world.note("cut");
     let handle =
         move |record: Delivery| -> std::future::Ready<Result<(), HandlerError>> { note(record) };

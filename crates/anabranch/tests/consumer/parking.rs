@@ -1,6 +1,6 @@
 //! Records that are put aside, wherever that is, and taken up again in the order of their keys.
 
-use crate::outage::{self, Cut, beat};
+use crate::outage::{self, Cut, CutOff, beat};
 use crate::world::{Running, World, pause, until};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{
@@ -211,7 +211,7 @@ async fn failing(world: &World, to: Park) -> Failing {
             Err::<(), HandlerError>("its server is gone".into())
         }
     };
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let consumer = outage::consumer(world, store).each(handle);
     let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
     world.put("key");

@@ -1,6 +1,6 @@
 //! Shards as streams whose records are acked one by one, and several streams in one worker.
 
-use crate::outage::{self, Cut};
+use crate::outage::{self, Cut, CutOff};
 use crate::world::{Running, STREAM, World, pause, until};
 use anabranch::consumer::{
     Consumer, Delivery, HandlerError, OnError, ParkFile, ShardRecord, ShardStream,
@@ -276,7 +276,8 @@ async fn nothing_is_parked_because_a_stream_was_dropped() {
     let world = World::new(1);
     (0..200).for_each(|_| world.put("key"));
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: true };
+    let store =
+        Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Checkpoints };
     let to = ParkFile::new(folder.path().join("parked.jsonl")).into();
     let consumer = outage::consumer(&world, store).on_error(OnError::Park { attempts: 1, to });
     let mut shards = consumer.shard_streams(200);
@@ -378,7 +379,7 @@ async fn a_stream_gives_nothing_while_it_is_in_doubt_whose_the_shard_is() {
     let world = World::new(1);
     world.put_round(20);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let mut shards = outage::consumer(&world, store).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     shard.next().await.unwrap().ack();
@@ -409,7 +410,7 @@ async fn a_stream_gives_nothing_after_the_lease_time_is_over() {
     let world = World::new(1);
     world.put_round(20);
     let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), checkpoints_only: false };
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let mut shards = outage::consumer(&world, store).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     shard.next().await.unwrap().ack();

@@ -3,7 +3,7 @@
 
 use crate::gate::{Gate, threads};
 use crate::lanes::beside_key_0;
-use crate::outage::{Cut, consumer};
+use crate::outage::{Cut, CutOff, consumer};
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, Phase, Remedy};
 use anabranch::event::{Event, ShardEvent, ShardStop};
@@ -229,8 +229,8 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
 async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back() {
     let world = World::ticking(1);
     let off = Arc::new(AtomicBool::new(false));
-    let (store, checkpoints_only) = (world.leases.clone(), true);
-    let cut = Cut { store, off: Arc::clone(&off), checkpoints_only };
+    let (store, what) = (world.leases.clone(), CutOff::Checkpoints);
+    let cut = Cut { store, off: Arc::clone(&off), what };
     let consumer = consumer(&world, cut).with_settings(short);
     let worker = Running::start(consumer.each(world.note("one")));
     world.put_round(20);

@@ -33,7 +33,8 @@ const MOST: usize = 10_000;
 /// * One that can't go on fails with [`StartOver`]: a new one is made, and begins at the last
 ///   checkpoint.
 /// * [`ShardProcessor::lease_lost`] comes only after `initialize` has returned `Ok`. One of it and
-///   `shard_ended` is the last call.
+///   `shard_ended` is the last call: after a `shard_ended` that has checkpointed and returned `Ok`
+///   nothing is told, whatever becomes of the lease.
 ///
 /// What is done, the processor says itself by its [`Checkpointer`]; nothing else moves the
 /// checkpoint, so what lies behind the last one comes again after a change of owner.
@@ -59,6 +60,8 @@ pub trait ShardProcessor: Send + 'static {
     /// Every record of the closed shard was processed. Checkpoint, and return `Ok`: then the end of
     /// the shard is written, and its children are read. Without a checkpoint, or after an error, it
     /// is called again after a pause, and the children wait.
+    ///
+    /// A stop that comes meanwhile leaves it the stop's grace, as it does `process_records`.
     fn shard_ended(
         &mut self,
         checkpointer: &Checkpointer,

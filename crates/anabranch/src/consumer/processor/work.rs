@@ -29,6 +29,8 @@ pub struct Working<P> {
     checkpointer: Checkpointer,
     /// Whether `initialize` has returned `Ok`.
     begun: AtomicBool,
+    /// Whether `shard_ended` has, with everything checkpointed: it was the last call then.
+    ended: AtomicBool,
 }
 
 impl<P> fmt::Debug for Working<P> {
@@ -62,6 +64,7 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
             start: ShardStart { shard: Arc::clone(&shard), at, pending: lease.pending.clone() },
             shard,
             begun: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -88,6 +91,7 @@ impl<P> Working<P> {
             processor: Mutex::new(processor),
             checkpointer,
             begun: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         };
         (work, at)
     }
@@ -129,6 +133,7 @@ impl<P: ShardProcessor> Work for Working<P> {
         self.checkpointer.at_end();
         self.processor()?.shard_ended(&self.checkpointer).await?;
         if self.checkpointer.has_ended() {
+            self.ended.store(true, Ordering::Relaxed);
             return Ok(());
         }
         Err("shard_ended returned without a checkpoint at the end of the shard: call \
@@ -136,12 +141,20 @@ impl<P: ShardProcessor> Work for Working<P> {
             .into())
     }
 
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     async fn stopping(&self) -> Result<(), HandlerError> {
+        if self.has_ended() {
+            return Ok(());
+        }
         self.processor()?.shutdown_requested(&self.checkpointer).await
     }
 
     async fn over(&self) {
         if self.begun.load(Ordering::Relaxed)
+            && !self.has_ended()
             && let Ok(mut processor) = self.processor()
         {
             processor.lease_lost().await;

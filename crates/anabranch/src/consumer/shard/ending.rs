@@ -1,56 +1,173 @@
 //! The end of a shard: every record is done, or the service no longer has it.
 
+use super::stopping::DRAINED;
 use super::{AGAIN_MS, LOST, Reader, Session, SessionEnd};
 use crate::consumer::checkpoint::Tenancy;
 use crate::consumer::handler::attempt;
 use crate::consumer::processor::StartOver;
-use crate::consumer::shape::{Shape, Work};
+use crate::consumer::shape::{NotTaken, Shape, Work};
 use crate::event::{ShardEvent, ShardStop};
-use crate::lease::{Ended, Gone, How, LeaseStore};
+use crate::lease::{DrainReason, Ended, Gone, How, LeaseStore, Stop};
 use crate::stream::api::{ChildShard, StreamApi};
+use std::pin::pin;
 use std::sync::Arc;
 
+/// What comes before the end of a shard is written.
+enum Cut {
+    /// The reading is to stop, and nothing more can be done for the end.
+    Stop(Stop),
+    /// A stop was asked for, and its grace is over.
+    Late,
+    /// The user's code takes no more of the shard.
+    GivenUp,
+    /// The user's code can't go on.
+    StartOver,
+}
+
+/// A stop that was asked for, while what was begun may still be done.
+#[derive(Clone)]
+struct Grace {
+    /// Until when.
+    deadline_ms: u64,
+    /// What it was asked for.
+    why: DrainReason,
+}
+
+impl From<Grace> for Stop {
+    fn from(Grace { deadline_ms, why }: Grace) -> Self {
+        Self::Drain { deadline_ms, why }
+    }
+}
+
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
-    /// Every record is done: writes the shard's end.
+    /// Every record is done: has the user's code know, and writes the shard's end. A stop leaves
+    /// both its grace, as it does the calls of lanes.
     pub(super) async fn end(
         &mut self,
         session: &mut Session,
         children: &[ChildShard],
     ) -> SessionEnd {
-        let work = Arc::clone(&self.work);
-        loop {
-            let ended = tokio::select! {
-                biased;
-                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
-                ended = attempt(async { work.ended().await }) => ended,
-                () = work.gives_up() => return match self.note(session).await {
-                    Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
-                    Tenancy::Lost => LOST,
-                },
-            };
-            let Err(error) = ended else { break };
-            self.call_failed("shard_ended", &error);
-            if error.is::<StartOver>() {
-                return SessionEnd::StartOver;
+        let mut grace = None;
+        let ended = match self.tell_end(&mut grace).await {
+            Ok(()) => self.write_end(&mut grace, children).await,
+            Err(cut) => Err(cut),
+        };
+        let (cut, stop) = match ended {
+            Ok(end) => return end,
+            Err(Cut::Stop(stop)) => return self.stop(session, stop).await,
+            Err(cut) => (cut, grace.map(Stop::from)),
+        };
+        match (cut, stop) {
+            (Cut::StartOver, None) => SessionEnd::StartOver,
+            (Cut::StartOver, Some(stop)) => {
+                session.start_over.cancel();
+                self.stop(session, stop).await
             }
-            tokio::select! {
-                biased;
-                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
-                () = self.worker.clock.sleep(AGAIN_MS) => {}
-            }
+            (Cut::GivenUp, Some(stop)) => self.stop(session, stop).await,
+            (Cut::GivenUp, None) => match self.note(session).await {
+                Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+                Tenancy::Lost => LOST,
+            },
+            (Cut::Late | Cut::Stop(_), _) => match self.note(session).await {
+                Tenancy::Kept => DRAINED,
+                Tenancy::Lost => LOST,
+            },
         }
+    }
+
+    /// Tells the user's code until it has done what it wants to do at the end.
+    async fn tell_end(&self, grace: &mut Option<Grace>) -> Result<(), Cut> {
         loop {
-            match self.grip.end(children).await {
-                Ended::Done => return SessionEnd::Over(How::Ended, ShardStop::Ended),
-                Ended::Lost => return LOST,
+            let told = async {
+                tokio::select! {
+                    biased;
+                    ended = attempt(async { self.work.ended().await }) => Some(ended),
+                    () = self.work.gives_up() => None,
+                }
+            };
+            let ended = match self.within(grace, told).await {
+                Ok(ended) => ended.ok_or(Cut::GivenUp)?,
+                Err(cut) => {
+                    if let Cut::Late = cut {
+                        let late =
+                            "it did not return within the grace of the stop, and was dropped";
+                        self.call_failed("shard_ended", &late.into());
+                    }
+                    return Err(cut);
+                }
+            };
+            let Err(error) = ended else { return Ok(()) };
+            if !error.is::<NotTaken>() {
+                self.call_failed("shard_ended", &error);
+            }
+            if error.is::<StartOver>() {
+                return Err(Cut::StartOver);
+            }
+            self.pause_unless_stopped(grace).await?;
+        }
+    }
+
+    /// Writes the end, and tries again where it can't be written yet.
+    async fn write_end(
+        &self,
+        grace: &mut Option<Grace>,
+        children: &[ChildShard],
+    ) -> Result<SessionEnd, Cut> {
+        loop {
+            // These are not the children of the stream that there is now.
+            if let Some(Grace { why: DrainReason::StreamRecreated, .. }) = grace {
+                return Err(Cut::Late);
+            }
+            match self.within(grace, self.grip.end(children)).await? {
+                Ended::Done => return Ok(SessionEnd::Over(How::Ended, ShardStop::Ended)),
+                Ended::Lost => return Ok(LOST),
                 Ended::NotYet { why } => self.not_ended(why.to_owned()),
                 Ended::Failed(error) => self.not_ended(error.to_string()),
             }
+            // Who has done all that it does at the end would have to do it again elsewhere. Nobody
+            // else is worth the wait: the next owner finds the end as it is.
+            if self.work.has_ended() {
+                self.within(grace, self.worker.clock.sleep(AGAIN_MS)).await?;
+            } else {
+                self.pause_unless_stopped(grace).await?;
+            }
+        }
+    }
+
+    /// Goes on with a step when a stop is asked for, until its deadline. Another reason to stop may
+    /// come meanwhile, and another deadline with it: the last word counts.
+    async fn within<T>(
+        &self,
+        grace: &mut Option<Grace>,
+        step: impl Future<Output = T>,
+    ) -> Result<T, Cut> {
+        let mut step = pin!(step);
+        loop {
+            let deadline_ms = grace.as_ref().map_or(u64::MAX, |grace| grace.deadline_ms);
             tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => return self.stop(session, stop).await,
-                () = self.worker.clock.sleep(AGAIN_MS) => {}
+                stop = self.grip.asked_to_stop() => {
+                    let Stop::Drain { deadline_ms, why } = stop else { return Err(Cut::Stop(stop)) };
+                    self.work.stop_soon();
+                    *grace = Some(Grace { deadline_ms, why });
+                }
+                done = &mut step => return Ok(done),
+                () = self.worker.clock.sleep_until(deadline_ms), if grace.is_some() => {
+                    return Err(Cut::Late);
+                }
             }
+        }
+    }
+
+    /// The pause before something is tried again, which a stop ends.
+    async fn pause_unless_stopped(&self, grace: &Option<Grace>) -> Result<(), Cut> {
+        if let Some(grace) = grace {
+            return Err(Cut::Stop(grace.clone().into()));
+        }
+        tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => Err(Cut::Stop(stop)),
+            () = self.worker.clock.sleep(AGAIN_MS) => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::lease::{DrainReason, How, LeaseStore, Stop};
 use crate::stream::api::StreamApi;
 use std::pin::pin;
 
-const DRAINED: SessionEnd = SessionEnd::Over(How::Drained, ShardStop::Drained);
+pub(super) const DRAINED: SessionEnd = SessionEnd::Over(How::Drained, ShardStop::Drained);
 
 /// What a drain came to.
 enum Drain {
@@ -68,7 +68,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     ) -> (Drain, DrainReason) {
         let drained = async {
             session.ended().await;
-            self.stopping().await;
+            // Who can't go on has nothing to say of what it was given.
+            if !session.start_over.is_cancelled() {
+                self.stopping().await;
+            }
         };
         let mut drained = pin!(drained);
         loop {

@@ -153,8 +153,16 @@ impl Work for Streaming {
     async fn ended(&self) -> Result<(), HandlerError> {
         // The stream ends behind its last record.
         *lock(&self.items) = None;
-        self.acks.until_idle().await;
-        Ok(())
+        let stopped = async {
+            self.closed.cancelled().await;
+            self.is_settled().await;
+        };
+        tokio::select! {
+            biased;
+            () = self.acks.until_idle() => Ok(()),
+            // What was not taken before a stop is never acked, and is not waited for.
+            () = stopped => Err(NotTaken.into()),
+        }
     }
 
     fn stop_soon(&self) {

@@ -1,10 +1,12 @@
 //! How processors part with their shard: at a stop, at its end, when it is lost.
 
-use super::script::{processors, staged, worker};
-use crate::world::{Running, World};
+use super::script::{Script, processors, staged, worker};
+use crate::outage::{Cut, CutOff, consumer};
+use crate::world::{Running, World, pause};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::LeaseStore as _;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_asks_for_a_last_checkpoint_and_repeats_nothing() {
@@ -54,6 +56,94 @@ async fn children_wait_for_a_processor_that_checkpoints_the_end() {
     world.oracle.check();
     assert_eq!(script.count("0 lease_lost"), 0, "an ended shard is not lost");
     assert_eq!(world.oracle.duplicates(), 0);
+}
+
+/// A closed shard whose ten records are done and not checkpointed, and a worker that is asked to
+/// stop in the middle of a `shard_ended` of so many milliseconds.
+async fn stopped_at_the_end(end_ms: u64, tell: impl FnOnce(&Script)) -> (World, Arc<Script>) {
+    let (world, script) = staged(|script| {
+        script.lazy.store(true, Ordering::SeqCst);
+        script.end_ms.store(end_ms, Ordering::SeqCst);
+    });
+    world.split(0);
+    world.put_round(10);
+    let first = worker(&world, &script, "first", 1);
+    world.until("the end is told", || script.count("shard_ended") == 1).await;
+    tell(&script);
+    first.stop().await;
+    script.end_ms.store(0, Ordering::SeqCst);
+    (world, script)
+}
+
+/// Another worker reads on, and repeats so many.
+async fn read_on(world: &World, script: &Arc<Script>, duplicates: usize) {
+    let second = worker(world, script, "second", 2);
+    world.until_all_seen().await;
+    world.until("the end is written", || world.rows()[0].is_ended()).await;
+    second.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), duplicates);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_leaves_the_end_of_a_shard_its_grace() {
+    let (world, script) = stopped_at_the_end(15_000, |_| ()).await;
+    assert_eq!(script.calls(), ["0 initialize", "0 process 10", "0 shard_ended", "0 ended"]);
+    assert!(world.rows()[0].is_ended(), "its end was written within the grace");
+    read_on(&world, &script, 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_takes_longer_than_the_grace_is_dropped_and_told_elsewhere() {
+    let (world, script) = stopped_at_the_end(3_600_000, |_| ()).await;
+    let calls = ["0 initialize", "0 process 10", "0 shard_ended", "0 lease_lost", "0 heard"];
+    assert_eq!(script.calls(), calls);
+    assert!(world.rows()[0].owner.is_none() && !world.rows()[0].is_ended());
+    let named = |event: &Event| {
+        matches!(event, Event::Shard(ShardEvent::CallFailed { call: "shard_ended", error, .. })
+            if error.contains("grace"))
+    };
+    assert!(world.told(named), "it is said by name");
+    read_on(&world, &script, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_fails_in_a_stop_leaves_a_last_checkpoint_unless_it_can_not_go_on() {
+    let forget = |script: &Script| script.forgetful.store(true, Ordering::SeqCst);
+    let (world, script) = stopped_at_the_end(5_000, forget).await;
+    let calls = ["0 shard_ended", "0 ended", "0 shutdown_requested", "0 lease_lost", "0 heard"];
+    assert_eq!(script.calls()[2..], calls);
+    script.forgetful.store(false, Ordering::SeqCst);
+    read_on(&world, &script, 0).await;
+
+    let (world, script) =
+        stopped_at_the_end(5_000, |script| script.broken.store(1, Ordering::SeqCst)).await;
+    assert_eq!(script.count("shutdown_requested"), 0, "it has nothing to say of its records");
+    assert_eq!(script.count("initialize"), 1, "the stop holds");
+    read_on(&world, &script, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_after_an_end_that_was_done_whether_it_is_written_in_time_or_not() {
+    for in_time in [true, false] {
+        let (world, script) = staged(|_| ());
+        world.split(0);
+        world.put_round(10);
+        let off = Arc::new(AtomicBool::new(true));
+        let what = CutOff::Ends;
+        let cut = Cut { store: world.leases.clone(), off: Arc::clone(&off), what };
+        let first = Running::start(consumer(&world, cut).processors(processors(&script, "first")));
+        world.until("it has done its end", || script.count("0 ended") == 1).await;
+        first.ask_to_stop();
+        pause(10_000).await;
+        off.store(!in_time, Ordering::Relaxed);
+        first.stopped().await.unwrap();
+        let calls = ["0 initialize", "0 process 10", "0 shard_ended", "0 ended"];
+        assert_eq!(script.calls(), calls, "in time: {in_time}");
+        assert_eq!(world.rows()[0].is_ended(), in_time);
+        assert_eq!(world.rows()[0].owner, None);
+        read_on(&world, &script, 0).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

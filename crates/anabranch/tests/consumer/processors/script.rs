@@ -32,6 +32,8 @@ pub(super) struct Script {
     pub(super) forgetful: AtomicBool,
     /// `process_records` never returns.
     pub(super) hangs: AtomicBool,
+    /// How long `shard_ended` takes before it checkpoints, in milliseconds.
+    pub(super) end_ms: AtomicU64,
     /// How long `lease_lost` takes, in milliseconds.
     pub(super) loss_ms: AtomicU64,
 }
@@ -116,12 +118,14 @@ impl ShardProcessor for Scripted {
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
         self.note("shard_ended");
+        pause(self.script.end_ms.load(Ordering::SeqCst)).await;
         if strikes(&self.script.broken) {
             return Err(StartOver::because("broken").into());
         }
         if !self.script.forgetful.load(Ordering::SeqCst) {
             checkpointer.checkpoint().await?;
         }
+        self.note("ended");
         Ok(())
     }
 
