@@ -103,7 +103,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             if error.is::<StartOver>() {
                 return Err(Cut::StartOver);
             }
-            self.pause_unless_stopped(grace).await?;
+            self.pause_unless_stopped(grace.as_ref()).await?;
         }
     }
 
@@ -129,19 +129,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             if self.work.has_ended() {
                 self.within(grace, self.worker.clock.sleep(AGAIN_MS)).await?;
             } else {
-                self.pause_unless_stopped(grace).await?;
+                self.pause_unless_stopped(grace.as_ref()).await?;
             }
         }
     }
 
-    /// Goes on with a step when a stop is asked for, until its deadline. Another reason to stop may
+    /// Goes on with some work when a stop is asked for, until its deadline. Another reason to stop may
     /// come meanwhile, and another deadline with it: the last word counts.
     async fn within<T>(
         &self,
         grace: &mut Option<Grace>,
-        step: impl Future<Output = T>,
+        work: impl Future<Output = T>,
     ) -> Result<T, Cut> {
-        let mut step = pin!(step);
+        let mut work = pin!(work);
         loop {
             let deadline_ms = grace.as_ref().map_or(u64::MAX, |grace| grace.deadline_ms);
             tokio::select! {
@@ -151,7 +151,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                     self.work.stop_soon();
                     *grace = Some(Grace { deadline_ms, why });
                 }
-                done = &mut step => return Ok(done),
+                done = &mut work => return Ok(done),
                 () = self.worker.clock.sleep_until(deadline_ms), if grace.is_some() => {
                     return Err(Cut::Late);
                 }
@@ -160,7 +160,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// The pause before something is tried again, which a stop ends.
-    async fn pause_unless_stopped(&self, grace: &Option<Grace>) -> Result<(), Cut> {
+    async fn pause_unless_stopped(&self, grace: Option<&Grace>) -> Result<(), Cut> {
         if let Some(grace) = grace {
             return Err(Cut::Stop(grace.clone().into()));
         }
