@@ -53,7 +53,8 @@ impl From<RelayEvent> for Event {
 
 /// Where events go. Clones share one listener.
 ///
-/// The listener is called where the event happens, so it must not wait.
+/// The listener is called where the event happens, so it must not wait. If it panics, the panic is
+/// told as every other one is, by the panic hook, and what it listens to goes on.
 #[derive(Clone)]
 pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
@@ -79,7 +80,10 @@ impl Events {
 
     /// Tells the listener.
     pub fn emit(&self, event: impl Into<Event>) {
-        (self.0)(&event.into());
+        let event = event.into();
+        // What a listener left half done is its own, and nothing here looks at it.
+        let heard = std::panic::AssertUnwindSafe(|| (self.0)(&event));
+        let _ = std::panic::catch_unwind(heard);
     }
 }
 
@@ -92,5 +96,25 @@ impl Default for Events {
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Events")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::lease::WorkerId;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_listener_that_panics_stops_nothing_and_hears_the_next_event() {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&heard);
+        let events = Events::to(move |_| {
+            assert_ne!(counter.fetch_add(1, Ordering::Relaxed), 0, "on purpose");
+        });
+        for _ in 0..2 {
+            events.emit(LeaseEvent::Joined { worker: WorkerId::from("a") });
+        }
+        assert_eq!(heard.load(Ordering::Relaxed), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::budget::{Room, Share};
 use super::lanes::{Chunk, Way};
-use super::marks::Marks;
+use super::marks::{Copied, Marks};
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::{Step, Vitals};
@@ -13,7 +13,6 @@ use anabranch_model::hash::HashRange;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use anabranch_model::record::{Record, UserRecord};
-use anabranch_model::sequence::SequenceNumber;
 use std::iter::Once;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -159,7 +158,7 @@ impl Feed {
         let at = Position::At { sequence: record.sequence, sub: 0 };
         match decode_framed(&record, frame, self.range) {
             Decoded::Plain(_) => Parts::Plain(std::iter::once(record.into())),
-            Decoded::Records(parts) if self.is_repeat(&parts, record.sequence) => {
+            Decoded::Records(parts) if self.is_repeat(&parts, &record) => {
                 let records = parts.len();
                 self.events.emit(ShardEvent::RepeatDropped { shard: shard(), at, records });
                 Parts::Nothing { sub: records.saturating_sub(1) as u64 }
@@ -177,8 +176,11 @@ impl Feed {
     }
 
     /// Whether an aggregate is the second copy of one that was met before.
-    fn is_repeat(&self, parts: &SubRecords, sequence: SequenceNumber) -> bool {
-        parts.mark().is_some_and(|mark| self.marks().is_repeat(mark, sequence))
+    fn is_repeat(&self, parts: &SubRecords, record: &Record) -> bool {
+        let digest = record.data.last_chunk().copied();
+        parts.mark().zip(digest).is_some_and(|(mark, digest)| {
+            self.marks().is_repeat(Copied { mark, digest }, record.sequence)
+        })
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {

@@ -1,5 +1,6 @@
 //! The marks of the aggregates that a shard's reading met: by them it knows a second copy.
 
+use anabranch_model::aggregate::digest::Digest;
 use anabranch_model::aggregate::mark::Mark;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::VecDeque;
@@ -14,20 +15,29 @@ const REMEMBERED: usize = 512;
 pub(super) struct Marks {
     /// The marks and where each was met first, oldest first. There are few, and one look for each
     /// aggregate, so they are gone through.
-    met: VecDeque<(Mark, SequenceNumber)>,
+    met: VecDeque<(Copied, SequenceNumber)>,
+}
+
+/// What copies have in common. The mark alone would not do: two producers that draw the same number
+/// make different aggregates under one mark, and none of them may be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub(super) mark: Mark,
+    /// The digest of the aggregate, which is at its end.
+    pub(super) digest: Digest,
 }
 
 impl Marks {
     /// Whether this is another copy of an aggregate that was met before. One that is read again is
     /// none: what was to be delivered of it may not have been.
-    pub(super) fn is_repeat(&mut self, mark: Mark, sequence: SequenceNumber) -> bool {
-        if let Some((_, first)) = self.met.iter().rev().find(|(met, _)| *met == mark) {
+    pub(super) fn is_repeat(&mut self, copied: Copied, sequence: SequenceNumber) -> bool {
+        if let Some((_, first)) = self.met.iter().rev().find(|(met, _)| *met == copied) {
             return *first != sequence;
         }
         if self.met.len() == REMEMBERED {
             self.met.pop_front();
         }
-        self.met.push_back((mark, sequence));
+        self.met.push_back((copied, sequence));
         false
     }
 }
@@ -38,11 +48,14 @@ mod tests {
 
     #[test]
     fn a_copy_elsewhere_is_a_repeat_until_many_others_came() {
-        let mark = |container| Mark { producer: 1, container };
+        let of = |producer, container| Mark { producer, container };
+        let mark = |container| Copied { mark: of(1, container), digest: [7; 16] };
         let at = |number| SequenceNumber::from_limbs(0, 0, number).unwrap();
         let mut marks = Marks::default();
         assert!(!marks.is_repeat(mark(0), at(10)));
-        assert!(!marks.is_repeat(Mark { producer: 2, container: 0 }, at(11)));
+        assert!(!marks.is_repeat(Copied { mark: of(2, 0), digest: [7; 16] }, at(11)));
+        let other = Copied { digest: [8; 16], ..mark(0) };
+        assert!(!marks.is_repeat(other, at(11)), "another aggregate under the same mark");
         assert!(!marks.is_repeat(mark(0), at(10)), "read again, not put again");
         assert!(marks.is_repeat(mark(0), at(12)) && marks.is_repeat(mark(0), at(13)));
         assert!(!marks.is_repeat(mark(0), at(10)), "the first one stays the first");

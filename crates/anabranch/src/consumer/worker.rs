@@ -64,8 +64,11 @@ pub enum RunError {
     /// It can't listen for signals.
     #[error("signals to stop can't be listened for: {0}")]
     Signals(#[source] std::io::Error),
-    /// The coordinator has ended by itself.
-    #[error("the worker lost its place in the fleet and could not get it back")]
+    /// The coordinator has ended by itself: one of its tasks panicked.
+    #[error(
+        "what holds this worker's leases panicked, so it gave back what it could and ended: the \
+         panic's message says where; start the worker again"
+    )]
     CoordinatorEnded,
     /// Some handlers did not end within the grace period.
     #[error(
@@ -173,6 +176,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
                 StartError::Store(error) => RunError::StoreGone(error),
                 other => RunError::StreamGone(other),
             }),
+            () = coordinator.until_broken() => Err(RunError::CoordinatorEnded),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
             }

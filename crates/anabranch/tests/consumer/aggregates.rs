@@ -146,3 +146,31 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         assert_eq!(world.told(told), marks);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
+    let world = World::new(1);
+    for _ in 0..2 {
+        // As a process that is started again from the same snapshot.
+        let producer = Producer::new(STREAM)
+            .with_clock(Clock::of_runtime())
+            .with_chance(Chance::seeded(3))
+            .with_marks(true)
+            .start(LocalKinesis::new(Arc::clone(&world.engine)))
+            .await
+            .unwrap();
+        for _ in 0..2 {
+            for key in 0..20 {
+                let key = format!("key-{key}");
+                let data = world.oracle.put(&key).to_string();
+                drop(producer.put(key, data).await.unwrap());
+            }
+            producer.flush().await;
+        }
+    }
+    let worker = world.worker("one", 1);
+    world.until_all_seen().await;
+    worker.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}

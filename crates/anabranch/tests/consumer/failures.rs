@@ -1,12 +1,14 @@
 //! Handlers that fail and panic; a service that throttles, forgets iterators and loses replies.
 
+use crate::memory::Remote;
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{Delivery, HandlerError, OnError, ParkFile};
-use anabranch::event::{Event, Events, ShardEvent, ShardStop};
+use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A handler whose every third call fails, and every seventh panics.
 fn shaky(
@@ -81,17 +83,11 @@ async fn a_service_that_fails_in_every_way_delays_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_again() {
     let world = World::new(1);
-    let (breaks, told) = (Arc::new(AtomicBool::new(false)), Arc::clone(&world.events));
-    let now = Arc::clone(&breaks);
-    // Whoever listens runs in the task that fetches, and takes it down.
-    let events = Events::to(move |event| {
-        told.lock().unwrap().push(event.clone());
-        let fetched = matches!(event, Event::Shard(ShardEvent::Fetched { .. }));
-        assert!(!fetched || !now.swap(false, Ordering::Relaxed), "on purpose");
-    });
+    // It panics in the task that fetches, and takes it down.
+    let (api, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     // No checkpoint is due in all that time.
     let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 3_600_000);
-    let worker = Running::start(consumer.with_events(events).each(world.note("one")));
+    let worker = Running::start(consumer.with_kinesis(api).each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;
     breaks.store(true, Ordering::Relaxed);

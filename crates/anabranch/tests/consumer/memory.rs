@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 const SHARDS: i64 = 1_000;
@@ -71,6 +71,8 @@ pub(crate) struct Remote {
     subscribed: Arc<AtomicUsize>,
     /// How many records fit through the line: a reply with more never comes whole.
     widest: usize,
+    /// Whether the next read of records panics.
+    breaks: Arc<AtomicBool>,
 }
 
 impl Remote {
@@ -81,12 +83,20 @@ impl Remote {
             hang_ups: 0,
             subscribed: Arc::default(),
             widest: usize::MAX,
+            breaks: Arc::default(),
         }
     }
 
     /// One behind a line that is too slow for replies of more records than these.
     pub(crate) fn narrow(local: LocalKinesis, widest: usize) -> Self {
         Self { widest, ..Self::new(local) }
+    }
+
+    /// One that panics when it has read records, once for each time that it is told to.
+    pub(crate) fn breaking(local: LocalKinesis) -> (Self, Arc<AtomicBool>) {
+        let remote = Self::new(local);
+        let breaks = Arc::clone(&remote.breaks);
+        (remote, breaks)
     }
 
     /// One whose first subscriptions end before their first event; and how many were asked for.
@@ -141,6 +151,8 @@ impl StreamApi for Remote {
             record.data = self.allocated.copy(&record.data);
         }
         pause(30).await;
+        let came = !fetched.records.is_empty();
+        assert!(!came || !self.breaks.swap(false, Ordering::Relaxed), "on purpose");
         if fetched.records.len() > self.widest {
             return Err(StreamError {
                 fault: Fault::ReplyLost,

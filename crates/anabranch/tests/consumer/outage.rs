@@ -29,6 +29,8 @@ pub(crate) enum CutOff {
     Checkpoints,
     /// The ends of shards.
     Ends,
+    /// Its senses: a look at the leases panics.
+    Sanity,
 }
 
 impl Cut {
@@ -55,6 +57,8 @@ impl LeaseStore for Cut {
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
+        let sane = self.what != CutOff::Sanity || !self.off.load(Ordering::Relaxed);
+        assert!(sane, "on purpose");
         self.reach()?.look().await
     }
 
@@ -194,4 +198,28 @@ async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success()
     world.until_all_seen().await;
     other.stop().await;
     world.oracle.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_coordinator_panics_gives_its_shards_back_and_says_so() {
+    let world = World::new(2);
+    let off = Arc::new(AtomicBool::new(false));
+    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Sanity };
+    let note = Arc::new(world.note("broken"));
+    let broken = Running::start(consumer(&world, store).each(move |record: Delivery| {
+        let note = Arc::clone(&note);
+        async move { note(record).await }
+    }));
+    world.put_round(20);
+    world.until_all_seen().await;
+    off.store(true, Ordering::Relaxed);
+    let end = broken.stopped().await;
+    assert!(matches!(end, Err(RunError::CoordinatorEnded)), "{end:?}");
+    assert!(world.leases.snapshot().leases(&STREAM.into()).all(|lease| lease.owner.is_none()));
+    let other = world.worker("other", 2);
+    world.put_round(20);
+    world.until_all_seen().await;
+    other.stop().await;
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
 }

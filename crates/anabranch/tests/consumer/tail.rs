@@ -1,8 +1,8 @@
 //! The ephemeral consumer: each key in order, from now on or from a moment, with nothing stored.
 
+use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
-use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch::tail::Tail;
 use anabranch_local::fault::{Effect, FaultRule};
@@ -10,6 +10,7 @@ use anabranch_local::op::Operation;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn tail(world: &World, since: StartPosition) -> Tail<LocalKinesis> {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
@@ -186,12 +187,12 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_panics_ends_the_tail_with_an_error() {
-    let world = World::ticking(2);
+    let world = World::ticking(1);
     world.put_round(20);
-    let panics = Events::to(|event| {
-        assert!(!matches!(event, Event::Shard(ShardEvent::Fetched { .. })), "on purpose");
-    });
-    let mut tail = tail(&world, StartPosition::TrimHorizon).with_events(panics);
+    let (panics, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
+    breaks.store(true, Ordering::Relaxed);
+    let mut tail = Tail::new(panics, STREAM).since(StartPosition::TrimHorizon);
+    tail = tail.with_clock(Clock::of_runtime(), Chance::seeded(5));
     let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
     let error = next.expect("it ends").unwrap().unwrap_err().to_string();
     assert!(error.contains(STREAM) && error.contains("panicked"), "{error}");

@@ -437,11 +437,12 @@ async fn a_row_at_latest_keeps_the_moment_that_it_stands_for_where_java_reads_pa
         let done = [("checkpoint", s(text)), ("checkpointSubSequenceNumber", n(&sub.to_string()))];
         assert_eq!(plain(&table.raw(SHARD).await), plain(&with(counted("43"), &done)));
     }
-    // Where Java has checkpointed since, it says nothing.
-    table
-        .put(with(ours, &[("checkpoint", s(SEQUENCE)), ("checkpointSubSequenceNumber", n("2"))]))
-        .await;
+    // Where Java has checkpointed since, it says nothing, and our next checkpoint removes it.
+    let placed = |sub| [("checkpoint", s(SEQUENCE)), ("checkpointSubSequenceNumber", n(sub))];
+    table.put(with(ours, &placed("2"))).await;
     assert_eq!(table.lease().await.checkpoint, at(2));
+    table.done(checkpoint(at(2), at(3), 42)).await;
+    assert_eq!(plain(&table.raw(SHARD).await), plain(&with(counted("43"), &placed("3"))));
 }
 
 #[tokio::test]

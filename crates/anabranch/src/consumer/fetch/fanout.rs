@@ -21,7 +21,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -37,13 +37,17 @@ const BUSY_MS: u64 = 5_000;
 pub(in crate::consumer) struct Registry {
     /// The consumer's name, which is the application's.
     name: String,
-    /// The consumers that were looked up.
-    known: Mutex<BTreeMap<StreamName, FanOutConsumer>>,
+    /// The consumer of each stream, once it was looked up. A look-up holds up the others of its
+    /// own stream only.
+    known: std::sync::Mutex<BTreeMap<StreamName, Known>>,
 }
+
+/// The consumer of one stream.
+type Known = Arc<Mutex<Option<FanOutConsumer>>>;
 
 impl Registry {
     pub(in crate::consumer) fn new(application: &str) -> Self {
-        Self { name: application.to_owned(), known: Mutex::default() }
+        Self { name: application.to_owned(), known: std::sync::Mutex::default() }
     }
 
     /// The consumer of a stream, registered if nobody has done it.
@@ -53,8 +57,9 @@ impl Registry {
     ) -> Result<FanOutConsumer, StreamError> {
         let stream = &source.feed.shard.stream;
         // One look-up at a time: the service allows few.
-        let mut known = self.known.lock().await;
-        if let Some(consumer) = known.get(stream) {
+        let known = self.known(stream);
+        let mut known = known.lock().await;
+        if let Some(consumer) = &*known {
             return Ok(consumer.clone());
         }
         let api = &source.api;
@@ -73,16 +78,21 @@ impl Registry {
                 found => Some(found?),
             };
             if let Some(consumer) = found.filter(|consumer| consumer.active) {
-                known.insert(stream.clone(), consumer.clone());
+                *known = Some(consumer.clone());
                 return Ok(consumer);
             }
             source.clock.sleep(REGISTERING_MS).await;
         }
     }
 
+    fn known(&self, stream: &StreamName) -> Known {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(stream.clone()).or_default().clone()
+    }
+
     /// Forgets a consumer that may have been removed.
     async fn forget(&self, stream: &StreamName) {
-        self.known.lock().await.remove(stream);
+        *self.known(stream).lock().await = None;
     }
 }
 

@@ -142,7 +142,10 @@ impl<A: StreamApi> Poll<A> {
         let now_ms = self.source.clock.now_ms();
         rates.charge(now_ms, [0, bytes as u64]);
         vitals.replied(fetched.behind_ms);
-        place.failures = 0;
+        // An end counts when it is believed: a list that is refused is asked for more and more seldom.
+        if fetched.next.is_some() {
+            place.failures = 0;
+        }
         if let Some(last) = fetched.records.last() {
             place.from = ReadFrom::After(last.sequence);
         }
@@ -185,7 +188,10 @@ impl<A: StreamApi> Poll<A> {
     async fn end(&self, place: &mut Place, named: Vec<ChildShard>) -> Round {
         match place.ending.told(&self.source, named).await {
             Ok(Word::Proven(children)) => Round::Over(FetchEnd::ShardEnd(children)),
-            Ok(Word::Doubtful(pause_ms)) => Round::After(pause_ms),
+            Ok(Word::Doubtful(pause_ms)) => {
+                place.failures = 0;
+                Round::After(pause_ms)
+            }
             Err(error) => self.failed(place, error),
         }
     }

@@ -1,6 +1,7 @@
 //! What the tasks of a coordinator share.
 
 use super::holdings::Holdings;
+use super::part::Parts;
 use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -33,6 +34,8 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     refusal: Mutex<Option<StartError>>,
     /// Tells that there is such a reason.
     refused: Notify,
+    /// The coordinator's tasks, of which none may panic unnoticed.
+    pub(super) parts: Parts,
 }
 
 /// A stream that is read.
@@ -64,6 +67,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             stopping: AtomicBool::new(false),
             refusal: Mutex::new(None),
             refused: Notify::new(),
+            parts: Parts::default(),
         }
     }
 

@@ -19,6 +19,40 @@ use anabranch_model::lease::{HandOver, Hold, Layout, Stored, WorkerId, Write};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
+/// Gives back what came back, and everything else that is to be given back.
+pub(super) fn take_back<S: LeaseStore, A: StreamApi>(
+    crew: &Arc<Crew<S, A>>,
+    gives: &mut JoinSet<()>,
+) {
+    let stopping = crew.is_stopping();
+    for held in crew.holdings.all() {
+        if held.is_lost(crew.now_ms()) {
+            lose(crew, &held);
+        } else if matches!(held.stage(), Stage::Finished(_))
+            || ((stopping || held.is_drained()) && held.is_back())
+        {
+            give(crew, &held, gives);
+        }
+    }
+}
+
+/// Does the same for a task that has panicked, while the worker stops.
+pub(super) async fn take_back_instead<S: LeaseStore, A: StreamApi>(crew: &Arc<Crew<S, A>>) {
+    crew.parts.until_broken().await;
+    let mut gives = JoinSet::new();
+    loop {
+        take_back(crew, &mut gives);
+        crew.tools.clock.sleep(crew.settings().hurry_ms).await;
+    }
+}
+
+/// Lets go of a lease that is lost.
+pub(super) fn lose<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, held: &Arc<Held>) {
+    held.lose();
+    crew.holdings.remove(held);
+    crew.tools.tell(LeaseEvent::Lost { lease: held.taken().key.clone() });
+}
+
 /// Begins to give a lease back or to pass it on.
 pub(super) fn give<S: LeaseStore, A: StreamApi>(
     crew: &Arc<Crew<S, A>>,
@@ -35,8 +69,8 @@ pub(super) fn give<S: LeaseStore, A: StreamApi>(
         return;
     }
     held.enter(Stage::Giving);
-    let (crew, held) = (crew.clone(), held.clone());
-    gives.spawn(async move {
+    let (parts, crew, held) = (crew.parts.clone(), crew.clone(), held.clone());
+    gives.spawn(parts.run(async move {
         if how == How::Failed {
             pause(&crew).await;
         }
@@ -47,7 +81,7 @@ pub(super) fn give<S: LeaseStore, A: StreamApi>(
         }
         crew.holdings.remove(&held);
         crew.wake.notify_one();
-    });
+    }));
 }
 
 /// Others may have a go at once when this worker is stopping.

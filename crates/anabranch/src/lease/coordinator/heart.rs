@@ -99,7 +99,8 @@ fn renew_all<S: LeaseStore, A: StreamApi>(
         let (crew, room) = (crew.clone(), room.clone());
         renewals.spawn(async move {
             let _room = room.acquire().await;
-            if held.stage() != Stage::Giving {
+            // A lease that waits before it is released is held all the same.
+            if held.stage() != Stage::Giving || !held.is_silent() {
                 held.renew(&crew.tools).await;
             }
         });

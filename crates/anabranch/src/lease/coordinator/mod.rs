@@ -15,6 +15,7 @@ mod start;
 mod survey;
 mod open;
 mod first_sync;
+mod part;
 mod crew;
 mod member;
 mod holdings;
@@ -118,9 +119,9 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let holdings = Holdings::new(Arc::new(member));
         let crew = Arc::new(Crew::new(tools, holdings, opened, grips));
         let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
-        heart.spawn(heart::run(crew.clone()));
-        tasks.spawn(run::run(crew.clone()));
-        tasks.spawn(audit::run(crew.clone(), survey));
+        heart.spawn(crew.parts.run(heart::run(crew.clone())));
+        tasks.spawn(crew.parts.run(run::run(crew.clone())));
+        tasks.spawn(crew.parts.run(audit::run(crew.clone(), survey)));
         Ok((Self { crew, heart, tasks }, receiver))
     }
 
@@ -191,6 +192,12 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         self.crew.until_refused().await
     }
 
+    /// Waits until one of the coordinator's tasks has panicked: it then works no longer, and is to be
+    /// stopped.
+    pub async fn until_broken(&self) {
+        self.crew.parts.until_broken().await;
+    }
+
     /// Drains every shard for up to `grace_ms`, gives the leases back and leaves. The last writes
     /// have the time of one call on top, all of them together.
     pub async fn stop(mut self, grace_ms: u64) -> Stopped {
@@ -206,7 +213,11 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             }
         };
         let drain = crew.drain(grace_ms, &DrainReason::Stopping, |_| true);
-        let ((), leases) = tokio::join!(retire, drain);
+        let leases = tokio::select! {
+            biased;
+            ((), leases) = async { tokio::join!(retire, drain) } => leases,
+            () = give::take_back_instead(crew) => unreachable!("it gives back for ever"),
+        };
         self.tasks.shutdown().await;
         if !leases.is_empty() {
             return Stopped::Stuck { leases };

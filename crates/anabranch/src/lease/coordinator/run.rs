@@ -3,10 +3,9 @@
 use super::StartError;
 use super::act::act;
 use super::crew::Crew;
-use super::give::give;
+use super::give::{lose, take_back};
 use super::look::Sight;
 use super::ready::Ready;
-use crate::event::LeaseEvent;
 use crate::lease::grip::{Held, How, Stage};
 use crate::lease::{Grip, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
@@ -64,7 +63,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
 impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     async fn round(&mut self) {
         while self.gives.try_join_next().is_some() {}
-        self.take_back();
+        take_back(&self.crew, &mut self.gives);
         let streams = self.crew.looked_at();
         match self.sight.look(&self.crew, &streams, &mut self.ready).await {
             Ok(false) => {}
@@ -137,32 +136,12 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         self.hurry_until_ms = self.crew.now_ms() + HURRY_FOR_MS;
     }
 
-    /// Grips that came back, and everything else that is to be given back.
-    fn take_back(&mut self) {
-        let stopping = self.crew.is_stopping();
-        for held in self.crew.holdings.all() {
-            if held.is_lost(self.crew.now_ms()) {
-                self.lose(&held);
-            } else if matches!(held.stage(), Stage::Finished(_))
-                || ((stopping || held.is_drained()) && held.is_back())
-            {
-                give(&self.crew, &held, &mut self.gives);
-            }
-        }
-    }
-
-    fn lose(&self, held: &Arc<Held>) {
-        held.lose();
-        self.crew.holdings.remove(held);
-        self.crew.tools.tell(LeaseEvent::Lost { lease: held.taken().key.clone() });
-    }
-
     /// Leases that the list shows to be others'.
     fn sweep(&mut self) {
         for held in self.crew.holdings.all() {
             let key = &held.taken().key;
             if self.sight.knows(&key.stream) && self.has_passed_on(&held, self.sight.row(key)) {
-                self.lose(&held);
+                lose(&self.crew, &held);
             }
         }
     }

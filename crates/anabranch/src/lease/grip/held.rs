@@ -167,7 +167,7 @@ impl Held {
     }
 
     #[inline]
-    fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.silent.load(Ordering::Acquire)
     }
 

@@ -6,9 +6,7 @@ use crate::lease::dynamodb::expression::{Expression, Request};
 use crate::lease::dynamodb::item::{number, shard_set, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
 use anabranch_model::lease::table::kcl;
-use anabranch_model::lease::{
-    Checkpoint, Lease, LeaseChange, LeaseKey, PendingCheckpoint, WorkerId,
-};
+use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, PendingCheckpoint, WorkerId};
 use anabranch_model::position::{Position, StartPosition};
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -45,16 +43,16 @@ pub(crate) fn lease(
             stepped(term).when(row::LEASE_OWNER, text(owner.as_str())).remove(row::LEASE_OWNER)
         }
         LeaseChange::Checkpoint { replaces, to, .. } if !replaces.may_become(to) => return None,
-        LeaseChange::Checkpoint { term, replaces, to, pending, .. } => {
+        LeaseChange::Checkpoint { term, to, pending, .. } => {
             let at = to.lowest();
             let e = done_up_to(stepped(term), stream, key, row::checkpoint(at, start));
             let e = announced(e, pending.as_ref());
-            with_moment(e, replaces, row::moment(at, start))
+            with_moment(e, row::moment(at, start))
         }
-        LeaseChange::End { term, replaces, .. } => {
+        LeaseChange::End { term, .. } => {
             let end = row::checkpoint(Position::ShardEnd, start);
             let e = announced(done_up_to(stepped(term), stream, key, end), None);
-            with_moment(e, replaces, None)
+            with_moment(e, None)
         }
         LeaseChange::NoteChildren(children) => {
             noted().set_or_remove(row::CHILDREN, shard_set(children))
@@ -107,10 +105,8 @@ fn announced(e: Expression, pending: Option<&PendingCheckpoint>) -> Expression {
     row::pending(pending).into_iter().fold(e, |e, (name, value)| e.set_or_remove(name, value))
 }
 
-/// What LATEST stood for goes with it. Only a row without a sequence number can have it.
-fn with_moment(e: Expression, replaces: &Checkpoint, moment: Option<AttributeValue>) -> Expression {
-    match moment {
-        None if replaces.lowest() > Position::Latest => e,
-        moment => e.set_or_remove(row::LATEST_MS, moment),
-    }
+/// What LATEST stood for goes with it. It is removed with every other place: Java may have written a
+/// number over LATEST and left it, and it must not come back when the row is set to LATEST again.
+fn with_moment(e: Expression, moment: Option<AttributeValue>) -> Expression {
+    e.set_or_remove(row::LATEST_MS, moment)
 }
