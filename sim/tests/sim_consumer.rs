@@ -59,6 +59,7 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::TornList,
         Fault::StaleList,
         Fault::Expired,
+        Fault::FalseEnd,
         Fault::Outage,
         Fault::Cut,
         Fault::Freeze,
@@ -206,11 +207,15 @@ fn slow_handlers_with_more_records_than_memory_hold_no_more_than_they_may() {
     });
 }
 
+/// How many seeds a flaw may hide in. The rarest, a missing row that counts as ended, shows in one or
+/// two seeds of a hundred, so that with few any change of the weather could hide it.
+const FLAWED: u64 = 400;
+
 /// Plays until the flaw is noticed, by one of the promises that hold always.
 fn noticed(flaw: ConsumerFlaw, run: impl Fn(u64) -> Report + Sync) {
-    let summary = seeds::run(0..60, run, |summary, _| summary.broken.is_empty());
+    let summary = seeds::run(0..FLAWED, run, |summary, _| summary.broken.is_empty());
     let Some((seed, story)) = summary.broken.first() else {
-        panic!("{flaw} went unnoticed in 60 seeds");
+        panic!("{flaw} went unnoticed in {FLAWED} seeds");
     };
     println!("{flaw}: noticed by seed {seed}, after {} seeds", summary.seeds);
     let by = [order::PROMISE, lineage::PROMISE, checkpoint::PROMISE];

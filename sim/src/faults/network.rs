@@ -53,6 +53,9 @@ pub struct Network {
 struct State {
     /// Decides the fate of each call.
     rng: Rng,
+    /// Decides which reads err about the end of their shard. Apart, so that a seed with such reads
+    /// has all its other faults at the calls that meet them without.
+    ends: Rng,
     /// Numbers the packets, so that two of one moment arrive in the order of their sending.
     sent: u64,
     /// What is in flight, by arrival.
@@ -101,6 +104,7 @@ impl Network {
     pub fn new(seed: u64, clock: WorldClock) -> Self {
         let state = State {
             rng: Rng::with_seed(seed),
+            ends: Rng::with_seed(seed ^ 0x656e_6473),
             sent: 0,
             flying: BTreeMap::new(),
             weather: BTreeMap::new(),
@@ -295,7 +299,11 @@ impl Link {
     pub fn ends_falsely(&self) -> bool {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.false_end);
-        state.strikes(often, Fault::FalseEnd)
+        let ends = often > 0 && state.ends.u32(0..1_000) < often;
+        if ends {
+            state.counts.add(Fault::FalseEnd);
+        }
+        ends
     }
 
     /// Whether something pushed is lost now, and the connection with it.

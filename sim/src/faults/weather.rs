@@ -71,4 +71,13 @@ impl Weather {
         let (stale, expired) = (often(700), often(100));
         Self { stale, expired, ..Self::foul(rng) }
     }
+
+    /// The same day, on which reads may err about the end of a shard. Drawn apart, so that the rest
+    /// of the seed is what it is without.
+    #[must_use]
+    pub fn with_false_ends(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x6661_6c73_6565_6e64);
+        let false_end = if rng.bool() { rng.u32(1..=30) } else { 0 };
+        Self { false_end, ..self }
+    }
 }

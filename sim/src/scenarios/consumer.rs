@@ -31,7 +31,8 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
     let mut stage = Stage::new(setting(seed, flaw, &mut rng));
     let network = stage.fleet.ground.network.clone();
     network.set_weather(Service::Store, Weather::foul(&mut rng));
-    network.set_weather(Service::Stream, Weather::foul_stream(&mut rng));
+    let stream = Weather::foul_stream(&mut rng).with_false_ends(seed);
+    network.set_weather(Service::Stream, stream);
     stage.world.set_chaos(Chaos::foul_stream(&mut rng, LEASE_TIME_MS));
     let mut now_ms = 0;
     for (at_ms, event) in events(&mut rng) {
