@@ -208,6 +208,7 @@ mod tests {
         fn run(&mut self, now_ms: u64) {
             while let Some(rows) = self.leaving.next(now_ms, true) {
                 self.statements += 1;
+                assert!(self.statements < 10_000, "the same rows come again and again");
                 if rows.iter().any(|row| self.refuses.contains(&row.id)) {
                     if let Stays::Alone(row) = self.leaving.stays(rows, now_ms, PAUSE_MS) {
                         self.named.push(row.id);

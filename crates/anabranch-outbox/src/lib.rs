@@ -28,6 +28,7 @@ mod migrate;
 mod lock;
 mod lead;
 mod listen;
+mod look;
 mod read;
 mod envelope;
 mod flight;

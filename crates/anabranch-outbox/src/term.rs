@@ -3,17 +3,20 @@
 //! One task, one session: what it reads and parks happens under the lock. When the session is lost,
 //! what was read is forgotten, and whoever leads next begins again with what the table has.
 
+mod removing;
+
 use crate::config::{Format, Relay};
 use crate::database::Link;
 use crate::envelope;
 use crate::error::RelayError;
 use crate::flight::{Flight, Note, Waiting};
 use crate::lag;
-use crate::leave::{Leaving, Stays};
+use crate::leave::Leaving;
 use crate::listen::Ear;
+use crate::look::{GATHER_MS, Looks};
 use crate::park::{self, Parked};
 use crate::read::{FETCH_MAX_BYTES, Reader, Row};
-use crate::remove::{Removal, Remover};
+use crate::remove::Remover;
 use crate::shape::Shape;
 use crate::sweep::Sweep;
 use crate::verdict::{Verdict, judge};
@@ -22,21 +25,8 @@ use anabranch::producer::{NewRecord, Outcome, Producer, PutError, TryPutError};
 use anabranch_model::hash::HashKey;
 use tokio_util::sync::CancellationToken;
 
-/// The first wait for a horizon that holds rows up; it doubles up to the poll.
-const HELD_MS: u64 = 5;
-/// After so many looks with that pause a transaction has been running for long. Shorter ones are
-/// everyday, and nobody wants to hear of each.
-const HELD_LOOKS: u32 = 10;
-/// After a look that took everything: how long rows gather before the next.
-const GATHER_MS: u64 = 5;
 /// How long to wait for room in the producer, where no outcome tells of it.
 const ROOM_MS: u64 = 10;
-/// How long a row stays that the database refused to remove.
-const REFUSED_MS: u64 = 15_000;
-/// How long a row stays that somebody else holds.
-const LOCKED_MS: u64 = 3_000;
-/// How long rows are removed after the stream has all: no batch begins later.
-const LAST_MS: u64 = 30_000;
 /// How often the lag is told, and how often the parked keys are read, while there is much to do.
 const REPORT_MS: u64 = 1_000;
 
@@ -79,16 +69,8 @@ pub(crate) struct Term<'a> {
     turn: Turn,
     /// When the oldest row that is in the stream has to be removed.
     remove_at_ms: u64,
-    /// When to look without being told.
-    look_at_ms: u64,
-    /// When it looked last.
-    looked_ms: u64,
-    /// Whether rows are there that were not settled yet.
-    expecting: bool,
-    /// The wait for the horizon that holds them up.
-    held_ms: u64,
-    /// How many looks with the longest pause have found that horizon unmoved.
-    held_looks: u32,
+    /// When to look at the table.
+    looks: Looks,
     /// When the lag was told last.
     reported_ms: u64,
     /// When the stream took something last, or was given something after a rest.
@@ -118,11 +100,7 @@ impl<'a> Term<'a> {
             read_at_ms: 0,
             turn: Turn::Going,
             remove_at_ms: 0,
-            look_at_ms: 0,
-            looked_ms: 0,
-            expecting: false,
-            held_ms: HELD_MS,
-            held_looks: 0,
+            looks: Looks::new(relay.poll_ms),
             reported_ms: 0,
             moved_ms: 0,
         }
@@ -146,7 +124,7 @@ impl<'a> Term<'a> {
                 self.removed(removal?);
             }
             self.remove(now_ms);
-            if now_ms >= self.look_at_ms {
+            if self.looks.is_due(now_ms) {
                 self.look(now_ms).await?;
             }
             let may_read = self.hungry && self.has_room() && now_ms >= self.read_at_ms;
@@ -179,10 +157,7 @@ impl<'a> Term<'a> {
                 removal = self.remover.done(), if self.remover.is_busy() => {
                     self.removed(removal?);
                 }
-                () = ear.heard() => {
-                    self.expecting = true;
-                    self.look_at_ms = self.look_at_ms.min(self.looked_ms + GATHER_MS);
-                }
+                () = ear.heard() => self.looks.heard(),
                 () = self.relay.clock.sleep_until(wake_ms) => {}
             }
         }
@@ -218,7 +193,7 @@ impl<'a> Term<'a> {
 
     /// When the next thing is due that nobody tells of.
     fn wake_ms(&self, now_ms: u64) -> u64 {
-        let mut wake_ms = self.look_at_ms.min(self.link.beat_at_ms());
+        let mut wake_ms = self.looks.at_ms().min(self.link.beat_at_ms());
         if self.flight.has_sent() {
             wake_ms = wake_ms.min(self.moved_ms + self.relay.stall_ms);
         }
@@ -242,8 +217,7 @@ impl<'a> Term<'a> {
             self.read_at_ms = now_ms + GATHER_MS;
         }
         if found.held.is_some() {
-            self.expecting = true;
-            self.look_at_ms = self.look_at_ms.min(now_ms + HELD_MS);
+            self.looks.held_up(now_ms);
         }
         let before = self.flight.len();
         for row in &found.rows {
@@ -352,51 +326,20 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
-    /// Begins to remove rows that are in the stream, if it is time.
-    fn remove(&mut self, now_ms: u64) {
-        if self.remover.is_busy() {
-            return;
-        }
-        let full = self.leaving.fresh() >= self.relay.remove_rows || !self.flight.has_sent();
-        if let Some(rows) = self.leaving.next(now_ms, full || now_ms >= self.remove_at_ms) {
-            self.remover.begin(rows);
-        }
-    }
-
-    /// Learns what became of rows that were to be removed. Those that stay are in the stream, so
-    /// nothing is lost by trying again. A new term would send them again, and fail at the same place.
-    fn removed(&mut self, removal: Removal) {
-        let now_ms = self.now_ms();
-        let table = self.relay.table.label();
-        match removal {
-            Removal::Removed { rows, count } => {
-                self.leaving.gone();
-                self.flight.release(rows);
-                lag::count_sent(&table, &self.relay.stream, count);
-                self.relay.tell(RelayEvent::Sent { table, rows: count });
-            }
-            Removal::Locked(rows) => {
-                let _: Stays = self.leaving.stays(rows, now_ms, LOCKED_MS);
-            }
-            Removal::Refused { rows, why } => {
-                if let Stays::Alone(row) = self.leaving.stays(rows, now_ms, REFUSED_MS) {
-                    let error = why.to_string();
-                    self.relay.tell(RelayEvent::Kept { table, row: row.id, error });
-                }
-            }
-        }
-    }
-
     /// Looks whether rows settled, whether keys were freed, and how far behind it all is.
     async fn look(&mut self, now_ms: u64) -> Result<(), RelayError> {
         let glance = lag::glance(&mut self.link, &self.glance, self.reader.cursor()).await?;
-        self.looked_ms = now_ms;
-        self.look_at_ms = now_ms + self.relay.poll_ms;
+        self.looks.looked(now_ms);
         if self.reader.has_news(glance.horizon) {
-            (self.hungry, self.expecting, self.held_ms) = (true, false, HELD_MS);
-        } else if !self.hungry && (self.expecting || glance.unread().is_some()) {
-            self.look_at_ms = now_ms + self.held_ms;
-            self.wait_longer(glance.unread());
+            self.hungry = true;
+            self.looks.moved();
+        } else if !self.hungry {
+            let unread = glance.unread();
+            let for_long = self.looks.stands(now_ms, unread.is_some());
+            if let Some((row, transaction)) = unread.filter(|_| for_long) {
+                let table = self.relay.table.label();
+                self.relay.tell(RelayEvent::Held { table, row, transaction });
+            }
         }
         if now_ms.saturating_sub(self.reported_ms) < REPORT_MS.min(self.relay.poll_ms) {
             return Ok(());
@@ -411,24 +354,6 @@ impl<'a> Term<'a> {
         lag::report(&table, &self.relay.stream, lag, parked);
         self.relay.tell(RelayEvent::Lag { table, rows: lag.rows, ms: lag.ms, parked });
         Ok(())
-    }
-
-    /// The horizon has not moved: whoever holds it up may take longer.
-    fn wait_longer(&mut self, unread: Option<(i64, u64)>) {
-        let poll_ms = self.relay.poll_ms;
-        if self.held_ms < poll_ms {
-            self.held_ms = (self.held_ms * 2).min(poll_ms);
-            self.held_looks = 0;
-            self.expecting &= self.held_ms < poll_ms;
-            return;
-        }
-        self.held_looks = self.held_looks.saturating_add(1);
-        if let Some((row, transaction)) = unread
-            && self.held_looks == HELD_LOOKS
-        {
-            let table = self.relay.table.label();
-            self.relay.tell(RelayEvent::Held { table, row, transaction });
-        }
     }
 
     /// Lets keys go on that are no longer parked. Rows of theirs may have been passed over anywhere:
@@ -463,62 +388,6 @@ impl<'a> Term<'a> {
             self.relay.tell(RelayEvent::Restored { table: self.relay.table.label(), row });
         }
         Ok(())
-    }
-
-    /// Takes no more rows, waits for those that are on their way, and removes what is in the stream.
-    /// What stays in the table would be sent again by whoever relays next, so that is an error.
-    async fn drain(mut self) -> Result<(), RelayError> {
-        let closed = self.link.beside(self.producer.close(self.relay.drain)).await;
-        let mut unknown = 0;
-        for (note, outcome) in self.flight.settled_now() {
-            match outcome {
-                Outcome::Unknown { .. } => unknown += 1,
-                outcome if judge(&outcome) == Verdict::Sent => self.leaving.push(note.name),
-                _ => {}
-            }
-        }
-        // Rows that are in the stream may be removed by anybody, also where the lock was lost.
-        let removed = self.remove_the_rest().await;
-        let rows = self.leaving.len() + unknown + self.flight.sent();
-        let (table, first) = (self.relay.table.label(), self.leaving.first().map(|row| row.id));
-        self.link.close().await;
-        if rows == 0 {
-            return Ok(());
-        }
-        let why = match closed.err().or(removed.err()) {
-            Some(error) => error.to_string(),
-            None if self.leaving.len() == 0 => "the stream did not answer in time".to_owned(),
-            None => "somebody else holds them, or the database will not let them go".to_owned(),
-        };
-        Err(RelayError::Left { table, rows, first, why })
-    }
-
-    /// Removes what is in the stream, as far as the database lets it go.
-    async fn remove_the_rest(&mut self) -> Result<(), RelayError> {
-        if self.remover.is_busy() {
-            let removal = self.last_removal().await?;
-            self.removed(removal);
-        }
-        self.leaving.try_all_again();
-        let until_ms = self.now_ms() + LAST_MS;
-        while self.now_ms() < until_ms
-            && let Some(rows) = self.leaving.next(self.now_ms(), true)
-        {
-            self.remover.begin(rows);
-            let removal = self.last_removal().await?;
-            self.removed(removal);
-        }
-        Ok(())
-    }
-
-    /// Waits for a removal. The session with the lock is kept alive meanwhile: without it another
-    /// relay would send rows that are about to go.
-    async fn last_removal(&mut self) -> Result<Removal, RelayError> {
-        match self.link.beside(self.remover.done()).await {
-            Ok(removal) => removal,
-            // The lock is lost, the session that removes is not.
-            Err(_) => self.remover.done().await,
-        }
     }
 
     fn trouble(&self, detail: String) -> RelayError {

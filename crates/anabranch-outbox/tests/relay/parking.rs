@@ -393,3 +393,18 @@ async fn a_stop_that_leaves_sent_rows_in_the_table_says_so() {
     assert!(is_it && error.to_string().contains("sends them again"), "{error:?}");
     assert_eq!(session.number("SELECT count(*) FROM outbox").await, 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_stayed_have_one_more_chance_at_a_stop() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    with_kept(&mut session, &[17]).await;
+    let relay = world.start(world.relay());
+    relay.until("the row's name", |event| matches!(event, RelayEvent::Kept { .. })).await;
+    while session.number("SELECT count(*) FROM outbox").await > 1 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    session.run("DROP TABLE notes").await;
+    relay.stop().await.unwrap();
+    assert_eq!(session.number("SELECT count(*) FROM outbox").await, 0);
+}
