@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "a function for a processor's feature is called once it was found")]
 
 mod steps;
+mod group;
 mod eight;
 mod sixteen;
 

@@ -1,6 +1,7 @@
 //! MD5 of eight messages in the lanes of AVX2's registers.
 
 use super::super::digest::{DIGEST_BYTES, Digest};
+use super::group::{group, rounds};
 use super::steps::steps;
 use super::{BLOCK_BYTES, Block, START, digest_of, last_block, pad, whole_block, word_at};
 use std::arch::x86_64::{
@@ -13,44 +14,7 @@ use std::arch::x86_64::{
 /// Messages side by side.
 pub(super) const LANES: usize = 8;
 
-/// The digests of up to eight messages.
-#[target_feature(enable = "avx2")]
-pub(super) fn digest_group(group: &[&[u8]]) -> [Digest; LANES] {
-    let mut digests = [[0; DIGEST_BYTES]; LANES];
-    let mut padding = [[0; BLOCK_BYTES]; LANES];
-    let lasts: [usize; LANES] =
-        std::array::from_fn(|lane| group.get(lane).map_or(0, |message| last_block(message)));
-    let blocks = lasts.iter().max().map_or(0, |last| last + 1);
-    let mut state = START.map(|word| splat(word));
-    for block in 0..blocks {
-        for ((message, padding), last) in group.iter().zip(&mut padding).zip(&lasts) {
-            pad(message, block, *last, padding);
-        }
-        // A lane whose message is over goes on with what is there; its digest has been taken.
-        let of_lane = |lane: usize| group.get(lane).and_then(|message| whole_block(message, block));
-        let all = std::array::from_fn(|lane| of_lane(lane).unwrap_or(&padding[lane]));
-        state = compress(state, all);
-        if lasts.contains(&block) {
-            let parts = state.map(|part| lanes_of(part));
-            for (lane, last) in lasts.iter().enumerate() {
-                if *last == block {
-                    digests[lane] = digest_of(parts.map(|part| part[lane]));
-                }
-            }
-        }
-    }
-    digests
-}
-
-/// One block of each lane.
-#[target_feature(enable = "avx2")]
-pub(super) fn compress(before: [__m256i; 4], blocks: [&Block; LANES]) -> [__m256i; 4] {
-    let words = words_of(blocks);
-    let [mut a, mut b, mut c, mut d] = before;
-    steps!(words, a, b, c, d);
-    let [a0, b0, c0, d0] = before;
-    [add(a0, a), add(b0, b), add(c0, c), add(d0, d)]
-}
+group!("avx2", __m256i);
 
 /// The words of the lanes' blocks: register `n` has word `n` of each lane.
 #[target_feature(enable = "avx2")]
@@ -94,56 +58,12 @@ fn transposed(rows: [__m256i; LANES]) -> [__m256i; LANES] {
     [first(0), first(1), first(2), first(3), second(0), second(1), second(2), second(3)]
 }
 
-#[target_feature(enable = "avx2")]
-#[inline]
-fn ff<const L: i32, const R: i32>(
-    a: __m256i,
-    b: __m256i,
-    c: __m256i,
-    d: __m256i,
-    word: __m256i,
-    addend: u32,
-) -> __m256i {
-    step::<L, R>(a, b, xor(d, and(b, xor(c, d))), word, addend)
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn gg<const L: i32, const R: i32>(
-    a: __m256i,
-    b: __m256i,
-    c: __m256i,
-    d: __m256i,
-    word: __m256i,
-    addend: u32,
-) -> __m256i {
-    step::<L, R>(a, b, xor(c, and(d, xor(b, c))), word, addend)
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn hh<const L: i32, const R: i32>(
-    a: __m256i,
-    b: __m256i,
-    c: __m256i,
-    d: __m256i,
-    word: __m256i,
-    addend: u32,
-) -> __m256i {
-    step::<L, R>(a, b, xor(b, xor(c, d)), word, addend)
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn ii<const L: i32, const R: i32>(
-    a: __m256i,
-    b: __m256i,
-    c: __m256i,
-    d: __m256i,
-    word: __m256i,
-    addend: u32,
-) -> __m256i {
-    step::<L, R>(a, b, xor(c, _mm256_or_si256(b, xor(d, splat(u32::MAX)))), word, addend)
+rounds! {
+    "avx2", __m256i,
+    ff(b, c, d): xor(d, and(b, xor(c, d)));
+    gg(b, c, d): xor(c, and(d, xor(b, c)));
+    hh(b, c, d): xor(b, xor(c, d));
+    ii(b, c, d): xor(c, _mm256_or_si256(b, xor(d, splat(u32::MAX))));
 }
 
 #[target_feature(enable = "avx2")]

@@ -2,6 +2,7 @@
 
 use super::super::digest::{DIGEST_BYTES, Digest};
 use super::eight;
+use super::group::{group, rounds};
 use super::steps::steps;
 use super::{BLOCK_BYTES, Block, START, digest_of, last_block, pad, whole_block, word_at};
 use std::arch::x86_64::{
@@ -13,44 +14,7 @@ use std::arch::x86_64::{
 /// Messages side by side.
 pub(super) const LANES: usize = 16;
 
-/// The digests of up to sixteen messages.
-#[target_feature(enable = "avx512f,avx2")]
-pub(super) fn digest_group(group: &[&[u8]]) -> [Digest; LANES] {
-    let mut digests = [[0; DIGEST_BYTES]; LANES];
-    let mut padding = [[0; BLOCK_BYTES]; LANES];
-    let lasts: [usize; LANES] =
-        std::array::from_fn(|lane| group.get(lane).map_or(0, |message| last_block(message)));
-    let blocks = lasts.iter().max().map_or(0, |last| last + 1);
-    let mut state = START.map(|word| splat(word));
-    for block in 0..blocks {
-        for ((message, padding), last) in group.iter().zip(&mut padding).zip(&lasts) {
-            pad(message, block, *last, padding);
-        }
-        // A lane whose message is over goes on with what is there; its digest has been taken.
-        let of_lane = |lane: usize| group.get(lane).and_then(|message| whole_block(message, block));
-        let all = std::array::from_fn(|lane| of_lane(lane).unwrap_or(&padding[lane]));
-        state = compress(state, all);
-        if lasts.contains(&block) {
-            let parts = state.map(|part| lanes_of(part));
-            for (lane, last) in lasts.iter().enumerate() {
-                if *last == block {
-                    digests[lane] = digest_of(parts.map(|part| part[lane]));
-                }
-            }
-        }
-    }
-    digests
-}
-
-/// One block of each lane.
-#[target_feature(enable = "avx512f,avx2")]
-pub(super) fn compress(before: [__m512i; 4], blocks: [&Block; LANES]) -> [__m512i; 4] {
-    let words = words_of(blocks);
-    let [mut a, mut b, mut c, mut d] = before;
-    steps!(words, a, b, c, d);
-    let [a0, b0, c0, d0] = before;
-    [add(a0, a), add(b0, b), add(c0, c), add(d0, d)]
-}
+group!("avx512f,avx2", __m512i);
 
 /// The words of the lanes' blocks: register `n` has word `n` of each lane.
 #[target_feature(enable = "avx512f,avx2")]
@@ -96,56 +60,12 @@ fn fours(rows: &[__m512i; LANES], at: usize) -> [__m512i; 4] {
     ]
 }
 
-#[target_feature(enable = "avx512f,avx2")]
-#[inline]
-fn ff<const L: i32, const R: i32>(
-    a: __m512i,
-    b: __m512i,
-    c: __m512i,
-    d: __m512i,
-    word: __m512i,
-    addend: u32,
-) -> __m512i {
-    step::<L, R>(a, b, _mm512_ternarylogic_epi32::<0xca>(b, c, d), word, addend)
-}
-
-#[target_feature(enable = "avx512f,avx2")]
-#[inline]
-fn gg<const L: i32, const R: i32>(
-    a: __m512i,
-    b: __m512i,
-    c: __m512i,
-    d: __m512i,
-    word: __m512i,
-    addend: u32,
-) -> __m512i {
-    step::<L, R>(a, b, _mm512_ternarylogic_epi32::<0xca>(d, b, c), word, addend)
-}
-
-#[target_feature(enable = "avx512f,avx2")]
-#[inline]
-fn hh<const L: i32, const R: i32>(
-    a: __m512i,
-    b: __m512i,
-    c: __m512i,
-    d: __m512i,
-    word: __m512i,
-    addend: u32,
-) -> __m512i {
-    step::<L, R>(a, b, _mm512_ternarylogic_epi32::<0x96>(b, c, d), word, addend)
-}
-
-#[target_feature(enable = "avx512f,avx2")]
-#[inline]
-fn ii<const L: i32, const R: i32>(
-    a: __m512i,
-    b: __m512i,
-    c: __m512i,
-    d: __m512i,
-    word: __m512i,
-    addend: u32,
-) -> __m512i {
-    step::<L, R>(a, b, _mm512_ternarylogic_epi32::<0x39>(b, c, d), word, addend)
+rounds! {
+    "avx512f,avx2", __m512i,
+    ff(b, c, d): _mm512_ternarylogic_epi32::<0xca>(b, c, d);
+    gg(b, c, d): _mm512_ternarylogic_epi32::<0xca>(d, b, c);
+    hh(b, c, d): _mm512_ternarylogic_epi32::<0x96>(b, c, d);
+    ii(b, c, d): _mm512_ternarylogic_epi32::<0x39>(b, c, d);
 }
 
 /// AVX-512 rotates by itself, so it needs no second number.

@@ -1,6 +1,6 @@
 //! Fleets that are level by bytes per second.
 
-use super::super::simulated::{World, lease};
+use super::super::simulated::{World, key, lease, worker_id};
 use super::super::{Balance, Settings};
 use crate::lease::shuffle::JavaRandom;
 use crate::lease::snapshot::LeaseSeen;
@@ -61,6 +61,29 @@ fn nothing_moves_within_the_hysteresis() {
     // The lease of 120 is the load: no exchange makes it better, however far off it is.
     let mut world = world_of_one_giant();
     assert_eq!(world.settle(5).1.planned, 0);
+}
+
+#[test]
+fn workers_within_the_hysteresis_exchange_nothing_though_another_is_off() {
+    // 610, 400 and 490 bytes, mean 500. The giant is the load of worker 0, so nothing helps it, and
+    // an exchange that would level the other two is not worth a hand-over.
+    let weights = [610, 100, 145, 0, 100, 145, 0, 200, 200].map(Some);
+    let mut fleet = world(3, &weights);
+    assert_eq!(loads(&fleet), [610, 400, 490]);
+    assert_eq!(fleet.settle(5).1.planned, 0);
+}
+
+#[test]
+fn what_is_under_way_arrives_before_more_is_asked_for() {
+    let weights: Vec<_> = (0..8).map(|i| Some(if i % 2 == 0 { 1000 } else { 10 })).collect();
+    let mut fleet = world(2, &weights);
+    for (lease, taker) in [(0, 1), (1, 0)] {
+        fleet.leases.get_mut(&key(lease)).unwrap().named = Some(worker_id(taker));
+    }
+    let first = fleet.round();
+    assert_eq!((first.names, first.passes), (0, 2), "{first:?}");
+    let (_, rest) = fleet.settle(50);
+    assert_eq!((rest.names, rest.passes), (2, 2), "one more exchange: {rest:?}");
 }
 
 #[test]
