@@ -67,14 +67,26 @@ async fn a_table_of_another_kind_is_refused_in_plain_words() {
 }
 
 #[tokio::test]
-async fn rows_of_a_newer_version_are_refused() {
+async fn rows_of_a_later_format_are_used_where_it_says_so_and_refused_elsewhere() {
     let server = Server::embedded().await;
     let store = DynamoDbStore::native(&server.config(), "leases");
     store.prepare().await.expect("a table");
-    let put = client(&server.config()).put_item().table_name("leases");
-    let put = put.item("pk", AttributeValue::S("app".into()));
-    let put = put.item("sk", AttributeValue::S("format".into()));
-    put.item("format", AttributeValue::N("2".into())).send().await.expect("a row");
-    let error = store.prepare().await.expect_err("a newer format");
-    assert!(error.to_string().contains("format 2"), "{error}");
+    let client = client(&server.config());
+    let (app, sort) = (AttributeValue::S("app".into()), AttributeValue::S("format".into()));
+    let row = client.get_item().table_name("leases").key("pk", app.clone()).key("sk", sort.clone());
+    let made = row.send().await.expect("a read").item.expect("a row");
+    assert_eq!(made.get("min_reader"), Some(&AttributeValue::N("1".into())), "{made:?}");
+    for (format, min_reader, usable) in
+        [(1, None, true), (2, None, false), (2, Some(1), true), (7, Some(2), false)]
+    {
+        let number = |number: u64| AttributeValue::N(number.to_string());
+        let put = client.put_item().table_name("leases").item("pk", app.clone());
+        let put = put.item("sk", sort.clone()).item("format", number(format));
+        let put = min_reader.into_iter().fold(put, |put, it| put.item("min_reader", number(it)));
+        put.send().await.expect("a row");
+        let prepared = store.prepare().await.map_err(|error| error.to_string());
+        assert_eq!(prepared.is_ok(), usable, "{format} {min_reader:?}: {prepared:?}");
+        let words = prepared.err().unwrap_or_default();
+        assert!(usable || words.contains(&format!("format {format}")), "{words}");
+    }
 }

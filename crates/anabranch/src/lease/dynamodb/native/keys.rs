@@ -2,7 +2,7 @@
 //!
 //! | partition `pk` | sort key `sk` | row |
 //! |---|---|---|
-//! | `app` | `format` | which format the table has |
+//! | `app` | `format` | which format the table has, and the oldest whose workers may use it (`min_reader`) |
 //! | `app` | `stream/NAME` | the facts about a stream |
 //! | `app` | `version/NN` | one part of the version |
 //! | `app` | `worker/ID` | a worker |

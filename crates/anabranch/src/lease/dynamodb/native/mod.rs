@@ -30,6 +30,12 @@ use tokio::sync::Mutex;
 /// The format of the rows that this version writes.
 const FORMAT: u64 = 1;
 const FORMAT_NUMBER: &str = "format";
+/// The oldest format whose workers may use tables of [`FORMAT`]. They leave attributes that they
+/// don't know as they are: a format that can't bear this raises the number.
+const MIN_READER: u64 = 1;
+const MIN_READER_NUMBER: &str = "min_reader";
+
+const _: () = assert!(MIN_READER <= FORMAT);
 /// How often a write is sent to a row that others keep changing.
 const TRIES: u32 = 10;
 
@@ -59,15 +65,21 @@ impl NativeRows {
         Self { table, parts }
     }
 
-    /// Notes the format of a new table, and refuses the rows of a newer version.
+    /// Notes the format of a new table. Refuses rows of a later one, unless it says that ours may use
+    /// them, so that a worker of the release before can be started again during a deploy.
     pub(super) async fn check_format(&self) -> Result<(), StoreError> {
         let mut item = keys::format();
         item.insert(FORMAT_NUMBER.into(), super::item::number(FORMAT));
+        item.insert(MIN_READER_NUMBER.into(), super::item::number(MIN_READER));
         loop {
             if let Some(found) = self.table.get(keys::format()).await? {
-                let found = Fields(&found).need_number(FORMAT_NUMBER);
-                let found = found.map_err(|why| self.unreadable("format", &why))?;
-                return if found == FORMAT { Ok(()) } else { Err(self.other_format(found)) };
+                let number = Fields(&found).need_number(FORMAT_NUMBER);
+                let number = number.map_err(|why| self.unreadable("format", &why))?;
+                let oldest = Fields(&found).number(MIN_READER_NUMBER);
+                let oldest = oldest.map_err(|why| self.unreadable("format", &why))?;
+                let later = number > FORMAT && oldest.is_some_and(|oldest| oldest <= FORMAT);
+                let usable = number == FORMAT || later;
+                return if usable { Ok(()) } else { Err(self.other_format(number)) };
             }
             let request = Request::create(keys::format(), item.clone());
             if let Attempt::Applied(_) = self.table.write(&request, None).await? {
