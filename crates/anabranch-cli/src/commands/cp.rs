@@ -340,3 +340,27 @@ async fn close(sink: Sink, to: &StreamName, fed: Result<(), Failure>) -> Result<
     fed?;
     tally.verdict(to)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch_model::lease::LeaseKey;
+    use anabranch_model::record::UserRecord;
+
+    #[test]
+    fn a_record_that_waits_to_be_put_again_keeps_nothing_of_its_reply() {
+        let reply = Bytes::from(vec![7; 10 << 20]);
+        let record = UserRecord {
+            sequence: "7".parse().unwrap(),
+            sub: 0,
+            aggregated: false,
+            partition_key: "k".into(),
+            explicit_hash_key: None,
+            data: reply.slice(5..8),
+            arrival_ms: 0,
+        };
+        let shard = Arc::new(LeaseKey::new("s", "shardId-000000000000"));
+        let waits = again(&Delivery { shard, record });
+        assert!(reply.is_unique(), "{waits:?} holds the whole reply");
+    }
+}

@@ -186,6 +186,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn number(low: u64) -> (SequenceNumber, u64) {
         (SequenceNumber::from_limbs(0, 0, low).unwrap(), 0)
@@ -252,6 +253,39 @@ mod tests {
         progress.give(at(7), [0, 0, 1].into_iter());
         progress.done(2, number(7), 1);
         check(&progress, &[at(9), at(9), at(7)]);
+    }
+
+    /// One thread gives, one handles, and this one looks: what it sees as done was handled before.
+    #[test]
+    fn a_checkpoint_that_is_made_beside_a_lane_never_passes_what_the_lane_has_handled() {
+        const RECORDS: u64 = 20_000;
+        let progress = Progress::new(&Resume::of(&Checkpoint::at(at(0)), 1));
+        let handled = AtomicU64::new(0);
+        let (way, lane) = std::sync::mpsc::sync_channel::<u64>(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for low in 1..=RECORDS {
+                    progress.give(at(low), std::iter::once(1));
+                    way.send(low).unwrap();
+                    progress.sent(0);
+                }
+                drop(way);
+            });
+            scope.spawn(|| {
+                for low in lane {
+                    handled.store(low, Ordering::Release);
+                    progress.done(0, number(low), 1);
+                }
+            });
+            let mut before = at(0);
+            while before < at(RECORDS) {
+                let seen = progress.checkpoint(Layout::Native).lowest();
+                let by = at(handled.load(Ordering::Acquire));
+                assert!(before <= seen && seen <= by, "{seen} after {before}, handled up to {by}");
+                before = seen;
+            }
+        });
+        assert_eq!(progress.open(), 0);
     }
 
     #[test]

@@ -125,9 +125,16 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
     assert_eq!(read(&format!("anabranch_stuck {labels}")), Some(1.0), "{all}");
     assert_eq!(read("anabranch_leases_lost stream=s"), Some(1.0), "{all}");
     assert_eq!(read("anabranch_shards stream=s"), Some(1.0));
+    for why in [ShardStop::Failed, ShardStop::Stuck] {
+        metrics::with_local_recorder(&book, || {
+            events.emit(ShardEvent::Stopped { shard: shard(), why });
+        });
+        let lag = (of("anabranch_behind_latest_ms"), of("anabranch_record_age_ms"));
+        assert_eq!(lag, (Some(500.0), Some(7.0)), "nobody may be able to read it: {why:?}");
+    }
     metrics::with_local_recorder(&book, || {
         events.emit(ShardEvent::Stopped { shard: shard(), why: ShardStop::Drained });
     });
-    assert_eq!(read("anabranch_shards stream=s"), Some(0.0));
+    assert_eq!(read("anabranch_shards stream=s"), Some(-2.0));
     assert_eq!(of("anabranch_behind_latest_ms"), Some(0.0), "no lag of a shard that was given up");
 }

@@ -6,15 +6,14 @@ use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription, SubscriptionEvent,
+    FanOutConsumer, Fetched, ReadFrom, ShardIterator, StreamApi, StreamError, Subscription,
+    SubscriptionEvent,
 };
 use anabranch_local::StreamRef;
 use anabranch_local::op::create_stream;
 use anabranch_local::op::put_records::{self, Payload};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::retry::Fault;
-use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -119,26 +118,7 @@ impl futures_core::Stream for Over {
 }
 
 impl StreamApi for Remote {
-    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
-        self.local.describe(stream).await
-    }
-
-    async fn list_shards(
-        &self,
-        stream: &StreamName,
-        filter: ShardFilter,
-    ) -> Result<ShardList, StreamError> {
-        self.local.list_shards(stream, filter).await
-    }
-
-    async fn iterator(
-        &self,
-        stream: &StreamName,
-        shard: &ShardId,
-        at: ReadFrom,
-    ) -> Result<ShardIterator, StreamError> {
-        self.local.iterator(stream, shard, at).await
-    }
+    delegate!(local: describe list_shards iterator consumers put_records put_record);
 
     async fn records(
         &self,
@@ -165,26 +145,6 @@ impl StreamApi for Remote {
         Ok(fetched)
     }
 
-    async fn register_consumer(
-        &self,
-        stream: &StreamSummary,
-        name: &str,
-    ) -> Result<FanOutConsumer, StreamError> {
-        self.local.register_consumer(stream, name).await
-    }
-
-    async fn describe_consumer(
-        &self,
-        stream: &StreamSummary,
-        name: &str,
-    ) -> Result<FanOutConsumer, StreamError> {
-        self.local.describe_consumer(stream, name).await
-    }
-
-    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
-        self.local.deregister_consumer(consumer).await
-    }
-
     async fn subscribe(
         &self,
         consumer: &FanOutConsumer,
@@ -196,23 +156,6 @@ impl StreamApi for Remote {
             return Ok(Box::pin(Over));
         }
         self.local.subscribe(consumer, shard, at).await
-    }
-
-    async fn put_records(
-        &self,
-        stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
-        self.local.put_records(stream, entries).await
-    }
-
-    async fn put_record(
-        &self,
-        stream: &StreamName,
-        entry: &Entry,
-        after: Option<SequenceNumber>,
-    ) -> Result<Placement, StreamError> {
-        self.local.put_record(stream, entry, after).await
     }
 }
 

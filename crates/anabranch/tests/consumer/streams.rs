@@ -357,6 +357,27 @@ async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_no_record_that_was_dropped() {
+    let world = World::new(1);
+    (0..2).for_each(|_| world.put("key"));
+    let consumer = world.consumer(1).with_settings(|settings| settings.grace_ms = 3_600_000);
+    let mut shards = consumer.shard_streams(100);
+    let mut shard = shards.next().await.unwrap();
+    let acked = shard.next().await.unwrap();
+    let at = acked.position();
+    acked.ack();
+    drop(shard.next().await.unwrap());
+    let user = async move {
+        // Once the stream is gone too, nothing can be acked any more.
+        assert!(shard.next().await.is_none(), "the stop has ended it");
+    };
+    let stopped = async { tokio::join!(shards.stop(), user).0 };
+    let soon = std::time::Duration::from_mins(1);
+    tokio::time::timeout(soon, stopped).await.expect("nothing is waited for").unwrap();
+    assert_eq!(world.rows()[0].checkpoint, at);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let world = World::new(1);
     world.put_round(20);

@@ -61,6 +61,23 @@ async fn a_reader_that_finds_another_stream_has_it_stopped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped() {
+    let fleet = Fleet::native(2);
+    let a = unaudited(&fleet, "a").await;
+    fleet.until("a reads", 60_000, || a.holds() == 2).await;
+    *a.manners.stuck.lock().unwrap() = Some("all".to_owned());
+    fleet.delete();
+    fleet.engine.clock().advance(60_000);
+    // The new stream has shard 0 again, whose reader goes on where it may.
+    fleet.create(1);
+    let refusal = tokio::time::timeout(Duration::from_secs(2), a.coordinator.until_refused()).await;
+    refusal.expect("the reader of shard 1 finds out");
+    let last = fleet.watch.last(&id(0));
+    fleet.pass(LEASE_TIME_MS).await;
+    assert_eq!(fleet.watch.last(&id(0)), last, "no delivery since");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
     let fleet = Fleet::native(2);
     fleet.create_as("other", 1);

@@ -4,10 +4,10 @@ use crate::fleet::{Api, Fleet, LEASE_TIME_MS};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::clock::Chance;
 use anabranch::event::Events;
-use anabranch::lease::{Checkpointed, Coordinator, Grip, How, Stop};
+use anabranch::lease::{Checkpointed, Coordinator, Grip, How, Settings, Stop};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::{Checkpoint, Layout};
-use anabranch_model::position::Position;
+use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -20,13 +20,18 @@ struct Bare {
 }
 
 async fn bare(fleet: &Fleet, name: &str) -> Bare {
+    bare_with(fleet, Fleet::settings(name)).await
+}
+
+async fn bare_with(fleet: &Fleet, settings: Settings) -> Bare {
+    let chance = Chance::seeded(settings.name.len() as u64);
     let store = TroubledStore::new(fleet.store.clone());
     let (coordinator, grips) = Coordinator::start(
         Arc::new(store.clone()),
         Arc::new(LocalKinesis::new(fleet.engine.clone())),
-        Fleet::settings(name),
+        settings,
         fleet.clock.clone(),
-        Chance::seeded(name.len() as u64),
+        chance,
         Events::ignored(),
     )
     .await
@@ -132,4 +137,23 @@ async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
         assert_eq!(fleet.rows()[0].nonce, nonce);
         grip.finish(How::Drained);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_at_latest_keeps_its_moment_though_its_owner_says_latest_again() {
+    let fleet = Fleet::new(Layout::Kcl, 1);
+    let mut settings = Fleet::settings("a");
+    settings.streams[0].start = StartPosition::Latest;
+    let mut a = bare_with(&fleet, settings).await;
+    let grip = a.grips.recv().await.unwrap();
+    let latest = || Checkpoint::at(Position::Latest);
+    assert_eq!(grip.lease().checkpoint, latest());
+    let moment = Checkpoint::at(Position::AtTimestamp(1_234));
+    assert!(matches!(grip.fix_latest(1_234).await, Checkpointed::Done));
+    // Nothing came, so whoever reads knows of no other place.
+    assert!(matches!(grip.checkpoint(latest(), None).await, Checkpointed::Done));
+    assert_eq!(fleet.rows()[0].checkpoint, moment);
+    assert!(matches!(grip.checkpoint(at(5), None).await, Checkpointed::Done));
+    assert_eq!(fleet.rows()[0].checkpoint, at(5));
+    assert!(matches!(grip.checkpoint(latest(), None).await, Checkpointed::GoesBack));
 }

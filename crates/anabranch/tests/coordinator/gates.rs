@@ -2,6 +2,7 @@
 
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::{Line, TroubledStore};
+use anabranch::event::LeaseEvent;
 use anabranch::lease::{Settings, Stopped};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
@@ -141,6 +142,20 @@ fn from_now(name: &str) -> Settings {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_sync_that_is_repeated_later_lists_the_shards_of_the_first_moment() {
+    let fleet = Fleet::native(1);
+    let store = TroubledStore::new(fleet.store.clone());
+    store.fail_if(|write| matches!(write, Write::Lease { change: LeaseChange::Create(_), .. }));
+    assert!(fleet.worker_on(store, from_now("a")).await.is_err(), "it dies before its first row");
+    fleet.engine.clock().advance(5_000);
+    fleet.split(0, HALF);
+    fleet.engine.clock().advance(5_000);
+    let _b = fleet.try_worker(from_now("b")).await.unwrap();
+    fleet.until("what came into shard 0 is read", LEASE_TIME_MS, || started(&fleet, 0)).await;
+    fleet.until("and then its children", LEASE_TIME_MS, || started(&fleet, 2)).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open() {
     let (fleet, hang) = gates_behind(Effect::Delay { ms: 3_600_000 });
     let a = fleet.try_worker(from_now("a")).await.unwrap();
@@ -164,4 +179,24 @@ async fn a_gate_that_could_not_be_tried_opens_half_a_lease_time_after_the_servic
     assert_eq!(a.holds(), 1);
     assert!(fleet.engine.faults().remove(down));
     fleet.until("the children are read", LEASE_TIME_MS * 6 / 10, || a.holds() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendants_alone() {
+    let fleet = Fleet::native(2);
+    // 0 became 2 and 3, 1 became 4 and 5, and both lie before the start.
+    fleet.split(0, HALF / 2);
+    fleet.split(1, HALF + HALF / 2);
+    fleet.engine.clock().advance(5_000);
+    let store = TroubledStore::new(fleet.store.clone());
+    store.make_unreadable(Some(id(0)));
+    let a = fleet.worker_on(store.clone(), from_now("a")).await.unwrap();
+    fleet
+        .until("the others are read", LEASE_TIME_MS, || started(&fleet, 4) && started(&fleet, 5))
+        .await;
+    fleet.pass(3 * LEASE_TIME_MS).await;
+    assert!(!started(&fleet, 2) && !started(&fleet, 3), "{:?}", fleet.watch.begun());
+    assert!(fleet.count(|event| matches!(event, LeaseEvent::UnreadableRow { .. })) > 0);
+    store.make_unreadable(None);
+    fleet.until("all are read", LEASE_TIME_MS, || a.holds() == 4).await;
 }

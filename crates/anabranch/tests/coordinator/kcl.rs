@@ -106,6 +106,7 @@ async fn the_leader_is_drawn_from_the_owners_of_all_streams_of_the_table() {
     fleet.pass(600_000).await;
     assert_eq!((fleet.rows().len(), holes()), (3, 0), "another stream's owner leads the table");
     tell(owners(&["!"]), &["1:s:5", "1:t:5"]);
+    fleet.watch.forget(&first);
     fleet.until("b repairs the hole", 600_000, || fleet.rows().len() == 4).await;
     let unread = |event: &LeaseEvent| match event {
         LeaseEvent::LeadsUnread { streams } => streams == &["1:t:5"],

@@ -44,7 +44,7 @@ pub(crate) async fn run(
 
 async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manners: Arc<Manners>) {
     let shard = grip.key().shard.as_str().to_owned();
-    watch.began(&grip);
+    let _unharmed = watch.began(&grip);
     if Manners::names(&manners.failing, &shard) {
         grip.finish(How::Failed);
         return;
@@ -59,7 +59,6 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
         };
         match stop {
             Some(Stop::Lost) => {
-                watch.ended(&grip);
                 grip.finish(How::Drained);
                 return;
             }
@@ -70,7 +69,6 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
             Some(Stop::Drain { .. }) => {
                 let drain_ms = manners.drain_ms.load(Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(drain_ms)).await;
-                watch.ended(&grip);
                 grip.finish(How::Drained);
                 return;
             }
@@ -90,7 +88,6 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
                 Ok(None) | Err(_) => false,
             };
             if ended {
-                watch.ended(&grip);
                 grip.finish(How::Ended);
                 return;
             }

@@ -35,6 +35,8 @@ pub(crate) struct TroubledStore {
     line: Arc<Mutex<Line>>,
     /// Writes that fail for good, as if their worker had died before them.
     fatal: Arc<Mutex<Option<Rule>>>,
+    /// The shard whose row makes no sense.
+    unreadable: Arc<Mutex<Option<String>>>,
     /// What is to be seen on the table.
     pub(crate) survey: Arc<Mutex<Survey>>,
     /// The pause between two looks that the store suggests.
@@ -49,8 +51,8 @@ impl TroubledStore {
     pub(crate) fn new(inner: MemoryStore) -> Self {
         let line = Arc::new(Mutex::new(Line::Good));
         let (fatal, survey) = (Arc::default(), Arc::default());
-        let (looks, starts) = (Arc::default(), Arc::default());
-        Self { inner, line, fatal, survey, look_ms: 500, looks, starts }
+        let (looks, starts, unreadable) = (Arc::default(), Arc::default(), Arc::default());
+        Self { inner, line, fatal, unreadable, survey, look_ms: 500, looks, starts }
     }
 
     /// The store suggests another pause between two looks.
@@ -70,6 +72,11 @@ impl TroubledStore {
     /// From now on, writes for which `rule` holds are refused with an error that nobody retries.
     pub(crate) fn fail_if(&self, rule: impl Fn(&Write) -> bool + Send + 'static) {
         *self.fatal.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// From now on, the row of this shard makes no sense when it is read by itself.
+    pub(crate) fn make_unreadable(&self, shard: Option<String>) {
+        *self.unreadable.lock().unwrap() = shard;
     }
 
     async fn through(&self) -> Result<Line, StoreError> {
@@ -129,6 +136,13 @@ impl LeaseStore for TroubledStore {
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         self.through().await?;
+        if self.unreadable.lock().unwrap().as_deref() == Some(key.shard.as_str()) {
+            return Err(StoreError::UnreadableRow {
+                store: "memory".into(),
+                row: key.to_string(),
+                detail: "by the test".into(),
+            });
+        }
         self.inner.get(key).await
     }
 

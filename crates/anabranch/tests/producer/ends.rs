@@ -2,22 +2,38 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why};
+use anabranch::producer::{
+    Builder, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why,
+};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// A producer with a buffer of 64 KiB, which tries again at once.
+fn small() -> Builder {
+    Producer::new(STREAM)
+        .with_buffer_bytes(64 << 10)
+        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+}
+
+/// A listener, and what it was told of records that a dropped producer left behind.
+fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    let events = Events::to(move |event| {
+        if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
+            listener.lock().unwrap().push(*records);
+        }
+    });
+    (events, told)
+}
+
 #[tokio::test]
 async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
     let stage = Stage::new(1);
     let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
-    let producer = Producer::new(STREAM)
-        .with_buffer_bytes(64 << 10)
-        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-        .start(stage.api())
-        .await
-        .unwrap();
+    let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
     let full = loop {
         match producer.try_put("k", vec![b'1'; 1_000]) {
@@ -51,12 +67,7 @@ async fn in_time<F: Future>(what: F) -> F::Output {
 async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     let stage = Stage::new(1);
     let stuck = stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
-    let producer = Producer::new(STREAM)
-        .with_buffer_bytes(64 << 10)
-        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-        .start(stage.api())
-        .await
-        .unwrap();
+    let producer = small().start(stage.api()).await.unwrap();
     let put = |number: usize| producer.put("k", format!("{number:01000}"));
     let mut tickets = Vec::new();
     for number in 0..FULL {
@@ -95,8 +106,7 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
 #[tokio::test]
 async fn a_dropped_ticket_holds_no_room() {
     let stage = Stage::new(1);
-    let producer =
-        Producer::new(STREAM).with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
+    let producer = small().start(stage.api()).await.unwrap();
     for number in 0..10 * FULL {
         drop(in_time(producer.put("k", format!("{number:01000}"))).await.unwrap());
     }
@@ -107,17 +117,8 @@ async fn a_dropped_ticket_holds_no_room() {
 #[tokio::test]
 async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
     let stage = Stage::new(1);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = Arc::clone(&told);
-    let producer = Producer::new(STREAM)
-        .with_events(Events::to(move |event| {
-            if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
-                listener.lock().unwrap().push(*records);
-            }
-        }))
-        .start(stage.api())
-        .await
-        .unwrap();
+    let (events, told) = abandoned();
+    let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
     // Nothing else runs between these puts and the drop.
     let tickets = [producer.try_put("a", "1").unwrap(), producer.try_put("b", "2").unwrap()];
     let waits = producer.clone();
@@ -181,17 +182,8 @@ async fn a_throttle_during_close_loses_nothing() {
 async fn dropping_without_close_is_told_and_tickets_resolve() {
     let stage = Stage::new(1);
     stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let listener = Arc::clone(&told);
-    let producer = Producer::new(STREAM)
-        .with_events(Events::to(move |event| {
-            if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
-                listener.lock().unwrap().push(*records);
-            }
-        }))
-        .start(stage.api())
-        .await
-        .unwrap();
+    let (events, told) = abandoned();
+    let producer = Producer::new(STREAM).with_events(events).start(stage.api()).await.unwrap();
     let tickets = [producer.put("a", "1").await.unwrap(), producer.put("b", "2").await.unwrap()];
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(producer);
@@ -205,8 +197,7 @@ async fn dropping_without_close_is_told_and_tickets_resolve() {
 async fn puts_that_wait_for_room_end_with_the_producer() {
     let stage = Stage::new(1);
     stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
-    let producer =
-        Producer::new(STREAM).with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
+    let producer = small().start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
     while let Ok(ticket) = producer.try_put("k", vec![b'x'; 1_000]) {
         tickets.push(ticket);
@@ -234,11 +225,7 @@ async fn puts_that_wait_for_room_end_with_the_producer() {
 fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
     let stage = Stage::new(2);
     stage.fault(Operation::PutRecords, Effect::ThrottleEntries, 0.3);
-    let builder = Producer::new(STREAM)
-        .with_buffer_bytes(64 << 10)
-        .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-        .with_rate_percent(1_000);
-    let producer = SyncProducer::start(builder, stage.api()).unwrap();
+    let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
     // Eight threads put fifty kilobytes each, in a buffer of sixty-four.
     std::thread::scope(|scope| {
         for thread in 0..8 {

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[macro_use]
+#[path = "../delegate/mod.rs"]
+mod delegate;
 mod stage;
 mod machine;
 mod barrier;

@@ -4,15 +4,11 @@ use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{AttemptEnd, Outcome, Producer};
 use anabranch::stream::LocalKinesis;
-use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
-    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
-};
+use anabranch::stream::api::{Entry, EntryResult, ShardFilter, ShardList, StreamApi, StreamError};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
-use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
-use anabranch_model::sequence::SequenceNumber;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,9 +28,7 @@ fn strikes(left: &AtomicUsize) -> bool {
 }
 
 impl StreamApi for Panicking {
-    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
-        self.local.describe(stream).await
-    }
+    delegate!(local: describe iterator records consumers subscribe put_record);
 
     async fn list_shards(
         &self,
@@ -43,53 +37,6 @@ impl StreamApi for Panicking {
     ) -> Result<ShardList, StreamError> {
         assert!(!strikes(&self.lists), "a list that panics on purpose");
         self.local.list_shards(stream, filter).await
-    }
-
-    async fn iterator(
-        &self,
-        stream: &StreamName,
-        shard: &ShardId,
-        at: ReadFrom,
-    ) -> Result<ShardIterator, StreamError> {
-        self.local.iterator(stream, shard, at).await
-    }
-
-    async fn records(
-        &self,
-        stream: &StreamName,
-        iterator: &ShardIterator,
-        limit: u32,
-    ) -> Result<Fetched, StreamError> {
-        self.local.records(stream, iterator, limit).await
-    }
-
-    async fn register_consumer(
-        &self,
-        stream: &StreamSummary,
-        name: &str,
-    ) -> Result<FanOutConsumer, StreamError> {
-        self.local.register_consumer(stream, name).await
-    }
-
-    async fn describe_consumer(
-        &self,
-        stream: &StreamSummary,
-        name: &str,
-    ) -> Result<FanOutConsumer, StreamError> {
-        self.local.describe_consumer(stream, name).await
-    }
-
-    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
-        self.local.deregister_consumer(consumer).await
-    }
-
-    async fn subscribe(
-        &self,
-        consumer: &FanOutConsumer,
-        shard: &ShardId,
-        at: ReadFrom,
-    ) -> Result<Subscription, StreamError> {
-        self.local.subscribe(consumer, shard, at).await
     }
 
     async fn put_records(
@@ -103,15 +50,6 @@ impl StreamApi for Panicking {
         }
         assert!(!panics, "a put that panics on purpose");
         self.local.put_records(stream, entries).await
-    }
-
-    async fn put_record(
-        &self,
-        stream: &StreamName,
-        entry: &Entry,
-        after: Option<SequenceNumber>,
-    ) -> Result<Placement, StreamError> {
-        self.local.put_record(stream, entry, after).await
     }
 }
 

@@ -172,6 +172,9 @@ async fn a_migration_lets_workers_write_while_a_reader_keeps_it_from_the_table()
 async fn check_later<S: LeaseStore>(store: S, sql: impl AsyncFn(&str)) {
     store.prepare().await.unwrap();
     done(&store, &join("a")).await;
+    // Tables that this version made say who may use them: nothing could be inserted otherwise.
+    sql("INSERT INTO {t}schema_version (version, min_reader) SELECT 6, min_reader FROM {t}schema_version WHERE version = (SELECT max(version) FROM {t}schema_version)").await;
+    store.prepare().await.unwrap();
     sql("ALTER TABLE {t}lease ADD COLUMN later bigint").await;
     sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (7, 3)").await;
     store.prepare().await.unwrap();

@@ -30,7 +30,12 @@ pub enum Ended {
 
 impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// Notes that every record of the shard is done. `children` are those that the last read
-    /// named; where it named none, the shard list has to.
+    /// named; where it named none, one list of the shards has to name all of them.
+    ///
+    /// That there are children proves that the shard is closed, not that it was read to its end: the
+    /// caller brings the proof of that. A read that names children is one. One that names none may
+    /// err; it counts if it began after a list had named all children, which is what
+    /// [`Consumer`](crate::consumer::Consumer) waits for.
     pub async fn end(&self, children: &[ChildShard]) -> Ended {
         let listed;
         let children = if children.is_empty() {

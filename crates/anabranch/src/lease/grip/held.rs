@@ -328,6 +328,31 @@ fn sooner(standing: Option<&Stop>, deadline_ms: u64, why: DrainReason) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anabranch_model::hash::HashRange;
+    use anabranch_model::lease::NewLease;
+    use anabranch_model::position::Position;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_delivered_from_the_moment_on_that_a_lease_is_lost_or_given_away() {
+        let new = NewLease {
+            shard: "shardId-000000000000".into(),
+            parents: vec![],
+            range: HashRange::ALL,
+            checkpoint: Position::TrimHorizon,
+        };
+        let lease = Lease { owner: Some("me".into()), ..new.into_lease(&"s".into()) };
+        let clock = Clock::of_runtime();
+        let now_ms = clock.now_ms();
+        let other = |held: &Held| assert!(held.drain(9, DrainReason::StreamRecreated));
+        for end in [Held::lose, Held::silence, other] {
+            let pulse = Arc::new(Pulse::new(10_000, now_ms));
+            let own = lease.hold().unwrap();
+            let held = Held::new(lease.clone(), own, None, pulse, Arc::default(), now_ms);
+            assert!(held.may_deliver(now_ms) && held.until_may_deliver(&clock).await);
+            end(&held);
+            assert!(!held.may_deliver(now_ms) && !held.until_may_deliver(&clock).await);
+        }
+    }
 
     #[test]
     fn a_stop_is_not_taken_back_with_the_hand_over_that_it_met() {
