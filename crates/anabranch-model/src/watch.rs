@@ -21,7 +21,8 @@ pub enum Phase {
     Fetch,
     /// Records are taken apart.
     Decode,
-    /// The handler has records.
+    /// The handler has records, or a processor is told that its shard begins or has ended, or a
+    /// shard's stream waits to be taken.
     Handler,
     /// What is done is not written down.
     Checkpoint,
@@ -55,12 +56,14 @@ pub struct WatchLimits {
     pub fetch_ms: u64,
     /// One reply is still being taken apart. Default 60,000.
     pub decode_ms: u64,
-    /// One call of the handler has not returned. Default 300,000.
+    /// One call of the handler has not returned, nor `initialize` or `shard_ended` of a processor;
+    /// nobody takes a shard's stream, or acks the last of it. Default 300,000.
     pub handler_ms: u64,
     /// Records are done, and no checkpoint was written. Default 60,000.
     pub checkpoint_ms: u64,
-    /// Whether a handler that stands still is dropped and its records come again. Default: it is
-    /// only reported.
+    /// Whether a handler that stands still is dropped and its records come again. So is a
+    /// `shard_ended`, which comes again, and an `initialize`, whose shard is given back and taken
+    /// again after a pause. Default: it is only reported.
     pub drop_handlers: bool,
     /// How many restarts in a row may not help before the shard is given to another worker.
     /// Default 2.
@@ -100,7 +103,7 @@ pub struct Sight<'a> {
     /// The phase of fetching and its mark; `None` while it waits for room, for the lanes or for
     /// the next poll.
     pub fetching: Option<(Phase, u64)>,
-    /// The mark of each lane whose handler runs.
+    /// The mark of each handler that runs.
     pub handlers: &'a [Option<u64>],
     /// The mark of the checkpoints, while something done is not written down.
     pub checkpoint: Option<u64>,

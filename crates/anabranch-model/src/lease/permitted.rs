@@ -7,6 +7,8 @@ use crate::position::Position;
 pub struct Permitted {
     /// The last checkpoint that was made.
     last: Position,
+    /// What the row was found to hold, where that is more: one was given up, and landed.
+    held: Position,
     /// The last record that was given.
     largest: Position,
     /// Whether the shard has no more records.
@@ -18,7 +20,7 @@ pub struct Permitted {
 /// What a checkpoint that may be made takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Nothing: it is the last one again.
+    /// Nothing: the row holds as much.
     Same,
     /// This is to be written.
     To(Position),
@@ -42,7 +44,7 @@ pub struct OutOfRange {
 impl From<Position> for Permitted {
     /// The shard is done up to `at`, and nothing was given yet.
     fn from(at: Position) -> Self {
-        Self { last: at, largest: at, at_end: false, ended: false }
+        Self { last: at, held: at, largest: at, at_end: false, ended: false }
     }
 }
 
@@ -50,6 +52,20 @@ impl Permitted {
     /// The last checkpoint that was made.
     pub fn last(&self) -> Position {
         self.last
+    }
+
+    /// What the row holds, as far as that is known.
+    pub fn held(&self) -> Position {
+        self.held
+    }
+
+    /// Notes that the row holds a checkpoint. Returns whether that is news.
+    pub fn row_holds(&mut self, at: Position) -> bool {
+        let news = !matches!(at, Position::Latest | Position::AtTimestamp(_)) && self.held < at;
+        if news {
+            self.held = at;
+        }
+        news
     }
 
     /// The last record that was given.
@@ -77,7 +93,7 @@ impl Permitted {
         if to == self.last {
             Ok(Step::Same)
         } else if matches!(to, Position::At { .. }) && self.last < to && to <= self.largest {
-            Ok(Step::To(to))
+            Ok(if to <= self.held { Step::Same } else { Step::To(to) })
         } else {
             Err(self.out_of_range(asked))
         }
@@ -87,6 +103,7 @@ impl Permitted {
     pub fn made(&mut self, asked: Position) {
         let to = self.meant(asked);
         self.last = self.last.max(to);
+        self.held = self.held.max(self.last);
         self.ended |= self.at_end && to == self.largest;
     }
 
@@ -167,6 +184,28 @@ mod tests {
         behind.at_end();
         behind.made(at(8, 0));
         assert!(!behind.has_ended());
+    }
+
+    #[test]
+    fn what_the_row_holds_already_takes_nothing_and_the_range_stays_as_it_was() {
+        let mut marks = Permitted::from(at(50, 0));
+        marks.given(at(120, 0));
+        assert!(!marks.row_holds(at(50, 0)) && !marks.row_holds(Position::AtTimestamp(7)));
+        assert!(marks.row_holds(at(100, 0)) && !marks.row_holds(at(100, 0)));
+        for (asked, want) in [
+            (at(49, 0), None),
+            (at(80, 0), Some(Step::Same)),
+            (at(100, 0), Some(Step::Same)),
+            (at(101, 0), Some(Step::To(at(101, 0)))),
+            (at(121, 0), None),
+        ] {
+            assert_eq!(marks.judge(asked).ok(), want, "{asked}");
+        }
+        marks.made(at(80, 0));
+        assert_eq!((marks.last(), marks.held()), (at(80, 0), at(100, 0)));
+        assert_eq!(marks.judge(at(79, 0)).unwrap_err().last, at(80, 0), "none goes back");
+        marks.made(at(110, 0));
+        assert_eq!(marks.held(), at(110, 0));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::handler::{HandlerError, attempt};
 use super::processor::StartOver;
 use super::resume::Resume;
 use super::shape::{Shape, Work};
-use super::vitals::Vitals;
+use super::vitals::{Order, Vitals};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{Checkpointed, Grip, How, LeaseStore, Stop};
 use crate::stream::api::StreamApi;
@@ -39,6 +39,8 @@ const ABORT_MS: u64 = 500;
 /// How long the user's code may take to hear that the shard is no longer read here, while others
 /// wait for the shard.
 const OVER_MS: u64 = 5_000;
+/// What is said of a call that the watcher wanted dropped.
+const STOOD_STILL: &str = "it did not return within the limit of the watch, and was dropped";
 /// The pause before something that could not be done is tried again.
 const AGAIN_MS: u64 = 1_000;
 
@@ -244,21 +246,38 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Tells the user's code that the shard is about to be read: `Again` if it may be.
     async fn begin(&self) -> SessionEnd {
-        let work = Arc::clone(&self.work);
+        let calling = self.vitals.calling();
         let begun = tokio::select! {
             biased;
             stop = self.grip.asked_to_stop() => {
                 let (how, why) = stopped_before(&stop);
                 return SessionEnd::Over(how, why);
             }
-            begun = attempt(async { work.begin().await }) => begun,
+            begun = attempt(async { self.work.begin().await }) => begun,
+            why = self.told_to_drop() => {
+                self.call_failed("initialize", &STOOD_STILL.into());
+                return SessionEnd::Over(How::Failed, why);
+            }
         };
+        calling.returned();
         let Err(error) = begun else { return SessionEnd::Again };
         self.call_failed("initialize", &error);
         if error.is::<StartOver>() {
             return SessionEnd::StartOver;
         }
         SessionEnd::Over(How::Failed, ShardStop::Failed)
+    }
+
+    /// Waits until the watcher wants a call dropped that does not return. Says what is to be said
+    /// where the shard is given back for it.
+    async fn told_to_drop(&self) -> ShardStop {
+        loop {
+            match self.vitals.ordered().await {
+                Order::Refetch => {}
+                Order::DropHandlers => return ShardStop::Failed,
+                Order::Release => return ShardStop::Stuck,
+            }
+        }
     }
 
     /// Tells the user's code that the shard is no longer read here, unless it knows.

@@ -62,6 +62,8 @@ pub(super) struct Vitals {
     fetching: AtomicU64,
     /// Each lane: calls of the handler that returned, shifted by one, and whether one runs.
     lanes: Mutex<Vec<LaneSign>>,
+    /// The same for the calls that tell the user's code that the shard begins, or has ended.
+    callbacks: LaneSign,
     /// Checkpoints that were written.
     checkpoints: AtomicU64,
     /// Whether something done is not written down.
@@ -118,6 +120,23 @@ impl LaneSign {
     fn mark(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed);
         (word & 1 == 1).then_some(word >> 1)
+    }
+}
+
+/// A call of the user's code beside the lanes. Dropped before it has returned, its mark stays: made
+/// again, it is known again.
+pub(super) struct Callback<'a>(&'a LaneSign);
+
+impl Callback<'_> {
+    /// The call has returned.
+    pub(super) fn returned(self) {
+        self.0.returned();
+    }
+}
+
+impl Drop for Callback<'_> {
+    fn drop(&mut self) {
+        self.0.idle();
     }
 }
 
@@ -182,6 +201,7 @@ impl Vitals {
             shard,
             fetching: AtomicU64::new(0),
             lanes: Mutex::default(),
+            callbacks: LaneSign::default(),
             checkpoints: AtomicU64::new(0),
             unwritten: AtomicBool::new(false),
             checkpoint: Mutex::new(checkpoint),
@@ -229,6 +249,14 @@ impl Vitals {
             *lane = LaneSign(Arc::new(AtomicU64::new(word)));
         }
         lanes.clone()
+    }
+
+    /// The user's code is told that the shard begins, or has ended. What was ordered before is
+    /// forgotten.
+    pub(super) fn calling(&self) -> Callback<'_> {
+        self.ordered.store(0, Ordering::Relaxed);
+        self.callbacks.called();
+        Callback(&self.callbacks)
     }
 
     /// Takes in what a lane has handled by `now_ms`, if a moment has passed since the last time.
@@ -286,7 +314,9 @@ impl Vitals {
 
     /// What a watcher sees.
     pub(super) fn see<T>(&self, watch: impl FnOnce(Sight<'_>) -> T) -> T {
-        let marks: Vec<_> = lock(&self.lanes).iter().map(LaneSign::mark).collect();
+        // The number of lanes changes, so they come last: each keeps its place among the marks.
+        let callbacks = std::iter::once(self.callbacks.mark());
+        let marks: Vec<_> = callbacks.chain(lock(&self.lanes).iter().map(LaneSign::mark)).collect();
         let word = self.fetching.load(Ordering::Relaxed);
         let written = self.checkpoints.load(Ordering::Relaxed);
         watch(Sight {
@@ -344,9 +374,10 @@ impl Vitals {
         known(&self.arrival_ms)
     }
 
-    /// Whether a handler runs.
+    /// Whether the user's code runs.
     pub(super) fn is_handling(&self) -> bool {
-        lock(&self.lanes).iter().any(|lane| lane.mark().is_some())
+        self.callbacks.mark().is_some()
+            || lock(&self.lanes).iter().any(|lane| lane.mark().is_some())
     }
 
     /// The figures that only grow.
@@ -394,7 +425,7 @@ mod tests {
         let shard = Arc::new(LeaseKey::new("s", "shardId-000000000000"));
         let vitals = Vitals::new(shard, Checkpoint::at(Position::TrimHorizon));
         let sight = || vitals.see(|s| (s.fetching, s.handlers.to_vec(), s.checkpoint));
-        assert_eq!(sight(), (None, vec![], None));
+        assert_eq!(sight(), (None, vec![None], None));
         vitals.enter(Step::Iterator);
         assert_eq!(sight().0, Some((Phase::Iterator, 0)));
         vitals.enter(Step::Fetch);
@@ -405,20 +436,20 @@ mod tests {
         assert_eq!(sight().0, None, "it waits for others");
         let lanes = vitals.lanes(2, |_| false);
         lanes[1].called();
-        assert_eq!(sight().1, vec![None, Some(0)]);
+        assert_eq!(sight().1, vec![None, None, Some(0)]);
         lanes[1].returned();
         lanes[1].called();
-        assert_eq!(sight().1, vec![None, Some(1)]);
+        assert_eq!(sight().1, vec![None, None, Some(1)]);
         // A new session at the same place: the same mark, once the handler runs again.
         let kept = vitals.lanes(2, |lane| lane == 1);
-        assert_eq!(sight().1, vec![None, Some(1)], "it still runs");
+        assert_eq!(sight().1, vec![None, None, Some(1)], "it still runs");
         kept[1].idle();
         lanes[1].called();
         let again = vitals.lanes(2, |_| false);
-        assert_eq!(sight().1, vec![None, None]);
+        assert_eq!(sight().1, vec![None, None, None]);
         lanes[1].returned();
         again[1].called();
-        assert_eq!(sight().1, vec![None, Some(1)], "a task that was dropped moves nothing");
+        assert_eq!(sight().1, vec![None, None, Some(1)], "a task that was dropped moves nothing");
         vitals.writing();
         assert_eq!(sight().2, Some(0));
         vitals.written(&Checkpoint::at(Position::ShardEnd));

@@ -4,6 +4,7 @@ mod script;
 mod starts;
 mod checkpoints;
 mod partings;
+mod standing;
 
 use crate::world::{Running, World, pause};
 use anabranch::consumer::Processors;

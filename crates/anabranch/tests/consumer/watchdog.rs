@@ -19,7 +19,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 impl World {
     /// How often a shard was told to stand still in this phase with this remedy.
-    fn stuck(&self, phase: Phase, remedy: Remedy) -> usize {
+    pub(crate) fn stuck(&self, phase: Phase, remedy: Remedy) -> usize {
         let like = |event: &&Event| {
             matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, remedy: r, .. })
                 if *p == phase && *r == remedy)
@@ -27,7 +27,7 @@ impl World {
         self.events.lock().unwrap().iter().filter(like).count()
     }
 
-    fn released(&self) -> bool {
+    pub(crate) fn released(&self) -> bool {
         self.told(|event| {
             matches!(event, Event::Shard(ShardEvent::Stopped { why: ShardStop::Stuck, .. }))
         })
@@ -35,7 +35,7 @@ impl World {
 }
 
 /// Limits that are over before the calls' own time-outs.
-fn short(settings: &mut ConsumerSettings) {
+pub(crate) fn short(settings: &mut ConsumerSettings) {
     settings.watch.iterator_ms = 5_000;
     settings.watch.fetch_ms = 5_000;
     settings.watch.handler_ms = 5_000;
@@ -223,6 +223,26 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
     assert_eq!(world.oracle.duplicates(), 0);
     assert_eq!(calls.load(Ordering::Relaxed), 21);
     assert_eq!(world.stuck(Phase::Handler, Remedy::Restart), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shards_stream_that_nobody_takes_is_told_and_one_that_may_be_dropped_is_offered_again() {
+    for (may_drop, remedy) in [(false, Remedy::Report), (true, Remedy::Restart)] {
+        let world = World::ticking(3);
+        let consumer = world.consumer(1).with_settings(|settings| {
+            short(settings);
+            settings.watch.drop_handlers = may_drop;
+        });
+        let mut shards = consumer.shard_streams(10);
+        // One waits where it is to be taken, and two wait for its place.
+        world.until("they are told", || world.stuck(Phase::Handler, remedy) >= 2).await;
+        let (mut taken, mut names) = (Vec::new(), std::collections::BTreeSet::new());
+        while names.len() < 3 {
+            taken.push(shards.next().await.unwrap());
+            names.extend(taken.last().map(|shard| shard.shard().to_string()));
+        }
+        shards.stop().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,6 +38,9 @@ struct Desk {
 trait OwnedRow: Send + Sync {
     /// Writes the position, in the row's own number of lanes.
     fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_>;
+
+    /// Up to where the row was last heard to be done.
+    fn heard(&self) -> Position;
 }
 
 type Written<'a> = Pin<Box<dyn Future<Output = Checkpointed> + Send + 'a>>;
@@ -49,6 +52,18 @@ impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
             self.checkpoint(to, pending).await
         })
     }
+
+    fn heard(&self) -> Position {
+        self.parts().0.heard().lowest()
+    }
+}
+
+/// What became of a write that the row did not take amiss.
+enum Wrote {
+    /// The row holds it.
+    Done,
+    /// The row holds more: one that was given up has landed. The marks know.
+    Behind,
 }
 
 /// Why nothing was checkpointed.
@@ -134,9 +149,10 @@ impl Checkpointer {
     /// last checkpoint, nor behind the last record that was given.
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
         let _turn = self.turn().await?;
-        match self.judge(position)? {
-            Step::Same => {}
-            Step::To(to) => self.write(to, None).await?,
+        while let Step::To(to) = self.judge(position)? {
+            if let Wrote::Done = self.write(to, None).await? {
+                break;
+            }
         }
         self.marks().made(position);
         Ok(())
@@ -151,10 +167,12 @@ impl Checkpointer {
     ) -> Result<Prepared, CheckpointError> {
         let _turn = self.turn().await?;
         let position = position.unwrap_or_else(|| self.marks().largest());
-        if let Step::To(to) = self.judge(position)? {
-            let pending = PendingCheckpoint { position: to, state: Some(state) };
-            let last = self.marks().last();
-            self.write(last, Some(pending)).await?;
+        while let Step::To(to) = self.judge(position)? {
+            let pending = PendingCheckpoint { position: to, state: Some(state.clone()) };
+            let held = self.marks().held();
+            if let Wrote::Done = self.write(held, Some(pending)).await? {
+                break;
+            }
         }
         Ok(Prepared { checkpointer: self.clone(), position })
     }
@@ -184,14 +202,15 @@ impl Checkpointer {
         &self,
         to: Position,
         pending: Option<PendingCheckpoint>,
-    ) -> Result<(), CheckpointError> {
+    ) -> Result<Wrote, CheckpointError> {
         let shard = || Arc::clone(&self.desk.shard);
         let Some(row) = self.desk.row.upgrade() else {
             return Err(CheckpointError::Shutdown { shard: shard() });
         };
         match row.write(to, pending).await {
-            Checkpointed::Done => Ok(()),
+            Checkpointed::Done => Ok(Wrote::Done),
             Checkpointed::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
+            Checkpointed::GoesBack if self.marks().row_holds(row.heard()) => Ok(Wrote::Behind),
             Checkpointed::GoesBack => {
                 let source = Box::new(self.marks().out_of_range(to));
                 Err(CheckpointError::Invalid { shard: shard(), source })
@@ -223,16 +242,24 @@ impl Checkpointer {
     }
 
     /// Takes no more checkpoints. Returns one for another processor, which is given everything
-    /// again from the last checkpoint on: what the first one did must not count as done by it.
+    /// again from the last checkpoint on: what the first one did must not count as done by it. One
+    /// that was given up counts if the row is known to hold it.
     pub(super) async fn start_over(&self) -> Self {
         // A write that is under way still counts.
         let _turn = self.desk.turn.lock().await;
         self.desk.closed.store(true, Ordering::Relaxed);
+        let from = {
+            let mut marks = self.marks();
+            if let Some(row) = self.desk.row.upgrade() {
+                marks.row_holds(row.heard());
+            }
+            marks.held()
+        };
         let desk = Desk {
             shard: Arc::clone(&self.desk.shard),
             row: Weak::clone(&self.desk.row),
             turn: tokio::sync::Mutex::default(),
-            marks: Mutex::new(Permitted::from(self.last())),
+            marks: Mutex::new(Permitted::from(from)),
             closed: AtomicBool::new(false),
         };
         Self { desk: Arc::new(desk) }

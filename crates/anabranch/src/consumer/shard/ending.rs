@@ -1,7 +1,7 @@
 //! The end of a shard: every record is done, or the service no longer has it.
 
 use super::stopping::DRAINED;
-use super::{AGAIN_MS, LOST, Reader, Session, SessionEnd};
+use super::{AGAIN_MS, LOST, Reader, STOOD_STILL, Session, SessionEnd};
 use crate::consumer::checkpoint::Tenancy;
 use crate::consumer::handler::attempt;
 use crate::consumer::processor::StartOver;
@@ -18,8 +18,8 @@ enum Cut {
     Stop(Stop),
     /// A stop was asked for, and its grace is over.
     Late,
-    /// The user's code takes no more of the shard.
-    GivenUp,
+    /// The user's code takes no more of the shard, or the watcher wants it given back.
+    GivenUp(ShardStop),
     /// The user's code can't go on.
     StartOver,
 }
@@ -63,9 +63,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 session.start_over.cancel();
                 self.stop(session, stop).await
             }
-            (Cut::GivenUp, Some(stop)) => self.stop(session, stop).await,
-            (Cut::GivenUp, None) => match self.note(session).await {
-                Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+            (Cut::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
+            (Cut::GivenUp(why), None) => match self.note(session).await {
+                Tenancy::Kept => SessionEnd::Over(How::Failed, why),
                 Tenancy::Lost => LOST,
             },
             (Cut::Late | Cut::Stop(_), _) => match self.note(session).await {
@@ -78,15 +78,23 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Tells the user's code until it has done what it wants to do at the end.
     async fn tell_end(&self, grace: &mut Option<Grace>) -> Result<(), Cut> {
         loop {
+            let calling = self.vitals.calling();
             let told = async {
                 tokio::select! {
                     biased;
-                    ended = attempt(async { self.work.ended().await }) => Some(ended),
-                    () = self.work.gives_up() => None,
+                    ended = attempt(async { self.work.ended().await }) => {
+                        calling.returned();
+                        Ok(ended)
+                    }
+                    () = self.work.gives_up() => Err(Cut::GivenUp(ShardStop::Failed)),
+                    why = self.told_to_drop() => match why {
+                        ShardStop::Stuck => Err(Cut::GivenUp(why)),
+                        _ => Ok(Err(STOOD_STILL.into())),
+                    },
                 }
             };
             let ended = match self.within(grace, told).await {
-                Ok(ended) => ended.ok_or(Cut::GivenUp)?,
+                Ok(ended) => ended?,
                 Err(cut) => {
                     if let Cut::Late = cut {
                         let late =

@@ -1,10 +1,14 @@
 //! What processors checkpoint: KCL's rules, in two phases too.
 
-use super::script::{staged, worker};
-use crate::world::pause;
+use super::script::{Script, processors, staged, worker};
+use crate::outage::{Cut, CutOff, consumer};
+use crate::world::{Running, World, pause};
 use anabranch::consumer::CheckpointError;
+use anabranch::event::{Event, ShardEvent};
 use anabranch_model::position::Position;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn only_the_processor_moves_the_checkpoint() {
@@ -95,4 +99,73 @@ async fn what_was_prepared_is_shown_to_the_next_owner_until_a_checkpoint_is_made
     let row = world.rows().remove(0);
     assert_eq!((row.checkpoint.lowest(), row.pending), (prepared.position(), None));
     second.stop().await;
+}
+
+/// A worker that has checkpointed the second of ten records, and given up the checkpoint of the
+/// eighth, which landed. With the places of all.
+async fn given_up() -> (World, Arc<Script>, Running, Vec<Position>) {
+    let (world, script) = staged(|script| script.lazy.store(true, Ordering::SeqCst));
+    let off = Arc::new(AtomicBool::new(false));
+    let cut = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Answers };
+    let worker = Running::start(consumer(&world, cut).processors(processors(&script, "one")));
+    world.until_all_seen().await;
+    let at = script.positions.lock().unwrap().clone();
+    let checkpointer = script.checkpointer();
+    checkpointer.checkpoint_at(at[1]).await.unwrap();
+    off.store(true, Ordering::Relaxed);
+    let patience = Duration::from_millis(100);
+    tokio::time::timeout(patience, checkpointer.checkpoint_at(at[7])).await.unwrap_err();
+    off.store(false, Ordering::Relaxed);
+    assert_eq!((world.rows()[0].checkpoint.lowest(), checkpointer.last()), (at[7], at[1]));
+    (world, script, worker, at)
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_checkpoint_that_was_given_up_and_landed_those_before_it_are_there_already() {
+    let (world, script, worker, at) = given_up().await;
+    let checkpointer = script.checkpointer();
+    let range = async |asked: Position, last: Position| {
+        let said = checkpointer.checkpoint_at(asked).await.unwrap_err().to_string();
+        assert!(said.contains(&format!("{last}, and")), "{said}");
+    };
+    range(at[0], at[1]).await;
+    for (asked, row) in [(at[3], at[7]), (at[5], at[7]), (at[7], at[7]), (at[8], at[8])] {
+        checkpointer.checkpoint_at(asked).await.unwrap();
+        assert_eq!((world.rows()[0].checkpoint.lowest(), checkpointer.last()), (row, asked));
+        range(at[2], asked).await;
+    }
+    worker.stop().await;
+
+    let (world, script, worker, at) = given_up().await;
+    let prepare = async |to| script.checkpointer().prepare(Some(to), "half".into()).await.unwrap();
+    assert_eq!(prepare(at[4]).await.position(), at[4]);
+    let prepared = prepare(at[9]).await;
+    let row = world.rows().remove(0);
+    assert_eq!((row.checkpoint.lowest(), row.pending.unwrap().position), (at[7], at[9]));
+    prepared.checkpoint().await.unwrap();
+    assert_eq!(world.rows()[0].checkpoint, at[9]);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_starts_over_begins_at_what_the_row_is_known_to_hold() {
+    for known in [true, false] {
+        let (world, script, worker, at) = given_up().await;
+        if known {
+            script.checkpointer().checkpoint_at(at[3]).await.unwrap();
+        }
+        script.lazy.store(false, Ordering::SeqCst);
+        script.broken.store(1, Ordering::SeqCst);
+        world.put_round(10);
+        world.until_all_seen().await;
+        let from = if known { 7 } else { 1 };
+        assert_eq!(script.starts.lock().unwrap()[1].at, at[from], "known: {known}");
+        worker.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 9 - from);
+        assert_eq!(script.count("initialize"), 2, "each checkpoint of the new one passed");
+        let failed =
+            |event: &Event| matches!(event, Event::Shard(ShardEvent::HandlerFailed { .. }));
+        assert!(!world.told(failed), "known: {known}");
+    }
 }

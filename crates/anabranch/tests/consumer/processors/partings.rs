@@ -71,7 +71,6 @@ async fn stopped_at_the_end(end_ms: u64, tell: impl FnOnce(&Script)) -> (World, 
     world.until("the end is told", || script.count("shard_ended") == 1).await;
     tell(&script);
     first.stop().await;
-    script.end_ms.store(0, Ordering::SeqCst);
     (world, script)
 }
 

@@ -6,6 +6,7 @@ use anabranch::consumer::{
     Checkpointer, HandlerError, ProcessorBatch, ShardProcessor, ShardStart, StartOver,
 };
 use anabranch_model::lease::LeaseKey;
+use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +33,11 @@ pub(super) struct Script {
     pub(super) forgetful: AtomicBool,
     /// `process_records` never returns.
     pub(super) hangs: AtomicBool,
-    /// How long `shard_ended` takes before it checkpoints, in milliseconds.
+    /// Where each record stands that was given, in order.
+    pub(super) positions: Mutex<Vec<Position>>,
+    /// How long the next `initialize` takes, in milliseconds.
+    pub(super) start_ms: AtomicU64,
+    /// How long the next `shard_ended` takes before it checkpoints, in milliseconds.
     pub(super) end_ms: AtomicU64,
     /// How long `lease_lost` takes, in milliseconds.
     pub(super) loss_ms: AtomicU64,
@@ -78,6 +83,7 @@ impl ShardProcessor for Scripted {
     async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
         self.note("initialize");
         self.script.starts.lock().unwrap().push(start);
+        pause(self.script.start_ms.swap(0, Ordering::SeqCst)).await;
         if strikes(&self.script.broken) {
             return Err(StartOver::because("broken").into());
         }
@@ -102,6 +108,7 @@ impl ShardProcessor for Scripted {
         }
         for record in &batch.records {
             let key = record.partition_key.as_str();
+            self.script.positions.lock().unwrap().push(record.position());
             self.script.oracle.delivered(key, &record.data, self.by);
         }
         if !self.script.lazy.load(Ordering::SeqCst) {
@@ -118,7 +125,7 @@ impl ShardProcessor for Scripted {
 
     async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
         self.note("shard_ended");
-        pause(self.script.end_ms.load(Ordering::SeqCst)).await;
+        pause(self.script.end_ms.swap(0, Ordering::SeqCst)).await;
         if strikes(&self.script.broken) {
             return Err(StartOver::because("broken").into());
         }

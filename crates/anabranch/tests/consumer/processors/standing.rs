@@ -1,0 +1,76 @@
+//! Processors that stand still where they are told of their shard: noticed as a handler is.
+
+use super::script::{Script, processors, staged};
+use crate::watchdog::short;
+use crate::world::{Running, World};
+use anabranch::consumer::{Health, Phase, Remedy};
+use anabranch::event::{Event, ShardEvent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const HOUR_MS: u64 = 3_600_000;
+
+type Slow = fn(&Script) -> &AtomicU64;
+
+/// The calls that can stand still: the name of each, and what says for how long.
+const CALLS: [(&str, Slow); 2] =
+    [("initialize", |script| &script.start_ms), ("shard_ended", |script| &script.end_ms)];
+
+/// A closed shard with records in its children too, and a worker whose next call of this kind takes
+/// so long. `restarts` are allowed before the shard is given back, if a call may be dropped at all.
+fn stage(slow: Slow, ms: u64, restarts: Option<u32>) -> (World, Arc<Script>, Running, Health) {
+    let (world, script) = staged(|script| slow(script).store(ms, Ordering::SeqCst));
+    world.split(0);
+    world.put_round(10);
+    let consumer = world.consumer(1).with_settings(|settings| {
+        short(settings);
+        settings.watch.drop_handlers = restarts.is_some();
+        settings.watch.restarts = restarts.unwrap_or_default();
+    });
+    let consumer = consumer.processors(processors(&script, "one"));
+    let health = consumer.health();
+    (world, script, Running::start(consumer), health)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_or_an_end_that_hangs_is_told_and_shown_as_a_handler_is() {
+    for (call, slow) in CALLS {
+        let (world, script, worker, health) = stage(slow, 30_000, None);
+        world.until("it is told", || world.stuck(Phase::Handler, Remedy::Report) == 2).await;
+        assert_eq!(script.count(call), 1, "{call} is not dropped");
+        let shards = health.shards();
+        let stuck = shards.iter().find(|shard| shard.stuck.is_some()).expect(call);
+        assert_eq!(stuck.phase, Some(Phase::Handler), "{call}");
+        assert!(
+            matches!(stuck.stuck, Some((Phase::Handler, for_ms)) if for_ms >= 10_000),
+            "{call}"
+        );
+        world.until_all_seen().await;
+        world.until("it is well", || health.shards().iter().all(|it| it.stuck.is_none())).await;
+        worker.stop().await;
+        world.oracle.check();
+        assert_eq!(world.oracle.duplicates(), 0, "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_or_an_end_that_hangs_and_may_be_dropped_comes_again() {
+    for (name, slow) in CALLS {
+        for restarts in [2, 0] {
+            let (world, script, worker, _) = stage(slow, HOUR_MS, Some(restarts));
+            world.until_all_seen().await;
+            worker.stop().await;
+            world.oracle.check();
+            assert_eq!(world.oracle.duplicates(), 0, "{name}");
+            assert_eq!(script.count(&format!("0 {name}")), 2, "{:?}", script.calls());
+            let dropped = |event: &Event| {
+                matches!(event, Event::Shard(ShardEvent::CallFailed { call, error, .. })
+                    if *call == name && error.contains("dropped"))
+            };
+            assert!(world.told(dropped) || world.released(), "{name}");
+            assert_eq!(world.released(), restarts == 0, "{name} with {restarts} restarts");
+            let remedy = if restarts == 0 { Remedy::Release } else { Remedy::Restart };
+            assert_eq!(world.stuck(Phase::Handler, remedy), 1, "{name}");
+        }
+    }
+}
