@@ -147,6 +147,9 @@ impl Checkpointer {
 
     /// Everything up to and including the record at `position` is done. It may not lie before the
     /// last checkpoint, nor behind the last record that was given.
+    ///
+    /// Dropped on the way, it may be made all the same. The ones after it are judged as if it had not
+    /// been, and take nothing where the row holds as much already.
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
         let _turn = self.turn().await?;
         while let Step::To(to) = self.judge(position)? {
