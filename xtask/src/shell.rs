@@ -18,6 +18,11 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
 }
 
+/// From now on everything is built with full optimisation, but not as one unit, which takes long.
+pub(crate) fn use_release() {
+    let _ = PROFILE.set("release".to_owned());
+}
+
 /// From now on everything is built as it is shipped, unless `XTASK_PROFILE` chooses otherwise.
 pub(crate) fn use_shipped() {
     let chosen = std::env::var("XTASK_PROFILE").unwrap_or_else(|_| SHIPPED.to_owned());

@@ -13,7 +13,7 @@ const TESTS: [&str; 6] =
 pub(crate) fn run(args: &[&str]) -> ExitCode {
     let (ours, args): (Vec<&str>, Vec<&str>) = args.iter().partition(|arg| **arg == "--release");
     if !ours.is_empty() {
-        shell::use_shipped();
+        shell::use_release();
     }
     // With the whole workspace's features, so that nothing is built twice.
     let build = [
