@@ -11,16 +11,23 @@ const MEASURE: Duration = Duration::from_secs(30);
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(crate) async fn run() -> Result<(), String> {
+    println!("an idle worker with {SHARDS} shards, polling:");
+    measure("a thread of the runtime for each core", None).await?;
+    measure("one thread", Some(1)).await?;
+    println!("(aim: 40 MiB and 2 %; KCL 288-371 MiB and 22 %, kcl-rs 103 MiB and 5 %)");
+    Ok(())
+}
+
+async fn measure(how: &str, threads: Option<usize>) -> Result<(), String> {
     let mut stage = Stage::new(SHARDS).await?;
-    stage.spawn("a")?;
+    stage.spawn_with("a", threads)?;
     tokio::time::sleep(SETTLE).await;
     let pid = stage.pid("a");
     let before = ticks(pid)?;
     tokio::time::sleep(MEASURE).await;
     let share = (ticks(pid)? - before) / TICKS_PER_SECOND / MEASURE.as_secs_f64() * 100.0;
     let rss = rss_mib(pid)?;
-    println!("an idle worker with {SHARDS} shards, polling: {rss:.0} MiB, {share:.1} % of a core");
-    println!("(aim: 40 MiB and 2 %; KCL 288-371 MiB and 22 %, kcl-rs 103 MiB and 5 %)");
+    println!("  {how:<40}{rss:>4.0} MiB, {share:.1} % of a core");
     stage.close().await.map(drop)
 }
 

@@ -70,8 +70,18 @@ impl Stage {
 
     /// Starts a worker.
     pub(crate) fn spawn(&mut self, name: &'static str) -> Result<(), String> {
+        self.spawn_with(name, None)
+    }
+
+    /// The same, with so many threads in its runtime.
+    pub(crate) fn spawn_with(
+        &mut self,
+        name: &'static str,
+        threads: Option<usize>,
+    ) -> Result<(), String> {
         let (folder, endpoint) = (self.folder.path(), self.local.endpoint());
-        self.workers.insert(name, worker::spawn(name, folder, STREAM, &endpoint)?);
+        let worker = worker::spawn(name, folder, STREAM, &endpoint, threads)?;
+        self.workers.insert(name, worker);
         Ok(())
     }
 

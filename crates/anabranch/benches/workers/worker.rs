@@ -44,15 +44,20 @@ pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("deliveries.log")
 }
 
-/// Starts a worker.
+/// Starts a worker, with so many threads in its runtime; as many as there are cores by default.
 pub(crate) fn spawn(
     name: &str,
     folder: &Path,
     stream: &str,
     endpoint: &str,
+    threads: Option<usize>,
 ) -> Result<Child, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    Command::new(program)
+    let mut command = Command::new(program);
+    if let Some(threads) = threads {
+        command.env("TOKIO_WORKER_THREADS", threads.to_string());
+    }
+    command
         .env(NAME, name)
         .env(FOLDER, folder)
         .env(STREAM, stream)
