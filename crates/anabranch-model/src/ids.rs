@@ -1,5 +1,6 @@
 //! Names: of streams and of shards.
 
+use crate::record::Key;
 use std::fmt;
 use std::sync::Arc;
 
@@ -38,9 +39,10 @@ impl fmt::Debug for StreamName {
     }
 }
 
-/// The name of a shard, such as `shardId-000000000012`. Cheap to clone.
+/// The name of a shard, such as `shardId-000000000012`. Cheap to clone: every outcome of a record has
+/// one, so a name of this form stands where it is, as a short key does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardId(Arc<str>);
+pub struct ShardId(Key);
 
 impl ShardId {
     /// The id that Kinesis gives to the `index`-th shard of a stream.
@@ -50,14 +52,14 @@ impl ShardId {
 
     /// The number in a Kinesis shard id. `None` for ids of another form (DynamoDB Streams).
     pub fn index(&self) -> Option<u32> {
-        let digits = self.0.strip_prefix("shardId-")?;
+        let digits = self.as_str().strip_prefix("shardId-")?;
         let plain = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_digit());
         if plain { digits.parse().ok() } else { None }
     }
 
     /// The id as the service writes it.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 
@@ -75,13 +77,13 @@ impl From<String> for ShardId {
 
 impl fmt::Display for ShardId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for ShardId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

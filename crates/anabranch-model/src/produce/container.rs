@@ -1,12 +1,14 @@
 //! A container on its way: bytes that are built once, and the records that are in them.
 
-use super::Pending;
 use super::lane::{Lane, Place};
 use super::outcome::{self, Attempt};
+use super::pending::Pending;
+use super::records::Records;
 use super::settings::Aggregation;
-use crate::aggregate::encode::{Builder, Closed, Container, Room, seal_many};
+use super::written::{Noted, SparePages};
+use crate::aggregate::encode::{Builder, Closed, Container, RawEntry, Room, seal_many};
 use crate::aggregate::mark::{MARK_MAX_BYTES, Mark};
-use crate::hash::{HashKey, HashRange};
+use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
 
@@ -14,7 +16,7 @@ use crate::sequence::SequenceNumber;
 #[derive(Debug)]
 pub(super) struct Frozen<T> {
     /// The records, in the order in which they stand in the container.
-    pub(super) records: Vec<Pending<T>>,
+    pub(super) records: Records<T>,
     /// What is sent.
     pub(super) sealed: Container,
     /// From the lowest to the highest hash of its records.
@@ -84,7 +86,7 @@ pub(super) enum Stage {
 /// A container without its digest, and the records that are in it.
 pub(super) struct Cut<T> {
     /// The records in it.
-    records: Vec<Pending<T>>,
+    records: Records<T>,
     /// What becomes the bytes: an aggregate, or nothing for a record alone.
     closed: Option<Closed>,
 }
@@ -92,7 +94,8 @@ pub(super) struct Cut<T> {
 /// What makes a container, with memory that is used again.
 pub(super) struct Tools<'a, T> {
     pub(super) builder: &'a mut Builder,
-    pub(super) spare: &'a mut Vec<Vec<Pending<T>>>,
+    pub(super) spare: &'a mut Vec<Vec<Noted<T>>>,
+    pub(super) pages: &'a mut SparePages,
     /// What an aggregate is marked with.
     pub(super) mark: Option<Mark>,
 }
@@ -105,10 +108,10 @@ pub(super) fn cut<T>(
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<Cut<T>> {
-    let Tools { builder, spare, mark } = tools;
+    let Tools { builder, spare, pages, mark } = tools;
     let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
     let count = joined(lane, builder, aggregation, max_bytes)?;
-    let records = lane.take_first(count, spare.pop().unwrap_or_default());
+    let records = lane.take_first(count, || spare.pop().unwrap_or_default(), pages);
     let closed = match mark {
         _ if count < 2 => None,
         None => builder.close(),
@@ -125,7 +128,12 @@ fn joined<T>(
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<usize> {
-    let first = lane.queue.front()?;
+    let Some(first) = lane.queue.front() else {
+        let first = lane.written.first()?;
+        // What is written down is of a shard's lane, so all of it goes together.
+        let several = lane.written.len() > 1 && first.framed_bytes() <= max_bytes;
+        return Some(if several { fill(builder, lane.written.entries(), max_bytes) } else { 1 });
+    };
     let one_hash = match (&lane.place, aggregation) {
         (_, Aggregation::Off) => return Some(1),
         _ if first.alone => return Some(1),
@@ -137,12 +145,24 @@ fn joined<T>(
     if !lane.queue.get(1).is_some_and(joins) || first.framed_bytes() > max_bytes {
         return Some(1);
     }
+    let together = lane.queue.iter().take_while(|next| joins(next));
+    Some(fill(builder, together.map(Pending::entry), max_bytes))
+}
+
+/// Builds an aggregate of as many of these as it takes, and says how many these are.
+fn fill<'a>(
+    builder: &mut Builder,
+    mut entries: impl Iterator<Item = RawEntry<'a>>,
+    max_bytes: usize,
+) -> usize {
     builder.clear();
-    let fits = |next: &&Pending<T>| {
-        joins(next) && builder.add_raw_within(&next.entry(), max_bytes) == Room::Taken
-    };
+    let mut count = 0;
+    while entries.next().is_some_and(|next| builder.add_raw_within(&next, max_bytes) == Room::Taken)
+    {
+        count += 1;
+    }
     // Even a record that no container takes goes somewhere: alone.
-    Some(lane.queue.iter().take_while(fits).count().max(1))
+    count.max(1)
 }
 
 /// Seals containers together, since several digests side by side cost less.
@@ -155,13 +175,12 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
         parts.push((cut.records, predicted, framed));
     }
     let mut sealed = seal_many(closed).into_iter();
-    let freeze = |(records, predicted, framed): (Vec<Pending<T>>, _, bool)| {
+    let freeze = |(records, predicted, framed): (Records<T>, _, bool)| {
         let aggregate = if framed { sealed.next() } else { None };
-        let sealed = aggregate.unwrap_or_else(|| alone(&records[0]));
         Frozen {
-            sealed,
-            hull: hull(&records),
-            isolated: records[0].alone,
+            sealed: aggregate.unwrap_or_else(|| alone(&records)),
+            hull: records.hull(),
+            isolated: records.is_alone(),
             records,
             predicted,
             era,
@@ -175,21 +194,15 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
 }
 
 /// A record that goes as it is, under its own key.
-fn alone<T>(record: &Pending<T>) -> Container {
+fn alone<T>(records: &Records<T>) -> Container {
+    let Records::Loose(records) = records else {
+        unreachable!("a record that is not in an aggregate has its own key and data")
+    };
+    let put = &records[0].put;
     Container {
-        partition_key: record.put.key.clone(),
-        explicit_hash_key: record.put.explicit(),
-        data: record.put.data.clone(),
+        partition_key: put.key.clone(),
+        explicit_hash_key: put.explicit(),
+        data: put.data.clone(),
         records: 1,
     }
-}
-
-fn hull<T>(records: &[Pending<T>]) -> HashRange {
-    let mut low = HashKey::MAX;
-    let mut high = HashKey::MIN;
-    for record in records {
-        low = low.min(record.put.hash);
-        high = high.max(record.put.hash);
-    }
-    HashRange::new(low, high).unwrap_or(HashRange::ALL)
 }

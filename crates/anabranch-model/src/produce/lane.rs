@@ -1,7 +1,9 @@
 //! A lane: the records of one shard, or of one hash, in put order.
 
-use super::Pending;
 use super::container::Frozen;
+use super::pending::{Offer, Pending};
+use super::records::Records;
+use super::written::{Noted, SparePages, Written};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use std::collections::VecDeque;
@@ -30,9 +32,12 @@ impl Place {
 pub(super) struct Lane<T> {
     /// Whose records these are.
     pub(super) place: Place,
-    /// Records that are in no container, in put order.
+    /// The older ones of the records that are in no container, in put order: those that were put
+    /// back. A lane of a hash has no others.
     pub(super) queue: VecDeque<Pending<T>>,
-    /// What the queue would take in containers, at the most.
+    /// The newer ones, in put order.
+    pub(super) written: Written<T>,
+    /// What both would take in containers, at the most.
     pub(super) queue_bytes: usize,
     /// Containers that wait to be sent, or sent again. In strict order there is at most one, and
     /// none while one is on its way.
@@ -58,6 +63,7 @@ impl<T> Lane<T> {
         Self {
             place,
             queue: VecDeque::new(),
+            written: Written::default(),
             queue_bytes: 0,
             frozen: VecDeque::new(),
             flights: 0,
@@ -77,47 +83,80 @@ impl<T> Lane<T> {
 
     /// Whether it has nothing to send.
     pub(super) fn has_nothing(&self) -> bool {
-        self.queue.is_empty() && self.frozen.is_empty()
+        self.frozen.is_empty() && self.is_empty()
+    }
+
+    /// Whether all of its records are in containers.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.written.is_empty()
+    }
+
+    /// The number of the oldest record that is in no container, and when it was put.
+    #[inline]
+    pub(super) fn first(&self) -> Option<(u64, u64)> {
+        match self.queue.front() {
+            Some(first) => Some((first.number, first.put_ms)),
+            None => self.written.first().map(|first| (first.number, first.put_ms)),
+        }
     }
 
     /// Appends the newest record.
-    pub(super) fn push(&mut self, record: Pending<T>) {
-        self.queue_bytes += record.framed_bytes();
-        self.queue.push_back(record);
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        offer: &Offer<'_>,
+        number: u64,
+        put_ms: u64,
+        ticket: T,
+        pages: &mut SparePages,
+    ) {
+        self.queue_bytes += offer.framed_bytes();
+        match self.place {
+            Place::Shard(..) => self.written.push(offer, number, put_ms, ticket, pages),
+            // There may be very many, with a record each, which goes as it is.
+            Place::Hash(_) => self.queue.push_back(offer.pending(number, put_ms, ticket)),
+        }
     }
 
     /// Takes the oldest record that is in no container.
-    pub(super) fn pop(&mut self) -> Option<Pending<T>> {
-        let record = self.queue.pop_front()?;
+    pub(super) fn pop(&mut self, pages: &mut SparePages) -> Option<Pending<T>> {
+        let record = self.queue.pop_front().or_else(|| self.written.pop(pages))?;
         self.queue_bytes -= record.framed_bytes();
         Some(record)
     }
 
-    /// Takes the oldest records that are in no container. `spare` is empty memory: for them, or for
-    /// the records to come.
+    /// Takes the oldest records that are in no container: as many as were put back, or of the
+    /// others. `memory` is empty: for them, or for the records to come.
     pub(super) fn take_first(
         &mut self,
         count: usize,
-        mut spare: Vec<Pending<T>>,
-    ) -> Vec<Pending<T>> {
-        if count == self.queue.len() {
-            // The memory changes hands, and no record moves.
-            self.queue_bytes = 0;
-            return std::mem::replace(&mut self.queue, spare.into()).into();
+        memory: impl FnOnce() -> Vec<Noted<T>>,
+        pages: &mut SparePages,
+    ) -> Records<T> {
+        if count == 1 {
+            return Records::Loose(self.pop(pages).into_iter().collect());
         }
-        let taken = self.queue.drain(..count);
-        spare.extend(taken.inspect(|record| self.queue_bytes -= record.framed_bytes()));
-        spare
+        let records = if self.queue.is_empty() {
+            Records::Noted(self.written.take_first(count, memory(), pages))
+        } else {
+            Records::Loose(self.queue.drain(..count).collect())
+        };
+        self.queue_bytes -= match &records {
+            Records::Loose(records) => records.iter().map(Pending::framed_bytes).sum::<usize>(),
+            Records::Noted(records) => records.iter().map(Noted::framed_bytes).sum(),
+        };
+        records
     }
 
-    /// Puts records back where they stood: `older` is in put order, and so is the queue after it.
-    pub(super) fn merge(&mut self, older: Vec<Pending<T>>) {
+    /// Puts records back where they stood: `older` is in put order.
+    pub(super) fn merge(&mut self, older: Vec<Pending<T>>, pages: &mut SparePages) {
+        let Some(last) = older.last().map(|last| last.number) else { return };
         self.queue_bytes += older.iter().map(Pending::framed_bytes).sum::<usize>();
-        let comes_first = match (older.last(), self.queue.front()) {
-            (Some(last), Some(front)) => last.number < front.number,
-            _ => true,
-        };
-        if comes_first {
+        if self.written.first().is_some_and(|first| first.number < last) {
+            self.unwrite(pages);
+        }
+        if self.queue.front().is_none_or(|front| last < front.number) {
             for record in older.into_iter().rev() {
                 self.queue.push_front(record);
             }
@@ -129,15 +168,26 @@ impl<T> Lane<T> {
         }
     }
 
+    /// Has every record stand for itself.
+    fn unwrite(&mut self, pages: &mut SparePages) {
+        let written = std::iter::from_fn(|| self.written.pop(pages));
+        self.queue.extend(written);
+    }
+
     /// Takes every record that is in no container.
-    pub(super) fn drain(&mut self) -> VecDeque<Pending<T>> {
+    pub(super) fn drain(&mut self, pages: &mut SparePages) -> VecDeque<Pending<T>> {
+        self.unwrite(pages);
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
     }
 
     /// Takes the records for which `leave` holds out of the queue.
-    pub(super) fn sweep(&mut self, mut leave: impl FnMut(&Pending<T>) -> bool) -> Vec<Pending<T>> {
-        let (out, stay): (Vec<_>, Vec<_>) = self.drain().into_iter().partition(|r| leave(r));
+    pub(super) fn sweep(
+        &mut self,
+        mut leave: impl FnMut(&Pending<T>) -> bool,
+        pages: &mut SparePages,
+    ) -> Vec<Pending<T>> {
+        let (out, stay): (Vec<_>, Vec<_>) = self.drain(pages).into_iter().partition(|r| leave(r));
         self.queue_bytes = stay.iter().map(Pending::framed_bytes).sum();
         self.queue = stay.into();
         out
@@ -148,50 +198,86 @@ impl<T> Lane<T> {
 mod tests {
     use super::*;
     use crate::produce::Put;
+    use bytes::Bytes;
 
     fn record(number: u64) -> Pending<()> {
         let put = Put {
             key: format!("k{number}").into(),
             hash: HashKey(0),
             is_explicit: number.is_multiple_of(3),
-            data: vec![7; usize::try_from(number).unwrap() * 10].into(),
+            data: Bytes::from(vec![7; usize::try_from(number).unwrap() * 10]),
             ticket: (),
         };
         Pending { number, put_ms: 0, put, maybe_landed: false, alone: false, past: None }
     }
 
+    fn push(lane: &mut Lane<()>, number: u64) {
+        let put = record(number).put;
+        let Put { key, hash, is_explicit, data, .. } = &put;
+        let offer = Offer { key, hash: *hash, is_explicit: *is_explicit, data };
+        lane.push(&offer, number, 0, (), &mut SparePages::new());
+    }
+
     /// What stands in the lane, and that its bytes are counted.
     fn check(lane: &Lane<()>, numbers: &[u64]) {
-        let standing: Vec<u64> = lane.queue.iter().map(|record| record.number).collect();
+        let standing = lane.queue.iter().map(|record| record.number);
+        let standing: Vec<u64> = standing.chain(lane.written.numbers()).collect();
         assert_eq!(standing, numbers);
-        let bytes: usize = lane.queue.iter().map(Pending::framed_bytes).sum();
+        let bytes: usize = numbers.iter().map(|number| record(*number).framed_bytes()).sum();
         assert_eq!(lane.queue_bytes, bytes, "{numbers:?}");
+        assert_eq!(lane.first(), numbers.first().map(|number| (*number, 0)));
+    }
+
+    fn shard() -> Place {
+        Place::Shard(ShardId::from_index(0), HashRange::ALL)
     }
 
     #[test]
     fn the_bytes_of_a_lane_are_those_of_the_records_that_stand_in_it() {
-        let mut lane = Lane::new(Place::Hash(HashKey(0)), 0);
-        for number in 0..8 {
-            lane.push(record(number));
+        for place in [Place::Hash(HashKey(0)), shard()] {
+            let pages = &mut SparePages::new();
+            let mut lane = Lane::new(place, 0);
+            for number in 0..8 {
+                push(&mut lane, number);
+            }
+            check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
+            let mut cut = vec![lane.pop(pages).unwrap(), lane.pop(pages).unwrap()];
+            cut.extend(lane.pop(pages));
+            check(&lane, &[3, 4, 5, 6, 7]);
+            assert_eq!(lane.sweep(|record| record.number == 5, pages).len(), 1);
+            check(&lane, &[3, 4, 6, 7]);
+            lane.merge(cut, pages);
+            check(&lane, &[0, 1, 2, 3, 4, 6, 7]);
+            lane.merge(vec![record(5)], pages);
+            check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
+            assert_eq!(lane.drain(pages).len(), 8);
+            check(&lane, &[]);
+            lane.merge(vec![record(9)], pages);
+            check(&lane, &[9]);
+            push(&mut lane, 10);
+            push(&mut lane, 11);
+            check(&lane, &[9, 10, 11]);
+            assert_eq!(lane.pop(pages).unwrap().number, 9);
+            let both = lane.take_first(2, Vec::new, pages);
+            assert_eq!((both.number(0), both.number(1)), (10, 11));
+            check(&lane, &[]);
         }
+    }
+
+    #[test]
+    fn records_that_are_put_back_stand_before_and_among_those_that_are_written() {
+        let pages = &mut SparePages::new();
+        let mut lane = Lane::new(shard(), 0);
+        for number in [2, 4, 6] {
+            push(&mut lane, number);
+        }
+        lane.merge(vec![record(0), record(1)], pages);
+        assert_eq!(lane.queue.len(), 2, "the written ones need not be touched");
+        check(&lane, &[0, 1, 2, 4, 6]);
+        lane.merge(vec![record(3), record(5)], pages);
+        check(&lane, &[0, 1, 2, 3, 4, 5, 6]);
+        push(&mut lane, 7);
+        assert_eq!((lane.queue.len(), lane.written.len()), (7, 1));
         check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
-        let mut cut = vec![lane.pop().unwrap()];
-        cut.extend(lane.take_first(2, Vec::new()));
-        check(&lane, &[3, 4, 5, 6, 7]);
-        assert_eq!(lane.sweep(|record| record.number == 5).len(), 1);
-        check(&lane, &[3, 4, 6, 7]);
-        lane.merge(cut);
-        check(&lane, &[0, 1, 2, 3, 4, 6, 7]);
-        lane.merge(vec![record(5)]);
-        check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(lane.drain().len(), 8);
-        check(&lane, &[]);
-        lane.merge(vec![record(9)]);
-        check(&lane, &[9]);
-        lane.push(record(10));
-        let all: Vec<u64> =
-            lane.take_first(2, Vec::with_capacity(4)).iter().map(|record| record.number).collect();
-        assert_eq!(all, [9, 10]);
-        check(&lane, &[]);
     }
 }

@@ -20,6 +20,8 @@
 pub mod settings;
 pub mod outcome;
 mod pending;
+mod written;
+mod records;
 mod lane;
 mod container;
 mod router;
@@ -28,8 +30,10 @@ mod stopped;
 mod machine;
 
 pub use machine::{Action, Entry, EntryReply, Machine, Notice, Read, Reply, Request, ShardsRead};
-pub use pending::{Pending, Put};
+pub use pending::{Offer, Pending, Put};
+pub use records::Records;
 pub use stopped::KeyId;
+pub use written::Noted;
 
 #[cfg(test)]
 mod history;

@@ -1,6 +1,6 @@
 //! What becomes of a record: one outcome, with the attempts that led to it.
 
-use super::Pending;
+use super::Records;
 use crate::ids::ShardId;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
@@ -95,7 +95,7 @@ pub enum Fate {
 #[derive(Debug)]
 pub struct Settled<T> {
     /// The records.
-    pub records: Vec<Pending<T>>,
+    pub records: Records<T>,
     /// What became of all of them.
     pub fate: Fate,
 }

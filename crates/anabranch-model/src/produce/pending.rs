@@ -14,7 +14,40 @@ const FRAMING_BYTES: usize = 20;
 /// What an explicit hash key adds, at the most.
 const EXPLICIT_BYTES: usize = 50;
 
-/// A record that is put.
+/// A record that is offered to the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer<'a> {
+    /// The partition key.
+    pub key: &'a Key,
+    /// Where the record lies: the explicit hash key, or the MD5 of the key.
+    pub hash: HashKey,
+    /// Whether that is the user's explicit hash key.
+    pub is_explicit: bool,
+    /// The data.
+    pub data: &'a Bytes,
+}
+
+impl Offer<'_> {
+    /// The key that its order belongs to.
+    pub(super) fn key_id(&self) -> KeyId {
+        KeyId { key: self.key.clone(), explicit: self.is_explicit.then_some(self.hash) }
+    }
+
+    /// What it takes in a container, at the most.
+    #[inline]
+    pub(super) fn framed_bytes(&self) -> usize {
+        framed_bytes(self.key.len() + self.data.len(), self.is_explicit)
+    }
+
+    /// The record as it waits, with its own hold on its key and data.
+    pub(super) fn pending<T>(&self, number: u64, put_ms: u64, ticket: T) -> Pending<T> {
+        let Self { key, hash, is_explicit, data } = *self;
+        let put = Put { key: key.clone(), hash, is_explicit, data: data.clone(), ticket };
+        Pending { number, put_ms, put, maybe_landed: false, alone: false, past: None }
+    }
+}
+
+/// A record that was put.
 #[derive(Debug, Clone)]
 pub struct Put<T> {
     /// The partition key.
@@ -61,8 +94,7 @@ impl<T> Pending<T> {
 
     /// What it takes in a container, at the most.
     pub(super) fn framed_bytes(&self) -> usize {
-        let explicit = if self.put.is_explicit { EXPLICIT_BYTES } else { 0 };
-        self.put.key.len() + self.put.data.len() + FRAMING_BYTES + explicit
+        framed_bytes(self.put.key.len() + self.put.data.len(), self.put.is_explicit)
     }
 
     /// As a part of an aggregate.
@@ -73,6 +105,13 @@ impl<T> Pending<T> {
             data: &self.put.data,
         }
     }
+}
+
+/// What a record takes in a container, at the most, by the bytes of its key and data.
+#[inline]
+pub(super) fn framed_bytes(bytes: usize, is_explicit: bool) -> usize {
+    let explicit = if is_explicit { EXPLICIT_BYTES } else { 0 };
+    bytes + FRAMING_BYTES + explicit
 }
 
 #[cfg(test)]

@@ -29,44 +29,66 @@ struct Case {
     bytes: usize,
     /// Records without an outcome, at the most.
     outstanding: usize,
+    /// Whether each record has memory of its own, as records of real life do, or all share theirs.
+    own: bool,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 8] = [
     Case {
         name: "CBOR, 100 B, 5,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 5_000,
+        own: false,
     },
     Case {
         name: "CBOR, 100 B, 500,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 500_000,
+        own: false,
+    },
+    Case {
+        name: "CBOR, 100 B each its own, 5,000",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 5_000,
+        own: true,
+    },
+    Case {
+        name: "CBOR, 100 B each its own, 500,000",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 500_000,
+        own: true,
     },
     Case {
         name: "CBOR, 1 KiB, 5,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 1024,
         outstanding: 5_000,
+        own: false,
     },
     Case {
         name: "CBOR, 1 KiB, 100,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 1024,
         outstanding: 100_000,
+        own: false,
     },
     Case {
         name: "JSON, 100 B, 5,000 outstanding",
         format: WireFormat::Json,
         bytes: 100,
         outstanding: 5_000,
+        own: false,
     },
     Case {
         name: "JSON, 1 KiB, 5,000 outstanding",
         format: WireFormat::Json,
         bytes: 1024,
         outstanding: 5_000,
+        own: false,
     },
 ];
 
@@ -162,7 +184,8 @@ async fn window(producer: &Producer, case: &Case, records: u64) -> Result<(), St
     let (keys, data) = (keys(), Bytes::from(vec![b'x'; case.bytes]));
     let mut tickets: VecDeque<Ticket> = VecDeque::with_capacity(case.outstanding);
     for key in keys.iter().cycle().take(usize::try_from(records).unwrap_or(usize::MAX)) {
-        let ticket = producer.put(key.as_str(), data.clone()).await;
+        let data = if case.own { Bytes::copy_from_slice(&data) } else { data.clone() };
+        let ticket = producer.put(key.as_str(), data).await;
         tickets.push_back(ticket.map_err(|error| error.to_string())?);
         if tickets.len() >= case.outstanding
             && let Some(oldest) = tickets.pop_front()

@@ -2,14 +2,17 @@
 
 use super::batches::Batches;
 use super::call::Caller;
-use super::intake::{Ask, Intake, Taken, WAKE_BYTES};
-use super::outcome::Slot;
+use super::desk::{Desk, Slot};
+use super::intake::{Accepted, Ask, Intake, Taken, WAKE_BYTES};
+use super::outcome::Group;
 use super::put::Account;
+use super::record::NewRecord;
 use super::report::Report;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
+use anabranch_model::hash::HashKey;
 use anabranch_model::produce::outcome::Settled;
-use anabranch_model::produce::{Action, Machine, Put, Read, Reply, ShardsRead};
+use anabranch_model::produce::{Action, Machine, Offer, Read, Reply, ShardsRead};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub(super) struct Driver<A> {
     taken: Taken,
     /// Who waits for which records.
     batches: Batches,
+    /// Where outcomes are told.
+    desk: Desk,
     /// Tells events and counts.
     report: Report,
     /// Calls on their way.
@@ -76,6 +81,7 @@ impl<A: StreamApi> Driver<A> {
             intake,
             taken: Taken::default(),
             batches: Batches::new(),
+            desk: Desk::default(),
             report,
             calls: JoinSet::new(),
             whose: HashMap::new(),
@@ -121,37 +127,41 @@ impl<A: StreamApi> Driver<A> {
     fn take_in(&mut self, now_ms: u64) {
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
-        let hashes = {
-            let keys: Vec<&[u8]> =
-                taken.records.iter().map(|accepted| accepted.record.key.as_bytes()).collect();
-            hash_keys(&keys)
-        };
-        let all = taken.records.len();
-        self.report.received(all);
-        let mut counted = 0;
-        let mut asks = taken.asks.drain(..).peekable();
-        for (at, (accepted, hash)) in taken.records.drain(..).zip(hashes).enumerate() {
-            while let Some((_, ask)) = asks.next_if(|(before, _)| *before <= at) {
-                self.batches.enter(at - std::mem::replace(&mut counted, at));
-                self.asked(ask, now_ms);
-            }
-            let record = accepted.record;
-            self.machine.put(
-                Put {
-                    hash: record.explicit.unwrap_or(hash),
-                    key: record.key,
-                    is_explicit: record.explicit.is_some(),
-                    data: record.data,
-                    ticket: accepted.ticket,
-                },
-                now_ms,
-            );
-        }
-        self.batches.enter(all - counted);
-        for (_, ask) in asks {
+        let Taken { records, groups, asks } = &mut taken;
+        let keys: Vec<&[u8]> = records.iter().map(|one| one.record.key.as_bytes()).collect();
+        let hashes = hash_keys(&keys);
+        self.report.received(records.len());
+        let mut groups = groups.drain(..);
+        let mut from = 0;
+        for (at, ask) in asks.drain(..) {
+            self.enter(&records[from..at], &hashes[from..at], &mut groups, now_ms);
             self.asked(ask, now_ms);
+            from = at;
         }
+        self.enter(&records[from..], &hashes[from..], &mut groups, now_ms);
+        drop(groups);
+        records.clear();
         self.taken = taken;
+    }
+
+    /// Hands records to the machine.
+    fn enter(
+        &mut self,
+        records: &[Accepted],
+        hashes: &[HashKey],
+        groups: &mut impl Iterator<Item = Arc<Group>>,
+        now_ms: u64,
+    ) {
+        self.batches.enter(records.len());
+        for (accepted, hash) in records.iter().zip(hashes) {
+            if accepted.at == 0 {
+                groups.next().into_iter().for_each(|group| self.desk.open(group));
+            }
+            let NewRecord { key, explicit, data } = &accepted.record;
+            let (hash, is_explicit) = (explicit.unwrap_or(*hash), explicit.is_some());
+            let offer = Offer { key, hash, is_explicit, data };
+            self.machine.put(&offer, self.desk.slot(accepted.at, accepted.cost), now_ms);
+        }
     }
 
     /// Whoever no longer waits for an answer need not be told.
@@ -205,21 +215,6 @@ impl<A: StreamApi> Driver<A> {
         self.batches.tell();
     }
 
-    /// Tells outcomes, and says how much room they free.
-    fn settle(&mut self, settled: Settled<Slot>, now_ms: u64) -> usize {
-        self.report.settled(&settled, now_ms);
-        let Settled { mut records, fate } = settled;
-        self.batches.leave(records.iter().map(|record| record.number));
-        let mut freed = 0;
-        for (sub, record) in (0..).zip(records.drain(..)) {
-            let ticket = record.put.ticket;
-            freed += ticket.cost as usize;
-            ticket.settle(fate.clone(), sub, record.past);
-        }
-        self.machine.reuse(records);
-        freed
-    }
-
     fn done(&mut self, done: Result<(Id, Done), JoinError>) {
         let now_ms = self.caller.clock.now_ms();
         let (id, done) = match done {
@@ -262,6 +257,24 @@ impl<A: StreamApi> Driver<A> {
     }
 }
 
+impl<A> Driver<A> {
+    /// Tells outcomes, and says how much room they free.
+    fn settle(&mut self, settled: Settled<Slot>, now_ms: u64) -> usize {
+        self.report.settled(&settled, now_ms);
+        let Settled { mut records, fate } = settled;
+        self.batches.leave((0..records.len()).map(|at| records.number(at)));
+        let mut freed = 0;
+        let mut sub = 0;
+        records.drain(|ticket, past| {
+            freed += ticket.cost as usize;
+            self.desk.settle(ticket, &fate, sub, past);
+            sub += 1;
+        });
+        self.machine.reuse(records);
+        freed
+    }
+}
+
 impl<A> Drop for Driver<A> {
     /// A driver that ends before it was closed still tells every ticket, and says so.
     fn drop(&mut self) {
@@ -273,14 +286,17 @@ impl<A> Drop for Driver<A> {
         let abandoned = self.machine.outstanding() + never_taken;
         self.machine.abandon();
         // After this the machine only has outcomes to give.
+        let now_ms = self.caller.clock.now_ms();
         while let Some(Action::Settle(settled)) = self.machine.next_action() {
-            self.report.settled(&settled, self.caller.clock.now_ms());
-            for (sub, record) in (0..).zip(settled.records) {
-                record.put.ticket.settle(settled.fate.clone(), sub, record.past);
-            }
+            self.settle(settled, now_ms);
         }
+        let mut groups = taken.groups.into_iter();
         for accepted in taken.records {
-            accepted.ticket.settle(closed(), 0, None);
+            if accepted.at == 0 {
+                groups.next().into_iter().for_each(|group| self.desk.open(group));
+            }
+            let slot = self.desk.slot(accepted.at, accepted.cost);
+            self.desk.settle(slot, &closed(), 0, None);
         }
         self.report.abandoned(abandoned);
     }

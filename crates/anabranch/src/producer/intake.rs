@@ -1,9 +1,9 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::outcome::{Slot, Slots, Ticket};
+use super::outcome::{GROUP, Group, Ticket, group};
 use super::record::NewRecord;
 use anabranch_model::produce::KeyId;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::put::Account;
@@ -32,8 +32,12 @@ struct Inside {
     bytes: usize,
     /// What is asked of the driver, each at its place among the records.
     asks: Vec<(usize, Ask)>,
-    /// Where tickets come from.
-    slots: Slots,
+    /// The group that tickets come from now.
+    group: Arc<Group>,
+    /// How many of it are given out.
+    given: u8,
+    /// The groups whose first ticket is one of these records, in their order.
+    groups: Vec<Arc<Group>>,
     /// Whether records are still taken.
     open: bool,
     /// Whether the driver is gone, so that nobody answers what is asked.
@@ -44,7 +48,10 @@ struct Inside {
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) record: NewRecord,
-    pub(super) ticket: Slot,
+    /// What it holds of the room.
+    pub(super) cost: u32,
+    /// The place of its ticket in the group. The one at 0 is the first of the next group.
+    pub(super) at: u8,
 }
 
 /// What is asked of the driver.
@@ -64,6 +71,7 @@ pub(super) enum Ask {
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) records: Vec<Accepted>,
+    pub(super) groups: Vec<Arc<Group>>,
     pub(super) asks: Vec<(usize, Ask)>,
 }
 
@@ -74,7 +82,9 @@ impl Intake {
                 records: Vec::new(),
                 bytes: 0,
                 asks: Vec::new(),
-                slots: Slots::new(),
+                group: group(),
+                given: 0,
+                groups: Vec::new(),
                 open: true,
                 ended: false,
             }),
@@ -95,17 +105,17 @@ impl Intake {
         if !inside.open {
             return None;
         }
-        let (slot, ticket) = inside.slots.next(cost);
+        let (group, at) = inside.next();
         let bytes = cost as usize;
         let first = inside.records.is_empty();
         let crossed = inside.bytes < WAKE_BYTES && inside.bytes + bytes >= WAKE_BYTES;
         inside.bytes += bytes;
-        inside.records.push(Accepted { record, ticket });
+        inside.records.push(Accepted { record, cost, at });
         drop(inside);
         if first || crossed {
             self.wake.notify_one();
         }
-        Some(Ticket(slot))
+        Some(Ticket::of(group, at))
     }
 
     /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
@@ -136,6 +146,7 @@ impl Intake {
     pub(super) fn take(&self, into: &mut Taken) {
         let mut inside = self.lock();
         std::mem::swap(&mut inside.records, &mut into.records);
+        std::mem::swap(&mut inside.groups, &mut into.groups);
         std::mem::swap(&mut inside.asks, &mut into.asks);
         inside.bytes = 0;
     }
@@ -147,5 +158,21 @@ impl Intake {
         inside.ended = true;
         drop(inside);
         self.room.close();
+    }
+}
+
+impl Inside {
+    /// The group and place of the next ticket.
+    fn next(&mut self) -> (Arc<Group>, u8) {
+        if usize::from(self.given) == GROUP {
+            self.group = group();
+            self.given = 0;
+        }
+        let at = self.given;
+        self.given += 1;
+        if at == 0 {
+            self.groups.push(Arc::clone(&self.group));
+        }
+        (Arc::clone(&self.group), at)
     }
 }

@@ -43,6 +43,7 @@ mod driver;
 mod batches;
 mod call;
 mod outcome;
+mod desk;
 mod report;
 mod sync;
 

@@ -4,7 +4,6 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
 use anabranch_model::sequence::SequenceNumber;
 use std::future::Future;
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -80,68 +79,45 @@ impl Attempts {
 /// nothing but that nobody learns it.
 #[derive(Debug)]
 #[must_use = "the outcome of the record is learnt by awaiting its ticket"]
-pub struct Ticket(pub(super) Slot);
+pub struct Ticket {
+    group: Arc<Group>,
+    at: u8,
+}
 
-/// Tickets whose memory is got, and given back, together.
-const GROUP: usize = 32;
+/// Tickets whose memory is got, and given back, together. One allocation for each record would cost
+/// more than all else that a put does.
+pub(super) type Group = [Cell; GROUP];
+
+/// How many these are.
+pub(super) const GROUP: usize = 32;
 
 /// What a ticket and the driver share.
 #[derive(Debug)]
 pub(super) struct Cell(Mutex<State>);
 
-/// A cell of a group. One allocation for each record would cost more than all else that a put does.
-#[derive(Debug)]
-pub(super) struct Slot {
-    group: Arc<[Cell; GROUP]>,
-    at: u8,
-    /// What the record holds of the room. It stands here because there is room for it.
-    pub(super) cost: u32,
-}
-
-/// Where new cells come from.
-#[derive(Debug)]
-pub(super) struct Slots {
-    /// The group that is being given out.
-    group: Arc<[Cell; GROUP]>,
-    /// How many of it are.
-    given: u8,
-}
-
+/// Where a ticket stands. Small, because there is one for each record that is outstanding.
 #[derive(Debug)]
 enum State {
     /// Nobody asked yet, or this one did.
     Waiting(Option<Waker>),
-    /// The outcome is there.
-    Settled { fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>> },
+    /// The usual outcome is there.
+    Placed { receipt: Arc<Receipt>, sub: u32 },
+    /// Another outcome is there.
+    Other(Box<Settled>),
+    /// The outcome was given to whoever awaited it.
+    Given,
 }
 
-impl Slots {
-    pub(super) fn new() -> Self {
-        Self { group: group(), given: 0 }
-    }
-
-    /// The next cell, for a ticket and for the driver, of a record that costs so much.
-    pub(super) fn next(&mut self, cost: u32) -> (Slot, Slot) {
-        if usize::from(self.given) == GROUP {
-            *self = Self::new();
-        }
-        let at = self.given;
-        self.given += 1;
-        let slot = || Slot { group: Arc::clone(&self.group), at, cost };
-        (slot(), slot())
-    }
+/// An outcome as the machine tells it.
+#[derive(Debug)]
+struct Settled {
+    fate: Fate,
+    sub: u64,
+    past: Option<Arc<Vec<Attempt>>>,
 }
 
-fn group() -> Arc<[Cell; GROUP]> {
+pub(super) fn group() -> Arc<Group> {
     Arc::new(std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None)))))
-}
-
-impl Deref for Slot {
-    type Target = Cell;
-
-    fn deref(&self) -> &Cell {
-        &self.group[usize::from(self.at)]
-    }
 }
 
 impl Cell {
@@ -151,11 +127,18 @@ impl Cell {
     }
 
     /// Resolves the ticket. Only the first time counts.
-    pub(super) fn settle(&self, fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) {
+    #[inline]
+    pub(super) fn settle(&self, fate: &Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) {
+        let settled = match (fate, u32::try_from(sub), past) {
+            (Fate::Placed(receipt), Ok(sub), None) => {
+                State::Placed { receipt: Arc::clone(receipt), sub }
+            }
+            (fate, _, past) => State::Other(Box::new(Settled { fate: fate.clone(), sub, past })),
+        };
         let mut state = self.lock();
         if let State::Waiting(waker) = &mut *state {
             let waker = waker.take();
-            *state = State::Settled { fate, sub, past };
+            *state = settled;
             drop(state);
             if let Some(waker) = waker {
                 waker.wake();
@@ -165,11 +148,24 @@ impl Cell {
 }
 
 impl Ticket {
-    /// The outcome, if it is there already.
+    #[inline]
+    pub(super) fn of(group: Arc<Group>, at: u8) -> Self {
+        Self { group, at }
+    }
+
+    fn cell(&self) -> &Cell {
+        &self.group[usize::from(self.at)]
+    }
+
+    /// The outcome, if it is there already and was not given to whoever awaited it.
     pub fn try_outcome(&self) -> Option<Outcome> {
-        match &*self.0.lock() {
-            State::Waiting(_) => None,
-            State::Settled { fate, sub, past } => Some(outcome(fate, *sub, past.clone())),
+        match &*self.cell().lock() {
+            State::Waiting(_) | State::Given => None,
+            State::Placed { receipt, sub } => Some(placed(Arc::clone(receipt), *sub, None)),
+            State::Other(settled) => {
+                let Settled { fate, sub, past } = &**settled;
+                Some(outcome(fate.clone(), *sub, past.clone()))
+            }
         }
     }
 }
@@ -177,58 +173,43 @@ impl Ticket {
 impl Future for Ticket {
     type Output = Outcome;
 
+    /// # Panics
+    ///
+    /// If it is polled again after it gave the outcome.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        match &mut *self.0.lock() {
-            State::Settled { fate, sub, past } => Poll::Ready(outcome(fate, *sub, past.clone())),
-            State::Waiting(waker) => {
-                match waker {
-                    Some(waker) => waker.clone_from(context.waker()),
-                    None => *waker = Some(context.waker().clone()),
-                }
-                Poll::Pending
+        let mut state = self.cell().lock();
+        if let State::Waiting(waker) = &mut *state {
+            match waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                None => *waker = Some(context.waker().clone()),
             }
+            return Poll::Pending;
         }
+        let given = std::mem::replace(&mut *state, State::Given);
+        drop(state);
+        Poll::Ready(match given {
+            State::Placed { receipt, sub } => placed(receipt, sub, None),
+            State::Other(settled) => outcome(settled.fate, settled.sub, settled.past),
+            State::Waiting(_) | State::Given => {
+                panic!("a ticket was polled after it had given its outcome")
+            }
+        })
     }
 }
 
-fn outcome(fate: &Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
+fn placed(receipt: Arc<Receipt>, sub: impl Into<u64>, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
+    Outcome::Placed {
+        shard: receipt.shard.clone(),
+        sequence: receipt.sequence,
+        sub: sub.into(),
+        attempts: Attempts { past, last: Some(receipt) },
+    }
+}
+
+fn outcome(fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
     match fate {
-        Fate::Placed(receipt) => Outcome::Placed {
-            shard: receipt.shard.clone(),
-            sequence: receipt.sequence,
-            sub,
-            attempts: Attempts { past, last: Some(Arc::clone(receipt)) },
-        },
-        Fate::Rejected(why) => {
-            Outcome::Rejected { why: why.clone(), attempts: Attempts { past, last: None } }
-        }
+        Fate::Placed(receipt) => placed(receipt, sub, past),
+        Fate::Rejected(why) => Outcome::Rejected { why, attempts: Attempts { past, last: None } },
         Fate::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cell_belongs_to_one_ticket_and_settles_once() {
-        let mut slots = Slots::new();
-        let pairs: Vec<(Slot, Slot)> = (0..100).map(|_| slots.next(1)).collect();
-        let tickets: Vec<Ticket> = pairs
-            .into_iter()
-            .zip(0..)
-            .map(|((ticket, driver), sub)| {
-                driver.settle(Fate::Unknown, sub, None);
-                driver.settle(Fate::Rejected(Why::Closed), 1_000, None);
-                Ticket(ticket)
-            })
-            .collect();
-        for (ticket, number) in tickets.iter().zip(0..) {
-            let state = ticket.0.lock();
-            let State::Settled { fate: Fate::Unknown, sub, .. } = &*state else {
-                panic!("{state:?}")
-            };
-            assert_eq!(*sub, number);
-        }
     }
 }

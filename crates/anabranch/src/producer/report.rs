@@ -1,7 +1,7 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
+use super::desk::Slot;
 use super::id::ProducerId;
-use super::outcome::Slot;
 use super::put::Account;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
@@ -138,9 +138,9 @@ impl Report {
 
     pub(super) fn settled(&self, settled: &Settled<Slot>, now_ms: u64) {
         let records = settled.records.len();
-        let bytes: usize = settled.records.iter().map(|record| record.put.data.len()).sum();
-        let waited_ms =
-            settled.records.first().map_or(0, |first| now_ms.saturating_sub(first.put_ms));
+        let bytes = settled.records.data_bytes();
+        let first = settled.records.first_put_ms().unwrap_or(now_ms);
+        let waited_ms = now_ms.saturating_sub(first);
         let (stream, producer) = self.names();
         match &settled.fate {
             Fate::Placed(receipt) => {
@@ -148,7 +148,6 @@ impl Report {
                 add(&self.counts.placed_bytes, bytes);
                 let shard = receipt.shard.clone();
                 let retries = receipt.tries.saturating_sub(1) as usize;
-                let first = settled.records.first().map_or(0, |first| first.put_ms);
                 let sent_ms = receipt.attempts.first().map_or(first, |attempt| attempt.sent_ms);
                 let buffered_ms = sent_ms.saturating_sub(first);
                 let pending = self.counts.stats().pending;

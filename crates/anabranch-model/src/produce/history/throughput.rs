@@ -5,7 +5,7 @@ use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
 use crate::produce::settings::{Aggregation, Settings};
-use crate::produce::{Action, EntryReply, Machine, Put, Request};
+use crate::produce::{Action, EntryReply, Machine, Offer, Request};
 use crate::record::Key;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
@@ -65,11 +65,11 @@ fn run(case: Case) -> Taken {
     while now_ms < RUN_MS {
         let paused = now_ms % (RUN_MS / 3) < pause_ms;
         while !paused && machine.outstanding() < backlog {
-            let key = names[next_key % keys].clone();
+            let key = &names[next_key % keys];
             next_key += 1;
             let hash = HashKey::of_partition_key(key.as_str());
-            let data = data.clone();
-            machine.put(Put { key, hash, is_explicit: false, data, ticket: () }, now_ms);
+            let offer = Offer { key, hash, is_explicit: false, data: &data };
+            machine.put(&offer, (), now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
             match action {

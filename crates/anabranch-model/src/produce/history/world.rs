@@ -7,7 +7,7 @@ use crate::hash::{HashKey, HashRange};
 use crate::lineage::Shard;
 use crate::produce::settings::{Aggregation, Holes, Order, Settings};
 use crate::produce::{
-    Action, Entry, EntryReply, KeyId, Machine, Notice, Put, Read, Reply, Request,
+    Action, Entry, EntryReply, KeyId, Machine, Notice, Offer, Read, Reply, Request,
 };
 use crate::record::{Key, Record};
 use crate::retry::{Backoff, Fault};
@@ -229,10 +229,13 @@ impl World {
                 let delay = 1 + self.roll(60);
                 self.at(delay, Happening::ListArrives { read });
             }
-            Action::Settle(settled) => {
-                for (sub, record) in settled.records.iter().enumerate() {
-                    self.oracle.settle(record.put.ticket, &settled.fate, sub);
-                }
+            Action::Settle(mut settled) => {
+                let mut sub = 0;
+                settled.records.drain(|ticket, _| {
+                    self.oracle.settle(ticket, &settled.fate, sub);
+                    sub += 1;
+                });
+                self.machine.reuse(settled.records);
             }
             Action::Notice(Notice::Stray { .. }) => self.strays += 1,
             Action::Notice(_) => {}
@@ -350,15 +353,16 @@ impl World {
             let text = format!("k{key}");
             // Some keys have a place of their own, two of them the same one.
             let explicit = (key % 4 == 3).then(|| HashKey(u128::MAX / 5 * u128::from(key % 3)));
-            let pad = usize::try_from(self.roll(60)).unwrap();
-            let put = Put {
+            // A few are so large that they are not copied on their way.
+            let large = self.roll(40) == 0;
+            let pad = usize::try_from(self.roll(60)).unwrap() + if large { 5_000 } else { 0 };
+            let offer = Offer {
                 hash: HashKey::effective(&text, explicit),
-                key: Key::from(text),
+                key: &Key::from(text),
                 is_explicit: explicit.is_some(),
-                data: name.data(pad),
-                ticket: name,
+                data: &name.data(pad),
             };
-            self.machine.put(put, self.now_ms);
+            self.machine.put(&offer, name, self.now_ms);
         }
         if self.stormy() {
             let pause = self.roll(60);

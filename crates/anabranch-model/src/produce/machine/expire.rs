@@ -21,12 +21,12 @@ impl<T> Machine<T> {
         let expired = |put_ms: u64| put_ms.saturating_add(deadline_ms) <= now_ms;
         let (mut over, mut stay) = (Vec::new(), Vec::new());
         for lane in self.lanes.iter_mut().flatten() {
-            while lane.queue.front().is_some_and(|first| expired(first.put_ms)) {
-                over.extend(lane.pop());
+            while lane.first().is_some_and(|(_, put_ms)| expired(put_ms)) {
+                over.extend(lane.pop(&mut self.pages));
             }
             // A container with a record that is over is taken apart, and the others go on.
             for at in (0..lane.frozen.len()).rev() {
-                if lane.frozen[at].records.iter().any(|record| expired(record.put_ms))
+                if lane.frozen[at].records.first_put_ms().is_some_and(expired)
                     && let Some(frozen) = lane.frozen.remove(at)
                 {
                     let (out, rest): (Vec<_>, Vec<_>) =

@@ -180,8 +180,11 @@ impl<T> Machine<T> {
             && flight.frozen.records.len() > 1
         {
             // Its records may pass one by one: the stream may take smaller records by now.
-            flight.frozen.records.iter_mut().for_each(|record| record.alone = true);
-            self.take_apart(container, flight, now_ms);
+            let Flight { frozen, lane, .. } = flight;
+            let mut records = loose(frozen);
+            records.iter_mut().for_each(|record| record.alone = true);
+            self.requeue(records, now_ms);
+            self.landed(container, lane, false, now_ms);
         } else {
             let why = Why::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
             let Flight { frozen, lane, .. } = flight;
@@ -249,7 +252,7 @@ fn note<T>(frozen: &mut Frozen<T>, sent_ms: u64, now_ms: u64, failure: &Failure)
 
 /// The records of a container, each with what was tried so far.
 pub(super) fn loose<T>(frozen: Frozen<T>) -> Vec<crate::produce::Pending<T>> {
-    let mut records = frozen.records;
+    let mut records = frozen.records.loosen(&frozen.sealed);
     let attempts = Arc::new(frozen.attempts);
     for record in &mut records {
         record.maybe_landed |= frozen.maybe_landed;

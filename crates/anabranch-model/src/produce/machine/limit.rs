@@ -80,7 +80,7 @@ impl<T> Machine<T> {
     pub(super) fn admit_beside(&mut self, at: usize, beside: &mut Beside, now_ms: u64) -> bool {
         let bytes = self.next_bytes(at) as u64;
         let Some(Some(lane)) = self.lanes.get(at) else { return false };
-        if lane.queue.is_empty() || beside.records + 1 >= PUT_RECORDS_MAX_RECORDS as u64 {
+        if lane.is_empty() || beside.records + 1 >= PUT_RECORDS_MAX_RECORDS as u64 {
             return false;
         }
         let limiter = self.router.shard_at(hash_of(lane));

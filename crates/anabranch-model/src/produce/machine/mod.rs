@@ -20,10 +20,12 @@ pub use call::{Action, Entry, EntryReply, Notice, Read, Reply, Request, ShardsRe
 use super::container::Flight;
 use super::lane::{Lane, Place};
 use super::outcome::{Fate, Settled, Why};
-use super::pending::{Pending, Put};
+use super::pending::Offer;
+use super::records::Records;
 use super::router::Router;
 use super::settings::{Order, Settings};
 use super::stopped::{KeyId, Stopped};
+use super::written::{Noted, SparePages};
 use crate::aggregate::encode::Builder;
 use crate::hash::{HashKey, HashRange};
 use crate::sequence::SequenceNumber;
@@ -94,7 +96,9 @@ pub struct Machine<T> {
     /// The number of the next aggregate, for its mark.
     next_mark: u64,
     /// Memory of containers that are settled, for those to come.
-    spare: Vec<Vec<Pending<T>>>,
+    spare: Vec<Vec<Noted<T>>>,
+    /// Memory of lanes.
+    pages: SparePages,
     /// The state of the jitter.
     jitter: u64,
     /// What is to be done, oldest first.
@@ -157,40 +161,41 @@ impl<T> Machine<T> {
             builder: Builder::new(),
             next_mark: 0,
             spare: Vec::new(),
+            pages: SparePages::new(),
             jitter: seed,
             actions: VecDeque::new(),
         }
     }
 
     /// Takes a record. Its outcome comes as [`Action::Settle`].
-    pub fn put(&mut self, put: Put<T>, now_ms: u64) {
+    #[inline]
+    pub fn put(&mut self, offer: &Offer<'_>, ticket: T, now_ms: u64) {
         let number = self.next_number;
         self.next_number += 1;
         self.outstanding += 1;
-        let record =
-            Pending { number, put_ms: now_ms, put, maybe_landed: false, alone: false, past: None };
-        if let Some(why) = self.refusal(&record) {
-            self.settle(vec![record], Fate::Rejected(why));
+        if let Some(why) = self.refusal(|| offer.key_id(), number) {
+            let refused = vec![offer.pending(number, now_ms, ticket)];
+            self.settle(Records::Loose(refused), Fate::Rejected(why));
             return;
         }
-        let at = self.lane_for(record.put.hash);
+        let at = self.lane_for(offer.hash);
         let target = self.container_target();
-        let lane = self.lane_mut(at);
-        let was_empty = lane.queue.is_empty();
+        let (lane, pages) = self.lane_and_pages(at);
+        let was_empty = lane.is_empty();
         let was_full = lane.queue_bytes >= target;
-        lane.push(record);
+        lane.push(offer, number, now_ms, ticket, pages);
         if was_empty || (!was_full && lane.queue_bytes >= target) {
             self.touch(at, now_ms);
         }
     }
 
     /// Why a record that is put now, or cut anew, is refused before it is sent.
-    fn refusal(&self, record: &Pending<T>) -> Option<Why> {
+    #[inline]
+    fn refusal(&self, key: impl FnOnce() -> KeyId, number: u64) -> Option<Why> {
         if self.stopped.overflowed() {
             return Some(Why::ProducerStopped);
         }
-        let refused =
-            !self.stopped.is_empty() && self.stopped.refuses(&record.key_id(), record.number);
+        let refused = !self.stopped.is_empty() && self.stopped.refuses(&key(), number);
         refused.then_some(Why::KeyStopped)
     }
 
@@ -287,7 +292,14 @@ impl<T> Machine<T> {
     }
 
     fn lane_mut(&mut self, at: usize) -> &mut Lane<T> {
-        self.lanes[at].as_mut().expect("a lane that is referred to has not been removed")
+        self.lane_and_pages(at).0
+    }
+
+    /// A lane, and the memory for what is written down in it.
+    #[inline]
+    fn lane_and_pages(&mut self, at: usize) -> (&mut Lane<T>, &mut SparePages) {
+        let lane = self.lanes[at].as_mut();
+        (lane.expect("a lane that is referred to has not been removed"), &mut self.pages)
     }
 
     /// The lane of a hash, made if there is none.
@@ -352,7 +364,8 @@ impl<T> Machine<T> {
     }
 
     /// Takes the memory of settled records back, to use it again.
-    pub fn reuse(&mut self, mut records: Vec<Pending<T>>) {
+    pub fn reuse(&mut self, records: Records<T>) {
+        let Records::Noted(mut records) = records else { return };
         records.clear();
         if self.spare.len() < SPARE_MOST && (1..=SPARE_RECORDS_MOST).contains(&records.capacity()) {
             self.spare.push(records);
@@ -365,7 +378,7 @@ impl<T> Machine<T> {
     }
 
     /// Gives records their outcome.
-    fn settle(&mut self, records: Vec<Pending<T>>, fate: Fate) {
+    fn settle(&mut self, records: Records<T>, fate: Fate) {
         if records.is_empty() {
             return;
         }

@@ -177,7 +177,7 @@ impl<T> Machine<T> {
                 }
                 continue;
             }
-            moved.extend(lane.drain());
+            moved.extend(lane.drain(&mut self.pages));
             moved.extend(lane.frozen.drain(..).flat_map(loose));
             if let Place::Hash(hash) = lane.place {
                 self.hash_lanes.remove(&hash.0);
@@ -238,13 +238,14 @@ impl<T> Machine<T> {
         let mut refused = Vec::new();
         let mut by_lane: BTreeMap<usize, Vec<Pending<T>>> = BTreeMap::new();
         for record in records {
-            match self.refusal(&record) {
+            match self.refusal(|| record.key_id(), record.number) {
                 Some(why) => refused.push((record, why)),
                 None => by_lane.entry(self.lane_for(record.put.hash)).or_default().push(record),
             }
         }
         for (at, older) in by_lane {
-            self.lane_mut(at).merge(older);
+            let (lane, pages) = self.lane_and_pages(at);
+            lane.merge(older, pages);
             self.touch(at, now_ms);
         }
         for (record, why) in refused {

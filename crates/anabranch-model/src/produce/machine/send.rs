@@ -33,11 +33,11 @@ impl<T> Machine<T> {
         }
         let mut from_ms = lane.not_before_ms;
         if lane.frozen.is_empty()
-            && let Some(first) = lane.queue.front()
+            && let Some((number, put_ms)) = lane.first()
             && lane.queue_bytes < target
-            && first.number >= hurry_below
+            && number >= hurry_below
         {
-            from_ms = from_ms.max(first.put_ms.saturating_add(linger_ms));
+            from_ms = from_ms.max(put_ms.saturating_add(linger_ms));
         }
         if from_ms <= now_ms {
             lane.in_line = true;
@@ -122,7 +122,8 @@ impl<T> Machine<T> {
                 let mark = |producer| Mark { producer, container: self.next_mark };
                 let mark = self.settings.mark.map(mark);
                 self.next_mark += 1;
-                let tools = Tools { builder: &mut self.builder, spare: &mut self.spare, mark };
+                let (builder, spare) = (&mut self.builder, &mut self.spare);
+                let tools = Tools { builder, spare, pages: &mut self.pages, mark };
                 let Some(cut) = cut(lane, tools, self.settings.aggregation, target) else {
                     break;
                 };

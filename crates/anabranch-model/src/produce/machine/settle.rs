@@ -7,6 +7,7 @@ use crate::hash::HashKey;
 use crate::produce::container::Frozen;
 use crate::produce::outcome::{Fate, Why};
 use crate::produce::pending::Pending;
+use crate::produce::records::Records;
 use crate::produce::settings::{Holes, Order};
 use crate::produce::stopped::Stop;
 
@@ -54,7 +55,8 @@ impl<T> Machine<T> {
         for at in lanes {
             let stopped = &self.stopped;
             let Some(lane) = self.lanes[at].as_mut() else { continue };
-            let out = lane.sweep(|record| stopped.refuses(&record.key_id(), record.number));
+            let refused = |record: &_| stopped.refuses(&Pending::key_id(record), record.number);
+            let out = lane.sweep(refused, &mut self.pages);
             self.refuse(out, &Why::KeyStopped);
         }
     }
@@ -80,7 +82,7 @@ impl<T> Machine<T> {
         let mut taken = Vec::new();
         for lane in self.lanes.iter_mut().flatten() {
             taken.push(lane.frozen.drain(..).flat_map(loose).collect());
-            taken.push(lane.drain().into());
+            taken.push(lane.drain(&mut self.pages).into());
         }
         taken
     }
@@ -88,8 +90,8 @@ impl<T> Machine<T> {
     /// Gives records the outcome that they are not placed, or that nobody knows.
     pub(super) fn refuse(&mut self, records: Vec<Pending<T>>, why: &Why) {
         let (landed, not): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.maybe_landed);
-        self.settle(not, Fate::Rejected(why.clone()));
-        self.settle(landed, Fate::Unknown);
+        self.settle(Records::Loose(not), Fate::Rejected(why.clone()));
+        self.settle(Records::Loose(landed), Fate::Unknown);
     }
 
     /// Ends everything: what was never sent is refused, the rest is unknown. Replies that come

@@ -1,0 +1,332 @@
+//! Keys and data of records that wait, written one behind the other: many small records in a row
+//! are read again faster than many that lie about, and need no memory of their own.
+
+use super::pending::{Offer, Pending, Put, framed_bytes};
+use crate::aggregate::encode::RawEntry;
+use crate::hash::HashKey;
+use crate::record::Key;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Bytes of a page. A record stands in one page.
+const PAGE_BYTES: usize = 16 * 1024;
+/// A record with more bytes of key and data stands apart: it is not copied.
+const APART_BYTES: usize = 4 * 1024;
+/// How many pages are kept for other lanes.
+const SPARE_PAGES: usize = 256;
+
+/// A record whose key and data are written elsewhere: on a page, or in a container.
+#[derive(Debug, Clone)]
+pub struct Noted<T> {
+    /// Its place among all puts of the producer.
+    pub(super) number: u64,
+    /// When it was put.
+    pub(super) put_ms: u64,
+    /// Where it lies, in two halves, which need no wide alignment.
+    hash: [u64; 2],
+    /// Whom to tell the outcome.
+    pub(super) ticket: T,
+    /// Bytes of its data.
+    pub(super) data_len: u32,
+    /// Bytes of its key.
+    key_len: u16,
+    /// Whether the hash is the user's.
+    is_explicit: bool,
+    /// Whether it stands apart.
+    is_apart: bool,
+}
+
+impl<T> Noted<T> {
+    /// Where the record lies.
+    #[inline]
+    pub(super) fn hash(&self) -> HashKey {
+        let [high, low] = self.hash;
+        HashKey(u128::from(high) << 64 | u128::from(low))
+    }
+
+    fn explicit(&self) -> Option<HashKey> {
+        self.is_explicit.then(|| self.hash())
+    }
+
+    /// What it takes in a container, at the most.
+    #[inline]
+    pub(super) fn framed_bytes(&self) -> usize {
+        framed_bytes(usize::from(self.key_len) + self.data_len as usize, self.is_explicit)
+    }
+
+    /// The record with its key and data, which were read back.
+    pub(super) fn with(self, key: Key, data: Bytes) -> Pending<T> {
+        let (hash, is_explicit) = (self.hash(), self.is_explicit);
+        let put = Put { key, hash, is_explicit, data, ticket: self.ticket };
+        let Self { number, put_ms, .. } = self;
+        Pending { number, put_ms, put, maybe_landed: false, alone: false, past: None }
+    }
+}
+
+/// Pages that nobody uses, for all lanes.
+pub(super) type SparePages = Vec<Vec<u8>>;
+
+/// The records of a lane that are written down, in put order.
+#[derive(Debug)]
+pub(super) struct Written<T> {
+    /// The records.
+    noted: VecDeque<Noted<T>>,
+    /// Their keys and data, each key before its data.
+    pages: VecDeque<Vec<u8>>,
+    /// Where the first record begins on the first page.
+    start: usize,
+    /// Keys and data of those that stand apart, in their order.
+    apart: VecDeque<(Key, Bytes)>,
+}
+
+/// Where a reader of the pages is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    page: usize,
+    at: usize,
+    apart: usize,
+}
+
+impl<T> Default for Written<T> {
+    fn default() -> Self {
+        let (noted, pages, apart) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { noted, pages, start: 0, apart }
+    }
+}
+
+impl<T> Written<T> {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.noted.len()
+    }
+
+    /// The oldest one.
+    #[inline]
+    pub(super) fn first(&self) -> Option<&Noted<T>> {
+        self.noted.front()
+    }
+
+    /// Their numbers.
+    #[cfg(test)]
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.noted.iter().map(|noted| noted.number)
+    }
+
+    /// Writes a record down.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        offer: &Offer<'_>,
+        number: u64,
+        put_ms: u64,
+        ticket: T,
+        spare: &mut SparePages,
+    ) {
+        let (key, data) = (offer.key.as_bytes(), &offer.data[..]);
+        let bytes = key.len() + data.len();
+        let is_apart = bytes > APART_BYTES || bytes == 0;
+        if is_apart {
+            self.apart.push_back((offer.key.clone(), offer.data.clone()));
+        } else {
+            let page = match self.pages.back_mut() {
+                Some(page) if page.len() + bytes <= PAGE_BYTES => page,
+                _ => {
+                    // The first page grows with the lane; whoever needs a second one fills it.
+                    let bytes = if self.pages.is_empty() { 0 } else { PAGE_BYTES };
+                    let page = spare.pop().unwrap_or_else(|| Vec::with_capacity(bytes));
+                    self.pages.push_back(page);
+                    self.pages.back_mut().expect("a page was just added")
+                }
+            };
+            page.extend_from_slice(key);
+            page.extend_from_slice(data);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+        let hash = [(offer.hash.0 >> 64) as u64, offer.hash.0 as u64];
+        self.noted.push_back(Noted {
+            number,
+            put_ms,
+            hash,
+            ticket,
+            data_len: u32::try_from(data.len()).expect("no stream takes a record of 4 GiB"),
+            key_len: u16::try_from(key.len()).expect("no stream takes a key of 64 KiB"),
+            is_explicit: offer.is_explicit,
+            is_apart,
+        });
+    }
+
+    /// The records as parts of an aggregate, oldest first.
+    pub(super) fn entries(&self) -> impl Iterator<Item = RawEntry<'_>> {
+        let mut place = Place { page: 0, at: self.start, apart: 0 };
+        self.noted.iter().map(move |noted| {
+            let (key, data) = self.read(noted, &mut place);
+            RawEntry { key, explicit_hash_key: noted.explicit(), data }
+        })
+    }
+
+    /// Reads a record's key and data, and goes on to the next one.
+    #[inline]
+    fn read(&self, noted: &Noted<T>, place: &mut Place) -> (&[u8], &[u8]) {
+        if noted.is_apart {
+            let (key, data) = &self.apart[place.apart];
+            place.apart += 1;
+            return (key.as_bytes(), data);
+        }
+        if place.at == self.pages[place.page].len() {
+            place.page += 1;
+            place.at = 0;
+        }
+        let bytes = &self.pages[place.page][place.at..];
+        let (key, rest) = bytes.split_at(usize::from(noted.key_len));
+        let data = &rest[..noted.data_len as usize];
+        place.at += key.len() + data.len();
+        (key, data)
+    }
+
+    /// Takes the oldest records, whose keys and data are elsewhere by now. `into` is empty memory:
+    /// for them, or for the records to come.
+    pub(super) fn take_first(
+        &mut self,
+        count: usize,
+        mut into: Vec<Noted<T>>,
+        spare: &mut SparePages,
+    ) -> Vec<Noted<T>> {
+        if count == self.noted.len() {
+            // The memory changes hands, and no record moves.
+            self.apart.clear();
+            self.start = 0;
+            for page in self.pages.drain(..) {
+                give_back(page, spare);
+            }
+            return std::mem::replace(&mut self.noted, into.into()).into();
+        }
+        for _ in 0..count {
+            let Some(noted) = self.noted.pop_front() else { break };
+            self.forget(&noted, spare);
+            into.push(noted);
+        }
+        into
+    }
+
+    /// Takes the oldest record, with a copy of its key and data.
+    pub(super) fn pop(&mut self, spare: &mut SparePages) -> Option<Pending<T>> {
+        let noted = self.noted.pop_front()?;
+        let mut place = Place { page: 0, at: self.start, apart: 0 };
+        let (key, data) = if noted.is_apart {
+            self.apart[0].clone()
+        } else {
+            let (key, data) = self.read(&noted, &mut place);
+            let key = std::str::from_utf8(key).expect("a key is written down whole");
+            (Key::from(key), Bytes::copy_from_slice(data))
+        };
+        self.forget(&noted, spare);
+        Some(noted.with(key, data))
+    }
+
+    /// Drops the key and data of what was the oldest record.
+    fn forget(&mut self, noted: &Noted<T>, spare: &mut SparePages) {
+        if noted.is_apart {
+            self.apart.pop_front();
+            return;
+        }
+        if self.start == self.pages[0].len() {
+            self.turn(spare);
+        }
+        self.start += usize::from(noted.key_len) + noted.data_len as usize;
+        if self.start == self.pages[0].len() {
+            self.turn(spare);
+        }
+    }
+
+    /// Gives the first page back.
+    fn turn(&mut self, spare: &mut SparePages) {
+        self.start = 0;
+        if let Some(page) = self.pages.pop_front() {
+            give_back(page, spare);
+        }
+    }
+}
+
+fn give_back(mut page: Vec<u8>, spare: &mut SparePages) {
+    if spare.len() < SPARE_PAGES {
+        page.clear();
+        spare.push(page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push { key: usize, data: usize, is_explicit: bool },
+        Pop,
+        Take(usize),
+    }
+
+    proptest! {
+        // Records of no bytes, small ones, those that fill a page, and those that stand apart.
+        #[test]
+        fn what_is_written_is_read_back_in_its_order(
+            steps in proptest::collection::vec(
+                prop_oneof![
+                    6 => (
+                        1_usize..30,
+                        prop_oneof![
+                            0_usize..3, 90_usize..110, 4_000_usize..4_200, 9_000_usize..9_100
+                        ],
+                        any::<bool>(),
+                    ).prop_map(|(key, data, is_explicit)| Step::Push { key, data, is_explicit }),
+                    2 => Just(Step::Pop),
+                    1 => (0_usize..40).prop_map(Step::Take),
+                ], 0..200),
+        ) {
+            let mut spare = SparePages::new();
+            let mut written: Written<u64> = Written::default();
+            let mut model: VecDeque<(Key, Bytes, HashKey, bool, u64)> = VecDeque::new();
+            for (number, step) in (0..).zip(steps) {
+                match step {
+                    Step::Push { key, data, is_explicit } => {
+                        let key = Key::from("k".repeat(key));
+                        let data = Bytes::from(vec![u8::try_from(number % 251).unwrap(); data]);
+                        let hash = HashKey(u128::MAX / 7 * u128::from(number % 7));
+                        let offer = Offer { key: &key, hash, is_explicit, data: &data };
+                        written.push(&offer, number, number + 5, number, &mut spare);
+                        model.push_back((key, data, hash, is_explicit, number));
+                    }
+                    Step::Pop => {
+                        let popped = written.pop(&mut spare);
+                        prop_assert_eq!(popped.is_some(), !model.is_empty());
+                        if let (Some(record), Some(want)) = (popped, model.pop_front()) {
+                            let Pending { number, put_ms, put, .. } = record;
+                            prop_assert_eq!(put_ms, number + 5);
+                            prop_assert_eq!(put.ticket, number);
+                            let got = (put.key, put.data, put.hash, put.is_explicit, number);
+                            prop_assert_eq!(got, want);
+                        }
+                    }
+                    Step::Take(count) => {
+                        let count = count.min(written.len());
+                        let taken = written.take_first(count, Vec::new(), &mut spare);
+                        let numbers: Vec<u64> = taken.iter().map(|noted| noted.number).collect();
+                        let want: Vec<u64> = model.drain(..count).map(|record| record.4).collect();
+                        prop_assert_eq!(numbers, want);
+                    }
+                }
+                prop_assert_eq!(written.len(), model.len());
+                prop_assert!(written.pages.len() <= model.len().max(1), "pages are given back");
+                for (entry, (key, data, hash, is_explicit, _)) in written.entries().zip(&model) {
+                    prop_assert_eq!(entry.key, key.as_bytes());
+                    prop_assert_eq!(entry.data, &data[..]);
+                    prop_assert_eq!(entry.explicit_hash_key, is_explicit.then_some(*hash));
+                }
+            }
+        }
+    }
+}

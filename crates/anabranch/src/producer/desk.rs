@@ -1,0 +1,119 @@
+//! Where outcomes are told: the driver's side of all tickets whose records are outstanding.
+
+use super::outcome::{GROUP, Group};
+use anabranch_model::produce::outcome::{Attempt, Fate};
+use std::sync::Arc;
+
+/// The tickets of outstanding records. The driver holds each group once, and not each ticket.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    /// The groups that have tickets without an outcome. A place is used again.
+    groups: Vec<Open>,
+    /// Free places.
+    free: Vec<u32>,
+    /// The place of the group whose tickets are coming in.
+    current: u32,
+}
+
+#[derive(Debug)]
+struct Open {
+    group: Option<Arc<Group>>,
+    /// Its tickets without an outcome.
+    left: u8,
+}
+
+/// A ticket without an outcome. It is used up by settling it.
+#[derive(Debug)]
+pub(super) struct Slot {
+    group: u32,
+    /// What the record holds of the room.
+    pub(super) cost: u32,
+    at: u8,
+}
+
+impl Desk {
+    /// Takes a group: the tickets that come in now are of it.
+    pub(super) fn open(&mut self, group: Arc<Group>) {
+        let open = Open { group: Some(group), left: u8::try_from(GROUP).unwrap_or(u8::MAX) };
+        self.current = match self.free.pop() {
+            Some(place) => {
+                self.groups[place as usize] = open;
+                place
+            }
+            None => {
+                self.groups.push(open);
+                u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
+            }
+        };
+    }
+
+    /// The ticket at this place of the group that was taken last.
+    #[inline]
+    pub(super) fn slot(&self, at: u8, cost: u32) -> Slot {
+        Slot { group: self.current, cost, at }
+    }
+
+    /// Resolves a ticket.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        slot: Slot,
+        fate: &Fate,
+        sub: u64,
+        past: Option<Arc<Vec<Attempt>>>,
+    ) {
+        let Slot { group: place, at, .. } = slot;
+        let open = &mut self.groups[place as usize];
+        if let Some(group) = &open.group {
+            group[usize::from(at)].settle(fate, sub, past);
+        }
+        open.left -= 1;
+        if open.left == 0 {
+            open.group = None;
+            self.free.push(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::{Outcome, Ticket, group};
+    use super::*;
+    use anabranch_model::produce::outcome::Why;
+
+    /// A group's tickets, and what the driver has of them.
+    fn tickets(desk: &mut Desk, count: u8) -> Vec<(Ticket, Slot)> {
+        let group = group();
+        desk.open(Arc::clone(&group));
+        (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(at, 1))).collect()
+    }
+
+    #[test]
+    fn each_ticket_learns_its_own_outcome_once_however_they_are_settled() {
+        let mut desk = Desk::default();
+        let all = u8::try_from(GROUP).unwrap();
+        let mut kept = tickets(&mut desk, all);
+        let (last, slot) = kept.pop().unwrap();
+        for _ in 0..10 {
+            let mut others = tickets(&mut desk, all);
+            others.rotate_left(7);
+            for (at, (ticket, slot)) in others.into_iter().enumerate() {
+                let why = if at % 2 == 0 { Why::Closed } else { Why::Expired };
+                desk.settle(slot, &Fate::Rejected(why.clone()), 0, None);
+                let Some(Outcome::Rejected { why: told, .. }) = ticket.try_outcome() else {
+                    panic!("{ticket:?}")
+                };
+                assert_eq!(told, why);
+            }
+        }
+        assert_eq!(desk.groups.len(), 2, "a place is used again");
+        for (ticket, slot) in kept {
+            desk.settle(slot, &Fate::Unknown, 0, None);
+            assert!(matches!(ticket.try_outcome(), Some(Outcome::Unknown { .. })));
+        }
+        assert!(last.try_outcome().is_none(), "its record is outstanding");
+        desk.settle(slot, &Fate::Unknown, 0, None);
+        assert!(last.try_outcome().is_some());
+        assert!(desk.groups.iter().all(|open| open.group.is_none()), "nothing is kept");
+    }
+}
