@@ -118,7 +118,8 @@ impl Builder {
         self
     }
 
-    /// How long a record waits for others at an idle lane. Default 20 ms; up to a minute.
+    /// How long a record waits for others at an idle lane. A quarter of it is enough if nothing more
+    /// is put and someone waits, for an outcome or for room. Default 20 ms; up to a minute.
     #[must_use]
     pub fn with_linger(mut self, linger: Duration) -> Self {
         self.settings.linger_ms = millis(linger);

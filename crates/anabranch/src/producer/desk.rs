@@ -65,7 +65,7 @@ impl Desk {
         let Slot { group: place, at, .. } = slot;
         let open = &mut self.groups[place as usize];
         if let Some(group) = &open.group {
-            group[usize::from(at)].settle(fate, sub, past);
+            group.cell(at).settle(fate, sub, past);
         }
         open.left -= 1;
         if open.left == 0 {
@@ -77,13 +77,14 @@ impl Desk {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::{Outcome, Ticket, group};
+    use super::super::bell::Bell;
+    use super::super::outcome::{Outcome, Ticket};
     use super::*;
     use anabranch_model::produce::outcome::Why;
 
     /// A group's tickets, and what the driver has of them.
     fn tickets(desk: &mut Desk, count: u8) -> Vec<(Ticket, Slot)> {
-        let group = group();
+        let group = Group::new(&Arc::new(Bell::default()));
         desk.open(Arc::clone(&group));
         (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(at, 1))).collect()
     }

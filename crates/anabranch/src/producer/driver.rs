@@ -23,6 +23,9 @@ use tokio::task::{Id, JoinError, JoinSet};
 /// many puts.
 const GATHER_MS: u64 = 1;
 
+/// This part of the linger without a put is enough if someone waits.
+const QUIET: u64 = 4;
+
 /// One producer's task.
 pub(super) struct Driver<A> {
     /// Decides everything.
@@ -43,6 +46,8 @@ pub(super) struct Driver<A> {
     calls: JoinSet<Done>,
     /// Which call is which.
     whose: HashMap<Id, Call>,
+    /// After how long without a put the records that someone waits for wait for no others.
+    quiet_ms: u64,
     /// Until when it has to end, and whom to tell.
     closing: Option<(u64, Vec<oneshot::Sender<Account>>)>,
 }
@@ -74,8 +79,10 @@ impl<A: StreamApi> Driver<A> {
         caller: Caller<A>,
         intake: Arc<Intake>,
         report: Report,
+        linger_ms: u64,
     ) -> Self {
         Self {
+            quiet_ms: linger_ms / QUIET,
             machine,
             caller,
             intake,
@@ -94,6 +101,7 @@ impl<A: StreamApi> Driver<A> {
         let clock = self.caller.clock.clone();
         let intake = Arc::clone(&self.intake);
         let mut gather_until_ms = None;
+        let mut last_put_ms = 0;
         loop {
             let now_ms = clock.now_ms();
             let (bytes, asked) = intake.waiting();
@@ -104,23 +112,45 @@ impl<A: StreamApi> Driver<A> {
             } else if bytes > 0 && gather_until_ms.is_none() {
                 gather_until_ms = Some(now_ms + GATHER_MS);
             }
+            if bytes > 0 {
+                last_put_ms = now_ms;
+            }
+            let hurry_ms = self.hurry_if_awaited(last_put_ms, now_ms);
             self.turn(now_ms);
             if self.close_if_over(now_ms) {
                 return;
             }
             let closing = self.closing.as_ref().map(|(until_ms, _)| *until_ms);
-            let wake = [self.machine.wake_at(), gather_until_ms, closing];
+            let wake = [self.machine.wake_at(), gather_until_ms, hurry_ms, closing];
             let wake_ms = wake.into_iter().flatten().min();
             tokio::select! {
                 biased;
                 Some(done) = self.calls.join_next_with_id() => self.done(done),
-                () = intake.wake.notified() => {}
+                () = intake.bell.rung() => {}
                 () = clock.sleep_until(wake_ms.unwrap_or(u64::MAX)), if wake_ms.is_some() => {}
             }
             while let Some(done) = self.calls.try_join_next_with_id() {
                 self.done(done);
             }
         }
+    }
+
+    /// Sends what is there when someone waits for it and nobody puts more. Says when that may be.
+    fn hurry_if_awaited(&mut self, last_put_ms: u64, now_ms: u64) -> Option<u64> {
+        let bell = &self.intake.bell;
+        if !bell.is_awaited() {
+            return None;
+        }
+        let at_ms = last_put_ms.saturating_add(self.quiet_ms);
+        if now_ms < at_ms {
+            return Some(at_ms);
+        }
+        // In this order: whoever waits from now on is remembered, and what the others wait for is in
+        // the machine before it hurries.
+        bell.forget();
+        self.take_in(now_ms);
+        self.machine.hurry(now_ms);
+        None
     }
 
     /// Hands what was put and asked to the machine, in its order.

@@ -1,10 +1,11 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::outcome::{GROUP, Group, Ticket, group};
+use super::bell::Bell;
+use super::outcome::{GROUP, Group, Ticket};
 use super::record::NewRecord;
 use anabranch_model::produce::KeyId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 use super::put::Account;
 
@@ -17,7 +18,7 @@ pub(super) struct Intake {
     /// What waits for the driver.
     inside: Mutex<Inside>,
     /// Wakes the driver.
-    pub(super) wake: Notify,
+    pub(super) bell: Arc<Bell>,
     /// Room for records, in bytes. Closed with the producer.
     pub(super) room: Semaphore,
     /// All the room there is.
@@ -77,18 +78,19 @@ pub(super) struct Taken {
 
 impl Intake {
     pub(super) fn new(room_bytes: usize) -> Self {
+        let bell = Arc::new(Bell::default());
         Self {
             inside: Mutex::new(Inside {
                 records: Vec::new(),
                 bytes: 0,
                 asks: Vec::new(),
-                group: group(),
+                group: Group::new(&bell),
                 given: 0,
                 groups: Vec::new(),
                 open: true,
                 ended: false,
             }),
-            wake: Notify::new(),
+            bell,
             room: Semaphore::new(room_bytes),
             room_bytes,
         }
@@ -105,7 +107,7 @@ impl Intake {
         if !inside.open {
             return None;
         }
-        let (group, at) = inside.next();
+        let (group, at) = inside.next(&self.bell);
         let bytes = cost as usize;
         let first = inside.records.is_empty();
         let crossed = inside.bytes < WAKE_BYTES && inside.bytes + bytes >= WAKE_BYTES;
@@ -113,7 +115,7 @@ impl Intake {
         inside.records.push(Accepted { record, cost, at });
         drop(inside);
         if first || crossed {
-            self.wake.notify_one();
+            self.bell.ring();
         }
         Some(Ticket::of(group, at))
     }
@@ -132,7 +134,7 @@ impl Intake {
         let at = inside.records.len();
         inside.asks.push((at, ask));
         drop(inside);
-        self.wake.notify_one();
+        self.bell.ring();
         Ok(())
     }
 
@@ -163,9 +165,9 @@ impl Intake {
 
 impl Inside {
     /// The group and place of the next ticket.
-    fn next(&mut self) -> (Arc<Group>, u8) {
+    fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, u8) {
         if usize::from(self.given) == GROUP {
-            self.group = group();
+            self.group = Group::new(bell);
             self.given = 0;
         }
         let at = self.given;

@@ -39,6 +39,7 @@ mod start;
 mod record;
 mod put;
 mod intake;
+mod bell;
 mod driver;
 mod batches;
 mod call;

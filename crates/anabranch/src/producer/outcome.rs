@@ -1,5 +1,6 @@
 //! Tickets: a future for each record, which resolves once.
 
+use super::bell::Bell;
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
 use anabranch_model::sequence::SequenceNumber;
@@ -86,7 +87,12 @@ pub struct Ticket {
 
 /// Tickets whose memory is got, and given back, together. One allocation for each record would cost
 /// more than all else that a put does.
-pub(super) type Group = [Cell; GROUP];
+#[derive(Debug)]
+pub(super) struct Group {
+    cells: [Cell; GROUP],
+    /// Is told when a ticket is awaited.
+    bell: Arc<Bell>,
+}
 
 /// How many these are.
 pub(super) const GROUP: usize = 32;
@@ -116,8 +122,17 @@ struct Settled {
     past: Option<Arc<Vec<Attempt>>>,
 }
 
-pub(super) fn group() -> Arc<Group> {
-    Arc::new(std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None)))))
+impl Group {
+    pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
+        let cells = std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None))));
+        Arc::new(Self { cells, bell: Arc::clone(bell) })
+    }
+
+    /// The cell at this place.
+    #[inline]
+    pub(super) fn cell(&self, at: u8) -> &Cell {
+        &self.cells[usize::from(at)]
+    }
 }
 
 impl Cell {
@@ -154,7 +169,7 @@ impl Ticket {
     }
 
     fn cell(&self) -> &Cell {
-        &self.group[usize::from(self.at)]
+        self.group.cell(self.at)
     }
 
     /// The outcome, if it is there already and was not given to whoever awaited it.
@@ -183,6 +198,8 @@ impl Future for Ticket {
                 Some(waker) => waker.clone_from(context.waker()),
                 None => *waker = Some(context.waker().clone()),
             }
+            drop(state);
+            self.group.bell.someone_waits();
             return Poll::Pending;
         }
         let given = std::mem::replace(&mut *state, State::Given);

@@ -120,6 +120,7 @@ impl Producer {
             Ok(room) => room.forget(),
             Err(TryAcquireError::Closed) => return Err(PutError::Closed),
             Err(TryAcquireError::NoPermits) => {
+                self.intake.bell.someone_waits();
                 let room = self.intake.room.acquire_many(cost).await;
                 room.map_err(|_| PutError::Closed)?.forget();
             }

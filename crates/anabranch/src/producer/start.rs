@@ -135,7 +135,7 @@ impl Builder {
             clock: self.clock.clone(),
             timeout_ms: self.request_timeout_ms,
         };
-        let driver = Driver::new(machine, caller, Arc::clone(&intake), report);
+        let driver = Driver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
         let mut task = JoinSet::new();
         task.spawn(driver.run());
         let record_max_bytes = settings.record_max_bytes;

@@ -263,6 +263,9 @@ impl<T> Machine<T> {
 
     /// Everything that was put so far waits for no other records.
     pub fn hurry(&mut self, now_ms: u64) {
+        if self.hurry_below == self.next_number {
+            return;
+        }
         self.hurry_below = self.next_number;
         for at in 0..self.lanes.len() {
             self.touch(at, now_ms);

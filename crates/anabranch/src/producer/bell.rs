@@ -1,0 +1,42 @@
+//! The bell: what wakes the driver, and who waits so that waiting for more records is of no use.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
+
+/// What puts, tickets and the driver share.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    /// Wakes the driver.
+    wake: Notify,
+    /// Whether someone waits: for an outcome that is not there, or for room.
+    awaited: AtomicBool,
+}
+
+impl Bell {
+    /// Wakes the driver.
+    pub(super) fn ring(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Until it rings.
+    pub(super) async fn rung(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Someone begins to wait. The first one wakes the driver.
+    pub(super) fn someone_waits(&self) {
+        if !self.awaited.load(Ordering::Relaxed) && !self.awaited.swap(true, Ordering::AcqRel) {
+            self.ring();
+        }
+    }
+
+    /// Whether someone began to wait since this was last forgotten.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Acquire)
+    }
+
+    /// Forgets who waits. Whatever they wait for was put before.
+    pub(super) fn forget(&self) {
+        self.awaited.swap(false, Ordering::AcqRel);
+    }
+}
