@@ -6,7 +6,7 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::lineage::Shard;
 use anabranch_model::produce::outcome::Fate;
 use anabranch_model::produce::settings::Settings;
-use anabranch_model::produce::{Action, Entry, EntryReply, Machine, Notice, Put, Read, Request};
+use anabranch_model::produce::{Action, Entry, EntryReply, Machine, Notice, Offer, Read, Request};
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
 use anabranch_model::sequence::SequenceNumber;
@@ -54,10 +54,9 @@ impl Bench {
                 Action::Send(request) => self.requests.push(request),
                 Action::Read(read) => self.reads.push(read),
                 Action::Notice(notice) => self.notices.push(notice),
-                Action::Settle(settled) => {
+                Action::Settle(mut settled) => {
                     let fate = settled.fate;
-                    let told = settled.records.into_iter().map(|r| (r.put.ticket, fate.clone()));
-                    self.settled.extend(told);
+                    settled.records.drain(|ticket, _| self.settled.push((ticket, fate.clone())));
                 }
             }
         }
@@ -74,8 +73,8 @@ impl Bench {
         hash: HashKey,
         data: impl Into<bytes::Bytes>,
     ) {
-        let (key, data, ticket) = (name.into(), data.into(), name);
-        self.machine.put(Put { key, hash, is_explicit: true, data, ticket }, self.now_ms);
+        let (key, data) = (&name.into(), &data.into());
+        self.machine.put(&Offer { key, hash, is_explicit: true, data }, name, self.now_ms);
     }
 
     /// Answers the last read with open shards of these ranges.

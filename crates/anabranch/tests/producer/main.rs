@@ -16,6 +16,7 @@ mod ends;
 mod perils;
 mod refusals;
 mod policies;
+mod awaited;
 mod over_http;
 mod counted;
 mod exchange;

@@ -1,0 +1,76 @@
+//! What someone waits for: it does not wait for records that nobody puts.
+
+use crate::stage::{STREAM, Stage};
+use anabranch::clock::Clock;
+use anabranch::producer::{Builder, Producer, Ticket};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+const LINGER: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(15);
+
+fn lingering() -> Builder {
+    Producer::new(STREAM).with_linger(LINGER).with_clock(Clock::of_runtime())
+}
+
+/// A producer that knows the shards, and the ticket of a record that it lingers with.
+async fn with_a_record(stage: &Stage) -> (Producer, Ticket) {
+    let producer = lingering().start(stage.api()).await.unwrap();
+    assert!(producer.put("first", "0").await.unwrap().await.is_placed());
+    let ticket = producer.put("key", "1").await.unwrap();
+    (producer, ticket)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_nobody_waits_for_waits_for_others() {
+    let (_producer, ticket) = with_a_record(&Stage::new(1)).await;
+    sleep(LINGER * 9 / 10).await;
+    assert!(ticket.try_outcome().is_none());
+    sleep(LINGER / 5).await;
+    assert!(ticket.try_outcome().unwrap().is_placed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_someone_waits_for_leaves_when_nothing_more_is_put() {
+    let (_producer, mut ticket) = with_a_record(&Stage::new(1)).await;
+    let began = Instant::now();
+    assert!(timeout(QUIET / 2, &mut ticket).await.is_err(), "there may come more");
+    assert!(timeout(QUIET, &mut ticket).await.unwrap().is_placed());
+    assert!(began.elapsed() >= QUIET - Duration::from_millis(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_begins_to_wait_late_does_not_wait_long() {
+    let (_producer, ticket) = with_a_record(&Stage::new(1)).await;
+    sleep(LINGER / 2).await;
+    assert!(ticket.try_outcome().is_none(), "nobody waited");
+    assert!(timeout(Duration::from_millis(100), ticket).await.unwrap().is_placed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_more_is_put_the_whole_linger_is_waited_for() {
+    let (producer, mut ticket) = with_a_record(&Stage::new(1)).await;
+    let began = Instant::now();
+    let outcome = loop {
+        match timeout(QUIET * 2 / 3, &mut ticket).await {
+            Ok(outcome) => break outcome,
+            Err(_) => drop(producer.put("other", "2").await.unwrap()),
+        }
+    };
+    assert!(outcome.is_placed() && began.elapsed() >= LINGER, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
+    let stage = Stage::new(4);
+    let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
+    let began = Instant::now();
+    for number in 0..40 {
+        // No shard has enough for a container when the buffer is full.
+        drop(producer.put(format!("{number}"), vec![7; 10_000]).await.unwrap());
+    }
+    // The buffer is full every six records.
+    assert!(began.elapsed() < QUIET * 8, "{:?}", began.elapsed());
+    producer.flush().await;
+    assert_eq!(producer.stats().placed, 40);
+}
