@@ -2,6 +2,7 @@
 
 use super::outcome::{GROUP, Group};
 use anabranch_model::produce::outcome::{Attempt, Fate};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The tickets of outstanding records. The driver holds each group once, and not each ticket.
@@ -13,13 +14,15 @@ pub(super) struct Desk {
     free: Vec<u32>,
     /// The place of the group whose tickets are coming in.
     current: u32,
+    /// The places of those after it.
+    next: VecDeque<u32>,
 }
 
 #[derive(Debug)]
 struct Open {
     group: Option<Arc<Group>>,
     /// Its tickets without an outcome.
-    left: u8,
+    left: usize,
 }
 
 /// A ticket without an outcome. It is used up by settling it.
@@ -32,24 +35,30 @@ pub(super) struct Slot {
 }
 
 impl Desk {
-    /// Takes a group: the tickets that come in now are of it.
-    pub(super) fn open(&mut self, group: Arc<Group>) {
-        let open = Open { group: Some(group), left: u8::try_from(GROUP).unwrap_or(u8::MAX) };
-        self.current = match self.free.pop() {
-            Some(place) => {
-                self.groups[place as usize] = open;
-                place
-            }
-            None => {
-                self.groups.push(open);
-                u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
-            }
-        };
+    /// Takes groups, whose tickets come in after those of the groups before.
+    pub(super) fn open(&mut self, groups: impl Iterator<Item = Arc<Group>>) {
+        for group in groups {
+            let open = Open { group: Some(group), left: GROUP };
+            let place = match self.free.pop() {
+                Some(place) => {
+                    self.groups[place as usize] = open;
+                    place
+                }
+                None => {
+                    self.groups.push(open);
+                    u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
+                }
+            };
+            self.next.push_back(place);
+        }
     }
 
-    /// The ticket at this place of the group that was taken last.
+    /// The ticket that comes in now, by its place in its group.
     #[inline]
-    pub(super) fn slot(&self, at: u8, cost: u32) -> Slot {
+    pub(super) fn slot(&mut self, at: u8, cost: u32) -> Slot {
+        if at == 0 {
+            self.current = self.next.pop_front().unwrap_or(self.current);
+        }
         Slot { group: self.current, cost, at }
     }
 
@@ -73,6 +82,13 @@ impl Desk {
             self.free.push(place);
         }
     }
+
+    /// Resolves every ticket that is left: nobody knows of its record.
+    pub(super) fn give_up(&mut self) {
+        for group in self.groups.drain(..).filter_map(|open| open.group) {
+            group.cells().for_each(|cell| cell.settle(&Fate::Unknown, 0, None));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +101,7 @@ mod tests {
     /// A group's tickets, and what the driver has of them.
     fn tickets(desk: &mut Desk, count: u8) -> Vec<(Ticket, Slot)> {
         let group = Group::new(&Arc::new(Bell::default()));
-        desk.open(Arc::clone(&group));
+        desk.open([Arc::clone(&group)].into_iter());
         (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(at, 1))).collect()
     }
 
@@ -116,5 +132,18 @@ mod tests {
         desk.settle(slot, &Fate::Unknown, 0, None);
         assert!(last.try_outcome().is_some());
         assert!(desk.groups.iter().all(|open| open.group.is_none()), "nothing is kept");
+    }
+
+    #[test]
+    fn what_is_left_is_given_up_and_nothing_else() {
+        let mut desk = Desk::default();
+        let mut settled = tickets(&mut desk, 3);
+        let (ticket, slot) = settled.pop().unwrap();
+        desk.settle(slot, &Fate::Rejected(Why::Closed), 0, None);
+        desk.give_up();
+        assert!(matches!(ticket.try_outcome(), Some(Outcome::Rejected { .. })));
+        for (ticket, _) in settled {
+            assert!(matches!(ticket.try_outcome(), Some(Outcome::Unknown { .. })));
+        }
     }
 }

@@ -4,14 +4,13 @@ use super::batches::Batches;
 use super::call::Caller;
 use super::desk::{Desk, Slot};
 use super::intake::{Accepted, Ask, Intake, Taken, WAKE_BYTES};
-use super::outcome::Group;
 use super::put::Account;
 use super::record::NewRecord;
 use super::report::Report;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
 use anabranch_model::hash::HashKey;
-use anabranch_model::produce::outcome::Settled;
+use anabranch_model::produce::outcome::{Fate, Settled, Why};
 use anabranch_model::produce::{Action, Machine, Offer, Read, Reply, ShardsRead};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
@@ -158,39 +157,31 @@ impl<A: StreamApi> Driver<A> {
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
         let Taken { records, groups, asks } = &mut taken;
+        // First of all, so that each ticket has an outcome whatever happens.
+        self.desk.open(groups.drain(..));
         let keys: Vec<&[u8]> = records.iter().map(|one| one.record.key.as_bytes()).collect();
         let hashes = hash_keys(&keys);
         self.report.received(records.len());
-        let mut groups = groups.drain(..);
         let mut from = 0;
         for (at, ask) in asks.drain(..) {
-            self.enter(&records[from..at], &hashes[from..at], &mut groups, now_ms);
+            self.enter(&records[from..at], &hashes[from..at], now_ms);
             self.asked(ask, now_ms);
             from = at;
         }
-        self.enter(&records[from..], &hashes[from..], &mut groups, now_ms);
-        drop(groups);
+        self.enter(&records[from..], &hashes[from..], now_ms);
         records.clear();
         self.taken = taken;
     }
 
     /// Hands records to the machine.
-    fn enter(
-        &mut self,
-        records: &[Accepted],
-        hashes: &[HashKey],
-        groups: &mut impl Iterator<Item = Arc<Group>>,
-        now_ms: u64,
-    ) {
+    fn enter(&mut self, records: &[Accepted], hashes: &[HashKey], now_ms: u64) {
         self.batches.enter(records.len());
         for (accepted, hash) in records.iter().zip(hashes) {
-            if accepted.at == 0 {
-                groups.next().into_iter().for_each(|group| self.desk.open(group));
-            }
             let NewRecord { key, explicit, data } = &accepted.record;
             let (hash, is_explicit) = (explicit.unwrap_or(*hash), explicit.is_some());
             let offer = Offer { key, hash, is_explicit, data };
-            self.machine.put(&offer, self.desk.slot(accepted.at, accepted.cost), now_ms);
+            let slot = self.desk.slot(accepted.at, accepted.cost);
+            self.machine.put(&offer, slot, now_ms);
         }
     }
 
@@ -311,28 +302,28 @@ impl<A> Drop for Driver<A> {
         self.intake.shut();
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
+        self.desk.open(taken.groups.drain(..));
         let never_taken = taken.records.len();
-        self.report.never_taken(never_taken);
         let abandoned = self.machine.outstanding() + never_taken;
+        if std::thread::panicking() {
+            // Something is half done, so nothing is asked of it any more.
+            self.report.received(never_taken);
+            self.report.given_up();
+            self.desk.give_up();
+            self.report.abandoned(abandoned);
+            return;
+        }
+        self.report.never_taken(never_taken);
         self.machine.abandon();
         // After this the machine only has outcomes to give.
         let now_ms = self.caller.clock.now_ms();
         while let Some(Action::Settle(settled)) = self.machine.next_action() {
             self.settle(settled, now_ms);
         }
-        let mut groups = taken.groups.into_iter();
         for accepted in taken.records {
-            if accepted.at == 0 {
-                groups.next().into_iter().for_each(|group| self.desk.open(group));
-            }
             let slot = self.desk.slot(accepted.at, accepted.cost);
-            self.desk.settle(slot, &closed(), 0, None);
+            self.desk.settle(slot, &Fate::Rejected(Why::Closed), 0, None);
         }
         self.report.abandoned(abandoned);
     }
-}
-
-fn closed() -> anabranch_model::produce::outcome::Fate {
-    use anabranch_model::produce::outcome::{Fate, Why};
-    Fate::Rejected(Why::Closed)
 }

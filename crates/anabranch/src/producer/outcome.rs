@@ -110,8 +110,6 @@ enum State {
     Placed { receipt: Arc<Receipt>, sub: u32 },
     /// Another outcome is there.
     Other(Box<Settled>),
-    /// The outcome was given to whoever awaited it.
-    Given,
 }
 
 /// An outcome as the machine tells it.
@@ -126,6 +124,11 @@ impl Group {
     pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
         let cells = std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None))));
         Arc::new(Self { cells, bell: Arc::clone(bell) })
+    }
+
+    /// All of its cells.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter()
     }
 
     /// The cell at this place.
@@ -172,12 +175,19 @@ impl Ticket {
         self.group.cell(self.at)
     }
 
-    /// The outcome, if it is there already and was not given to whoever awaited it.
+    /// The outcome, if it is there already.
     pub fn try_outcome(&self) -> Option<Outcome> {
-        match &*self.cell().lock() {
-            State::Waiting(_) | State::Given => None,
-            State::Placed { receipt, sub } => Some(placed(Arc::clone(receipt), *sub, None)),
-            State::Other(settled) => {
+        self.cell().lock().outcome()
+    }
+}
+
+impl State {
+    #[inline]
+    fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Waiting(_) => None,
+            Self::Placed { receipt, sub } => Some(placed(Arc::clone(receipt), *sub, None)),
+            Self::Other(settled) => {
                 let Settled { fate, sub, past } = &**settled;
                 Some(outcome(fate.clone(), *sub, past.clone()))
             }
@@ -188,9 +198,6 @@ impl Ticket {
 impl Future for Ticket {
     type Output = Outcome;
 
-    /// # Panics
-    ///
-    /// If it is polled again after it gave the outcome.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.cell().lock();
         if let State::Waiting(waker) = &mut *state {
@@ -202,15 +209,7 @@ impl Future for Ticket {
             self.group.bell.someone_waits();
             return Poll::Pending;
         }
-        let given = std::mem::replace(&mut *state, State::Given);
-        drop(state);
-        Poll::Ready(match given {
-            State::Placed { receipt, sub } => placed(receipt, sub, None),
-            State::Other(settled) => outcome(settled.fate, settled.sub, settled.past),
-            State::Waiting(_) | State::Given => {
-                panic!("a ticket was polled after it had given its outcome")
-            }
-        })
+        state.outcome().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -164,11 +164,22 @@ impl Report {
                 });
             }
             Fate::Rejected(why) => self.rejected(records, why.clone()),
-            Fate::Unknown => {
-                add(&self.counts.unknown, records);
-                let pending = self.counts.stats().pending;
-                self.events.emit(ProducerEvent::Unknown { stream, producer, records, pending });
-            }
+            Fate::Unknown => self.unknown(records),
+        }
+    }
+
+    fn unknown(&self, records: usize) {
+        add(&self.counts.unknown, records);
+        let pending = self.counts.stats().pending;
+        let (stream, producer) = self.names();
+        self.events.emit(ProducerEvent::Unknown { stream, producer, records, pending });
+    }
+
+    /// Tells of every record that is left: nobody knows.
+    pub(super) fn given_up(&self) {
+        let left = usize::try_from(self.counts.stats().pending).unwrap_or(usize::MAX);
+        if left > 0 {
+            self.unknown(left);
         }
     }
 

@@ -23,5 +23,6 @@ mod parking;
 mod memory;
 mod processors;
 mod streams;
+mod doubt;
 mod control;
 mod tail;

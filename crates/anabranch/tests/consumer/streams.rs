@@ -6,10 +6,10 @@ use anabranch::consumer::{
     Consumer, Delivery, HandlerError, OnError, ParkFile, ShardRecord, ShardStream,
 };
 use anabranch::event::{Event, ShardEvent};
-use anabranch::lease::{LeaseStore as _, MemoryStore};
+use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
-use anabranch_model::lease::{Layout, LeaseChange, Nonce, Write};
+use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -117,7 +117,7 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
 }
 
 /// The numbers of the records that a shard's stream gives within five seconds, all acked.
-async fn numbers(shard: &mut ShardStream) -> Vec<usize> {
+pub(crate) async fn numbers(shard: &mut ShardStream) -> Vec<usize> {
     let mut numbers = Vec::new();
     let soon = std::time::Duration::from_secs(5);
     while let Ok(Some(record)) = tokio::time::timeout(soon, shard.next()).await {
@@ -375,77 +375,6 @@ async fn a_stop_waits_for_no_record_that_was_dropped() {
     let soon = std::time::Duration::from_mins(1);
     tokio::time::timeout(soon, stopped).await.expect("nothing is waited for").unwrap();
     assert_eq!(world.rows()[0].checkpoint, at);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
-    let world = World::new(1);
-    world.put_round(20);
-    let mut shards = world.consumer(1).shard_streams(100);
-    let mut shard = shards.next().await.unwrap();
-    let first = shard.next().await.unwrap();
-    let hold = world.rows()[0].hold().unwrap();
-    let change = LeaseChange::Take { taker: "thief-1".into(), term: hold.term };
-    let write = Write::lease(&hold.key, change, Nonce(7));
-    assert!(world.leases.write(&write).await.unwrap().is_done());
-    first.ack();
-    // The next checkpoint finds out.
-    pause(5_000).await;
-    assert!(shard.next().await.is_none(), "nineteen records wait, and none may be delivered");
-    drop(shards);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_gives_nothing_while_it_is_in_doubt_whose_the_shard_is() {
-    let world = World::new(1);
-    world.put_round(20);
-    let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
-    let mut shards = outage::consumer(&world, store).shard_streams(100);
-    let mut shard = shards.next().await.unwrap();
-    shard.next().await.unwrap().ack();
-    // The others have come, and wait in the stream.
-    pause(3_000).await;
-    outage::beat(&world).await;
-    off.store(true, Ordering::Relaxed);
-    shard.next().await.unwrap().ack();
-    // Of the lease time of ten seconds the last fifth is nobody's.
-    pause(8_200).await;
-    tokio::select! {
-        biased;
-        record = shard.next() => panic!("{record:?} is given in the last fifth"),
-        () = pause(1_000) => {}
-    }
-    off.store(false, Ordering::Relaxed);
-    let soon = std::time::Duration::from_secs(30);
-    let next = tokio::time::timeout(soon, shard.next()).await.expect("it is decided");
-    if let Some(record) = next {
-        record.ack();
-        assert_eq!(numbers(&mut shard).await.len(), 17, "they go on where they stopped");
-    }
-    drop(shards);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stream_gives_nothing_after_the_lease_time_is_over() {
-    let world = World::new(1);
-    world.put_round(20);
-    let off = Arc::new(AtomicBool::new(false));
-    let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
-    let mut shards = outage::consumer(&world, store).shard_streams(100);
-    let mut shard = shards.next().await.unwrap();
-    shard.next().await.unwrap().ack();
-    pause(3_000).await;
-    outage::beat(&world).await;
-    off.store(true, Ordering::Relaxed);
-    // Nobody asks for a record meanwhile, so that nothing but the last look can tell.
-    tokio::time::advance(std::time::Duration::from_secs(11)).await;
-    tokio::select! {
-        biased;
-        record = shard.next() => assert!(record.is_none(), "{record:?} is another worker's"),
-        () = pause(1_000) => {}
-    }
-    drop(shards);
 }
 
 fn create(world: &World, name: &str) {

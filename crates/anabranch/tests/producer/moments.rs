@@ -52,6 +52,38 @@ fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
 }
 
 #[test]
+fn a_container_that_is_taken_apart_gives_back_what_was_put_into_it() {
+    for mark in [None, Some(7)] {
+        let mut bench = Bench::with_map(|settings| settings.mark = mark);
+        // Small ones, none at all, one that is not copied, and more than a page.
+        let sizes = [10, 0, 5_000, 300, 4_000, 4_000, 4_000, 4_000, 4_000, 1];
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        let data = |name: &str, bytes: usize| name.repeat(bytes);
+        for (name, bytes) in names.into_iter().zip(sizes) {
+            bench.put_data(name, HashKey(u128::from(name.as_bytes()[0])), data(name, bytes));
+        }
+        bench.run(0);
+        let (whole, entries) = bench.carried().remove(0);
+        let put: Vec<String> =
+            names.into_iter().zip(sizes).map(|(name, bytes)| data(name, bytes)).collect();
+        assert_eq!(entries, [put.clone()], "one aggregate carries all");
+        bench.refuse(whole, Fault::TooLarge);
+        let mut alone = Vec::new();
+        while let Some(request) = bench.requests.pop() {
+            assert_eq!(request.entries.len(), 1);
+            let entry = &request.entries[0];
+            let name = entry.key.as_str().to_owned();
+            assert_eq!(entry.hash, Some(HashKey(u128::from(name.as_bytes()[0]))), "{name}");
+            alone.push(String::from_utf8(entry.data.to_vec()).unwrap());
+            bench.place(request.id, &[0]);
+            assert!(bench.is_placed(&name), "{name}");
+        }
+        assert_eq!(alone, put, "each by itself, in the order of the puts");
+        assert_eq!(bench.settled.len(), names.len());
+    }
+}
+
+#[test]
 fn one_bad_entry_never_fails_its_neighbours() {
     for fault in [Fault::Invalid, Fault::TooLarge] {
         let mut bench = Bench::with_map(|settings| settings.aggregation = Aggregation::Off);

@@ -2,15 +2,17 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{AttemptEnd, Outcome, Producer};
+use anabranch::producer::{AttemptEnd, Outcome, Producer, PutError};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{Entry, EntryResult, ShardFilter, ShardList, StreamApi, StreamError};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// The local stream behind a client whose first calls panic, some after they took effect.
@@ -87,6 +89,43 @@ async fn every_ticket_resolves_although_calls_panic() {
     for (key, numbers) in stage.first_deliveries().await {
         assert!(numbers.is_sorted() && numbers.len() == 40, "{key} came as {numbers:?}");
     }
+}
+
+/// A waker that panics when it is woken.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics on purpose");
+    }
+}
+
+#[tokio::test]
+async fn every_ticket_resolves_although_the_producer_itself_is_brought_down() {
+    let stage = Stage::new(2);
+    let producer = quick().start(stage.api()).await.unwrap();
+    let put = async |number: u32| producer.put(format!("k{number}"), number.to_string()).await;
+    let mut tickets = Vec::new();
+    for number in 0..100 {
+        tickets.push(put(number).await.unwrap());
+    }
+    let mut bomb = std::pin::pin!(put(100).await.unwrap());
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(bomb.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    for number in 101..200 {
+        tickets.push(put(number).await.unwrap());
+    }
+    let mut placed = 0;
+    for ticket in tickets {
+        match in_time(ticket).await {
+            Outcome::Placed { .. } => placed += 1,
+            other => assert!(matches!(other, Outcome::Unknown { .. }), "{other:?}"),
+        }
+    }
+    let account = in_time(producer.close(Duration::from_secs(5))).await;
+    assert_eq!(account.placed + account.unknown, 200, "{account:?}");
+    assert!(placed <= account.placed && account.unknown > 0, "{placed} {account:?}");
+    assert!(matches!(put(200).await, Err(PutError::Closed)));
 }
 
 #[tokio::test]
