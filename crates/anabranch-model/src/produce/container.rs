@@ -142,11 +142,17 @@ fn joined<T>(
     };
     let joins =
         |next: &Pending<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
-    if !lane.queue.get(1).is_some_and(joins) || first.framed_bytes() > max_bytes {
+    // Behind those that were put back stand those that are written down.
+    let newer = if one_hash.is_none() && lane.queue.iter().all(joins) { usize::MAX } else { 0 };
+    let second = match lane.queue.get(1) {
+        Some(next) => joins(next),
+        None => newer > 0 && !lane.written.is_empty(),
+    };
+    if !second || first.framed_bytes() > max_bytes {
         return Some(1);
     }
-    let together = lane.queue.iter().take_while(|next| joins(next));
-    Some(fill(builder, together.map(Pending::entry), max_bytes))
+    let put_back = lane.queue.iter().take_while(|next| joins(next)).map(Pending::entry);
+    Some(fill(builder, put_back.chain(lane.written.entries().take(newer)), max_bytes))
 }
 
 /// Builds an aggregate of as many of these as it takes, and says how many these are.

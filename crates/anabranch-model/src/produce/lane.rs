@@ -126,8 +126,8 @@ impl<T> Lane<T> {
         Some(record)
     }
 
-    /// Takes the oldest records that are in no container: as many as were put back, or of the
-    /// others. `memory` is empty: for them, or for the records to come.
+    /// Takes the oldest records that are in no container. `memory` is empty: for them, or for the
+    /// records to come.
     pub(super) fn take_first(
         &mut self,
         count: usize,
@@ -140,7 +140,11 @@ impl<T> Lane<T> {
         let records = if self.queue.is_empty() {
             Records::Noted(self.written.take_first(count, memory(), pages))
         } else {
-            Records::Loose(self.queue.drain(..count).collect())
+            let put_back = count.min(self.queue.len());
+            let mut records: Vec<_> = self.queue.drain(..put_back).collect();
+            let newer = std::iter::from_fn(|| self.written.pop(pages));
+            records.extend(newer.take(count - put_back));
+            Records::Loose(records)
         };
         self.queue_bytes -= match &records {
             Records::Loose(records) => records.iter().map(Pending::framed_bytes).sum::<usize>(),
@@ -277,7 +281,12 @@ mod tests {
         lane.merge(vec![record(3), record(5)], pages);
         check(&lane, &[0, 1, 2, 3, 4, 5, 6]);
         push(&mut lane, 7);
-        assert_eq!((lane.queue.len(), lane.written.len()), (7, 1));
-        check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        push(&mut lane, 8);
+        assert_eq!((lane.queue.len(), lane.written.len()), (7, 2));
+        check(&lane, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let taken = lane.take_first(8, Vec::new, pages);
+        let numbers: Vec<u64> = (0..taken.len()).map(|at| taken.number(at)).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7]);
+        check(&lane, &[8]);
     }
 }

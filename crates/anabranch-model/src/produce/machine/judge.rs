@@ -182,7 +182,9 @@ impl<T> Machine<T> {
             // Its records may pass one by one: the stream may take smaller records by now.
             let Flight { frozen, lane, .. } = flight;
             let mut records = loose(frozen);
-            records.iter_mut().for_each(|record| record.alone = true);
+            for record in &mut records {
+                record.alone = true;
+            }
             self.requeue(records, now_ms);
             self.landed(container, lane, false, now_ms);
         } else {
