@@ -39,15 +39,12 @@ impl Desk {
     pub(super) fn open(&mut self, groups: impl Iterator<Item = Arc<Group>>) {
         for group in groups {
             let open = Open { group: Some(group), left: GROUP };
-            let place = match self.free.pop() {
-                Some(place) => {
-                    self.groups[place as usize] = open;
-                    place
-                }
-                None => {
-                    self.groups.push(open);
-                    u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
-                }
+            let place = if let Some(place) = self.free.pop() {
+                self.groups[place as usize] = open;
+                place
+            } else {
+                self.groups.push(open);
+                u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
             };
             self.next.push_back(place);
         }
@@ -64,6 +61,7 @@ impl Desk {
 
     /// Resolves a ticket.
     #[inline]
+    #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
     pub(super) fn settle(
         &mut self,
         slot: Slot,
@@ -86,7 +84,9 @@ impl Desk {
     /// Resolves every ticket that is left: nobody knows of its record.
     pub(super) fn give_up(&mut self) {
         for group in self.groups.drain(..).filter_map(|open| open.group) {
-            group.cells().for_each(|cell| cell.settle(&Fate::Unknown, 0, None));
+            for cell in group.cells() {
+                cell.settle(&Fate::Unknown, 0, None);
+            }
         }
     }
 }

@@ -19,9 +19,12 @@ struct Last {
     outcome: Option<Outcome>,
 }
 
-/// Checkpoints as fast as it can until the server is gone.
-async fn write_until_it_dies(store: PostgresStore, hold: Hold, from: u64) -> (Last, u64) {
-    let mut last = (store.get(&hold.key).await.unwrap().unwrap().checkpoint, from);
+/// Checkpoints as fast as it can, from the last one and its number on, until the server is gone.
+async fn write_until_it_dies(
+    store: PostgresStore,
+    hold: Hold,
+    mut last: (Checkpoint, u64),
+) -> (Last, u64) {
     loop {
         let (replaces, to) = (last.0, at(last.1 + 1));
         let write = hold.checkpoint(replaces.clone(), to.clone(), None, Nonce(last.1 + 1));
@@ -53,9 +56,9 @@ async fn every_outcome_before_a_kill_is_true_after_it() {
     for _ in 0..DEATHS {
         let mut writers = JoinSet::new();
         for shard in 0..WRITERS {
-            let hold = store.get(&key(shard)).await.unwrap().unwrap().hold().unwrap();
-            let number = numbers[shard as usize];
-            writers.spawn(write_until_it_dies(store.clone(), hold, number));
+            let lease = store.get(&key(shard)).await.unwrap().unwrap();
+            let last = (lease.checkpoint.clone(), numbers[shard as usize]);
+            writers.spawn(write_until_it_dies(store.clone(), lease.hold().unwrap(), last));
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
         server.kill();
