@@ -212,3 +212,52 @@ fn alone<T>(records: &Records<T>) -> Container {
         records: 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::HashKey;
+    use crate::produce::Offer;
+    use bytes::Bytes;
+
+    /// Puts a record: its number is its key and its data.
+    fn offer(number: u64, take: impl FnOnce(&Offer<'_>)) {
+        let (key, data) = (number.to_string().into(), Bytes::from(number.to_string()));
+        take(&Offer { key: &key, hash: HashKey(1), is_explicit: false, data: &data });
+    }
+
+    #[test]
+    fn a_container_ends_before_a_record_that_goes_alone() {
+        let (pages, spare) = (&mut SparePages::new(), &mut Vec::new());
+        let mut lane: Lane<u64> =
+            Lane::new(Place::Shard(ShardId::from_index(0), HashRange::ALL), 0);
+        for number in [4, 5, 6] {
+            offer(number, |offer| lane.push(offer, number, 0, number, pages));
+        }
+        let mut older = Vec::new();
+        for number in [0, 1, 2, 3] {
+            offer(number, |offer| older.push(offer.pending(number, 0, number)));
+        }
+        older[2].alone = true;
+        lane.merge(older, pages);
+        let mut builder = Builder::new();
+        let mut cuts = Vec::new();
+        loop {
+            let tools = Tools { builder: &mut builder, spare, pages, mark: None };
+            let Some(cut) = cut(&mut lane, tools, Aggregation::ByShard, 1_000) else { break };
+            let numbers: Vec<u64> =
+                (0..cut.records.len()).map(|at| cut.records.number(at)).collect();
+            let sealed = seal(vec![(cut, None)], 0).remove(0);
+            assert_eq!(sealed.sealed.records, numbers.len());
+            for (record, number) in sealed.records.loosen(&sealed.sealed).iter().zip(&numbers) {
+                assert_eq!(
+                    (record.number, record.put.key.as_str()),
+                    (*number, &*number.to_string())
+                );
+            }
+            cuts.push(numbers);
+        }
+        assert_eq!(cuts, [vec![0, 1], vec![2], vec![3, 4, 5, 6]]);
+        assert!(lane.is_empty() && lane.queue_bytes == 0);
+    }
+}
