@@ -14,7 +14,7 @@ use crate::world::{Ground, World};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{
-    Aggregation, Builder, Holes, NewRecord, Order, Outcome, Producer, Ticket,
+    Aggregation, Builder, BulkTicket, Holes, NewRecord, Order, Outcome, Producer, Ticket,
 };
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -36,6 +36,11 @@ const QUIET_MS: u64 = 60_000;
 const PATIENCE_MS: u64 = 800;
 /// How long half of the freezes and cuts last, about.
 const BLOW_MS: u64 = 2_000;
+/// How long a stream that is made anew is gone, at the least. No producer takes it for the one
+/// before: their maps are in doubt after a shorter time without an answer, also by a slow clock.
+const GONE_MIN_MS: u64 = MAP_IDLE_MS / 4;
+/// After how long without a sign of the stream its map is dropped.
+const MAP_IDLE_MS: u64 = 4_000;
 /// Keys of one producer.
 const KEYS: u64 = 8;
 /// What a producer may hold.
@@ -142,12 +147,11 @@ impl Stage {
                     ground.history.note_world("the stream is made anew");
                     gone_until = None;
                 }
-
                 None if hits(world, recreate_ms, step_ms) => {
                     read(&workload, past);
                     delete(&workload);
                     ground.history.note_world("the stream is deleted");
-                    gone_until = Some(now_ms + world.rng().u64(200..6_000));
+                    gone_until = Some(now_ms + world.rng().u64(GONE_MIN_MS..6_000));
                 }
                 None if hits(world, reshard_ms, step_ms) => {
                     if let Some(change) = workload.reshard(world.rng()) {
@@ -291,7 +295,7 @@ fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
         .with_backoff(ms(10)..=ms(400))
         .with_request_timeout(ms(PATIENCE_MS * 2))
         .with_judge_timeout(ms(1_500))
-        .with_map_idle(ms(4_000))
+        .with_map_idle(ms(MAP_IDLE_MS))
         .with_start_timeout(ms(20_000))
         .with_clock(Clock::of_runtime())
         .with_chance(chance)
@@ -330,7 +334,10 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
         Err(error) => return ground.history.note_world(format!("{host} can't start: {error}")),
     };
     let rng = Rng::with_seed(berth.seed ^ 0x6b65_7973);
-    let mut desk = Desk { host, prefix, producer, ledger, rng, open: Vec::new(), accepted: 0 };
+    // Drawn apart from the rest, so that a seed's other choices do not depend on it.
+    let bulks = Rng::with_seed(berth.seed ^ 0x6275_6c6b);
+    let (open, accepted) = (Vec::new(), 0);
+    let mut desk = Desk { host, prefix, producer, ledger, rng, bulks, open, accepted };
     desk.work(&mut berth, &ground).await;
     let account = desk.producer.close(Duration::from_secs(3)).await;
     ground.history.note_world(format!("{host} closes: {account:?}"));
@@ -344,9 +351,32 @@ struct Open {
     /// The number of its key.
     key: u64,
     name: Name,
-    ticket: Ticket,
-    /// What it takes of the buffer.
-    bytes: usize,
+    ticket: Held,
+}
+
+/// What an outcome comes by.
+enum Held {
+    /// A ticket of its own, and what the record takes of the buffer.
+    Alone(Ticket, usize),
+    /// The ticket of a bulk, and the place in it. It tells all at once, so nobody can say what is
+    /// held of the buffer.
+    Bulk(Arc<BulkTicket>, usize),
+}
+
+impl Held {
+    fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self::Alone(ticket, _) => ticket.try_outcome(),
+            Self::Bulk(ticket, at) => ticket.try_outcomes()?.get(*at),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Alone(_, bytes) => *bytes,
+            Self::Bulk(..) => 0,
+        }
+    }
 }
 
 /// Where one life puts from.
@@ -357,6 +387,8 @@ struct Desk {
     producer: Producer,
     ledger: Ledger,
     rng: Rng,
+    /// Which records are put together.
+    bulks: Rng,
     /// Records without an outcome.
     open: Vec<Open>,
     /// Records that were accepted.
@@ -367,9 +399,11 @@ impl Desk {
     async fn work(&mut self, berth: &mut Berth, ground: &Ground) {
         let mut keys: Vec<(u64, u64)> = (0..KEYS).map(|key| (key, 0)).collect();
         while ground.clock.now_ms() < FAULTS_MS {
-            for _ in 0..self.rng.u32(1..6) {
-                let at = self.rng.usize(0..keys.len());
-                let put = self.put(&mut keys[at]);
+            let count = self.rng.u32(1..6);
+            let (rounds, together) =
+                if self.bulks.u32(0..3) == 0 { (1, count) } else { (count, 1) };
+            for _ in 0..rounds {
+                let put = self.put(&mut keys, together);
                 tokio::select! {
                     biased;
                     _ = berth.stop.wait_for(|stop| *stop) => return,
@@ -395,39 +429,72 @@ impl Desk {
         let _ = berth.stop.wait_for(|stop| *stop).await;
     }
 
-    async fn put(&mut self, key: &mut (u64, u64)) -> ControlFlow<()> {
+    /// Puts the next records of some keys: one by itself, or several in a bulk.
+    async fn put(&mut self, keys: &mut [(u64, u64)], together: u32) -> ControlFlow<()> {
+        let mut records = Vec::new();
+        for _ in 0..together {
+            let key = self.rng.usize(0..keys.len());
+            let key = &mut keys[key];
+            records.push((key.0, self.next(key)));
+        }
+        let accepted = if together == 1 {
+            let (key, (name, record)) = records.remove(0);
+            let bytes = name.0.len() + record.data_len() + RECORD_OVERHEAD_BYTES;
+            self.producer
+                .put_record(record)
+                .await
+                .map(|ticket| vec![Open { key, name, ticket: Held::Alone(ticket, bytes) }])
+                .ok()
+        } else {
+            let bulk = records.iter().map(|(_, (_, record))| record.clone()).collect();
+            self.producer.put_bulk(bulk).await.ok().map(|ticket| {
+                let ticket = Arc::new(ticket);
+                let held = |at| Held::Bulk(Arc::clone(&ticket), at);
+                let records = records.into_iter().enumerate();
+                let open =
+                    records.map(|(at, (key, (name, _)))| Open { key, name, ticket: held(at) });
+                open.collect()
+            })
+        };
+        let Some(accepted) = accepted else { return ControlFlow::Break(()) };
+        for open in accepted {
+            self.accepted += 1;
+            self.ledger.accepted(open.name.clone());
+            self.open.push(open);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The next record of a key.
+    fn next(&mut self, key: &mut (u64, u64)) -> (Name, NewRecord) {
         let number = key.1;
+        key.1 += 1;
         let name = (format!("{}{}", self.prefix, key.0), number);
         let pad = "x".repeat(self.rng.usize(0..DATA_MAX));
-        let data = format!("{}:{number}:{pad}", name.0);
-        let bytes = name.0.len() + data.len() + RECORD_OVERHEAD_BYTES;
-        let mut record = NewRecord::new(name.0.clone(), data);
+        let record = NewRecord::new(name.0.clone(), format!("{}:{number}:{pad}", name.0));
         if key.0 % 4 == 3 {
-            record = record.with_explicit_hash_key(HashKey(u128::MAX / 7 * u128::from(key.0 % 7)));
+            let hash = HashKey(u128::MAX / 7 * u128::from(key.0 % 7));
+            return (name, record.with_explicit_hash_key(hash));
         }
-        let Ok(ticket) = self.producer.put_record(record).await else {
-            return ControlFlow::Break(());
-        };
-        key.1 += 1;
-        self.accepted += 1;
-        self.ledger.accepted(name.clone());
-        self.open.push(Open { key: key.0, name, ticket, bytes });
-        ControlFlow::Continue(())
+        (name, record)
     }
 
     /// Writes down the outcomes that have come. Gives the keys of records that were not placed.
     fn collect(&mut self) -> Vec<u64> {
         let mut stopped = Vec::new();
         self.open.retain(|open| {
-            let Some(outcome) = open.ticket.try_outcome() else { return true };
+            let Some(outcome) = open.ticket.outcome() else { return true };
             if !outcome.is_placed() {
                 stopped.push(open.key);
             }
             self.ledger.settled(&open.name, outcome);
             false
         });
-        let held: usize = self.open.iter().map(|open| open.bytes).sum();
+        let held: usize = self.open.iter().map(|open| open.ticket.bytes()).sum();
         assert!(held <= BUFFER_BYTES, "{} holds {held} bytes of {BUFFER_BYTES}", self.host);
+        // Less than they all hold, but of bulks too.
+        let least = self.producer.stats().pending * RECORD_OVERHEAD_BYTES as u64;
+        assert!(least <= BUFFER_BYTES as u64, "{} holds at least {least} bytes", self.host);
         stopped
     }
 }

@@ -73,14 +73,26 @@ pub(super) fn digest_many(width: Width, messages: &[&[u8]]) -> Vec<Digest> {
     digests
 }
 
-/// The place of a message's last block, which ends with its length.
-fn last_block(message: &[u8]) -> usize {
-    (message.len() + LENGTH_BYTES) / BLOCK_BYTES
+/// The place of each message's last block, which ends with its length.
+fn last_blocks<const LANES: usize>(group: &[&[u8]]) -> [usize; LANES] {
+    let last = |message: &&[u8]| (message.len() + LENGTH_BYTES) / BLOCK_BYTES;
+    std::array::from_fn(|lane| group.get(lane).map_or(0, last))
 }
 
-/// A block of a message that is full of it.
-fn whole_block(message: &[u8], block: usize) -> Option<&Block> {
-    message.get(block * BLOCK_BYTES..)?.first_chunk()
+/// How many blocks are full in every message.
+fn full_blocks(group: &[&[u8]]) -> usize {
+    group.iter().map(|message| message.len() / BLOCK_BYTES).min().unwrap_or(0)
+}
+
+/// A block of each message, or its padding where it is not full of the message.
+#[inline]
+fn blocks_at<'a, const LANES: usize>(
+    group: &[&'a [u8]],
+    block: usize,
+    padding: &'a [Block; LANES],
+) -> [&'a Block; LANES] {
+    let whole = |message: &&'a [u8]| message.get(block * BLOCK_BYTES..)?.first_chunk();
+    std::array::from_fn(|lane| group.get(lane).and_then(whole).unwrap_or(&padding[lane]))
 }
 
 /// Fills a block that is not full of its message with what is left of it, padding and length.

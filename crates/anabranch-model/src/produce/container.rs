@@ -217,13 +217,13 @@ fn alone<T>(records: &Records<T>) -> Container {
 mod tests {
     use super::*;
     use crate::hash::HashKey;
-    use crate::produce::Offer;
-    use bytes::Bytes;
+    use crate::produce::{Content, Offer};
 
     /// Puts a record: its number is its key and its data.
     fn offer(number: u64, take: impl FnOnce(&Offer<'_>)) {
-        let (key, data) = (number.to_string().into(), Bytes::from(number.to_string()));
-        take(&Offer { key: &key, hash: HashKey(1), is_explicit: false, data: &data });
+        let text = number.to_string();
+        let content = Content::Lent { key: text.as_bytes(), data: text.as_bytes() };
+        take(&Offer { content, hash: HashKey(1), is_explicit: false });
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl<T> Lane<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::produce::Put;
+    use crate::produce::{Content, Put};
     use bytes::Bytes;
 
     fn record(number: u64) -> Pending<()> {
@@ -218,7 +218,8 @@ mod tests {
     fn push(lane: &mut Lane<()>, number: u64) {
         let put = record(number).put;
         let Put { key, hash, is_explicit, data, .. } = &put;
-        let offer = Offer { key, hash: *hash, is_explicit: *is_explicit, data };
+        let content = Content::Shared { key, data };
+        let offer = Offer { content, hash: *hash, is_explicit: *is_explicit };
         lane.push(&offer, number, 0, (), &mut SparePages::new());
     }
 

@@ -23,6 +23,7 @@ mod pending;
 mod written;
 mod records;
 mod lane;
+mod arrivals;
 mod container;
 mod router;
 pub mod rate;
@@ -30,7 +31,7 @@ mod stopped;
 mod machine;
 
 pub use machine::{Action, Entry, EntryReply, Machine, Notice, Read, Reply, Request, ShardsRead};
-pub use pending::{Offer, Pending, Put};
+pub use pending::{Content, Offer, Pending, Put};
 pub use records::Records;
 pub use stopped::KeyId;
 pub use written::Noted;

@@ -17,34 +17,81 @@ const EXPLICIT_BYTES: usize = 50;
 /// A record that is offered to the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    /// The partition key.
-    pub key: &'a Key,
+    /// The partition key and the data.
+    pub content: Content<'a>,
     /// Where the record lies: the explicit hash key, or the MD5 of the key.
     pub hash: HashKey,
     /// Whether that is the user's explicit hash key.
     pub is_explicit: bool,
-    /// The data.
-    pub data: &'a Bytes,
+}
+
+/// The partition key and the data of a record that is offered.
+#[derive(Debug, Clone, Copy)]
+pub enum Content<'a> {
+    /// In memory that can be shared.
+    Shared {
+        /// The key.
+        key: &'a Key,
+        /// The data.
+        data: &'a Bytes,
+    },
+    /// In memory that is lent: whoever keeps them copies them.
+    Lent {
+        /// The key, in UTF-8.
+        key: &'a [u8],
+        /// The data.
+        data: &'a [u8],
+    },
+}
+
+impl<'a> Content<'a> {
+    /// The bytes of the key and of the data.
+    #[inline]
+    pub(super) fn bytes(&self) -> (&'a [u8], &'a [u8]) {
+        match *self {
+            Self::Shared { key, data } => (key.as_bytes(), data),
+            Self::Lent { key, data } => (key, data),
+        }
+    }
+
+    /// The key and the data, to keep.
+    pub(super) fn keep(&self) -> (Key, Bytes) {
+        match *self {
+            Self::Shared { key, data } => (key.clone(), data.clone()),
+            Self::Lent { key, data } => (read_key(key), Bytes::copy_from_slice(data)),
+        }
+    }
 }
 
 impl Offer<'_> {
     /// The key that its order belongs to.
     pub(super) fn key_id(&self) -> KeyId {
-        KeyId { key: self.key.clone(), explicit: self.is_explicit.then_some(self.hash) }
+        let key = match self.content {
+            Content::Shared { key, .. } => key.clone(),
+            Content::Lent { key, .. } => read_key(key),
+        };
+        KeyId { key, explicit: self.is_explicit.then_some(self.hash) }
     }
 
     /// What it takes in a container, at the most.
     #[inline]
     pub(super) fn framed_bytes(&self) -> usize {
-        framed_bytes(self.key.len() + self.data.len(), self.is_explicit)
+        let (key, data) = self.content.bytes();
+        framed_bytes(key.len() + data.len(), self.is_explicit)
     }
 
     /// The record as it waits, with its own hold on its key and data.
     pub(super) fn pending<T>(&self, number: u64, put_ms: u64, ticket: T) -> Pending<T> {
-        let Self { key, hash, is_explicit, data } = *self;
-        let put = Put { key: key.clone(), hash, is_explicit, data: data.clone(), ticket };
+        let Self { content, hash, is_explicit } = *self;
+        let (key, data) = content.keep();
+        let put = Put { key, hash, is_explicit, data, ticket };
         Pending { number, put_ms, put, maybe_landed: false, alone: false, past: None }
     }
+}
+
+/// A key that was written down.
+pub(super) fn read_key(bytes: &[u8]) -> Key {
+    Key::from(std::str::from_utf8(bytes).expect("a key is written down whole"))
 }
 
 /// A record that was put.

@@ -1,5 +1,6 @@
 //! Where a record goes by what is known of the shards, and which shards are not trusted.
 
+use super::container::Frozen;
 use super::lane::Place;
 use super::settings::Aggregation;
 use crate::hash::{HashKey, HashRange};
@@ -10,6 +11,15 @@ use std::sync::Arc;
 
 /// How long a shard whose range could not be learnt takes records of one hash only.
 const DISTRUST_MS: u64 = 30_000;
+
+/// In this part of the time without a sign of the stream after which the map is dropped, no stream
+/// is deleted and made anew.
+const DOUBTS: u64 = 8;
+
+/// How long nothing has to be heard of the stream until it may be another one.
+pub(super) fn patience_ms(idle_ms: u64) -> u64 {
+    idle_ms / DOUBTS
+}
 
 /// Routes records by the current map.
 #[derive(Debug)]
@@ -23,6 +33,10 @@ pub(super) struct Router {
     /// How often a map was dropped. A shard of an older life may have the name of another one.
     pub(super) era: u64,
     /// When the stream last gave a sign that the map is of it.
+    pub(super) seen_ms: u64,
+    /// Up to when it is known that the stream is the one of the map: the newest list was asked for
+    /// then, or the newest request was sent that the stream answered, each soon after the one
+    /// before. A stream that is deleted and made anew answers nothing for some time.
     pub(super) proved_ms: u64,
 }
 
@@ -33,14 +47,28 @@ impl Router {
             refresh: MapRefresh::default(),
             distrusted: BTreeMap::new(),
             era: 0,
+            seen_ms: now_ms,
             proved_ms: now_ms,
         }
+    }
+
+    /// Whether the stream may be another one than that of the map, because it answered nothing for
+    /// so long.
+    pub(super) fn in_doubt(&self, idle_ms: u64, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.proved_ms) > patience_ms(idle_ms)
     }
 
     /// The current map.
     #[inline]
     pub(super) fn map(&self) -> Option<&Arc<ShardMap>> {
         self.refresh.map()
+    }
+
+    /// Whether the map knows that a shard takes every record of a container. Its prediction may be
+    /// of an older map, of another stream with a shard of that name.
+    pub(super) fn holds<T>(&self, shard: &ShardId, frozen: &Frozen<T>, now_ms: u64) -> bool {
+        let range = self.map().and_then(|map| map.range_of(shard, now_ms));
+        range.is_some_and(|range| frozen.is_inside(range))
     }
 
     /// The place among the map's open shards of the one that takes a hash.

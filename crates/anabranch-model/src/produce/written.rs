@@ -1,7 +1,7 @@
 //! Keys and data of records that wait, written one behind the other: many small records in a row
 //! are read again faster than many that lie about, and need no memory of their own.
 
-use super::pending::{Offer, Pending, Put, framed_bytes};
+use super::pending::{Offer, Pending, Put, framed_bytes, read_key};
 use crate::aggregate::encode::RawEntry;
 use crate::hash::HashKey;
 use crate::record::Key;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// Bytes of a page. A record stands in one page.
 const PAGE_BYTES: usize = 16 * 1024;
-/// A record with more bytes of key and data stands apart: it is not copied.
+/// A record with more bytes of key and data stands apart: it is not written down.
 const APART_BYTES: usize = 4 * 1024;
 /// How many pages are kept for other lanes.
 const SPARE_PAGES: usize = 256;
@@ -126,11 +126,11 @@ impl<T> Written<T> {
         ticket: T,
         spare: &mut SparePages,
     ) {
-        let (key, data) = (offer.key.as_bytes(), &offer.data[..]);
+        let (key, data) = offer.content.bytes();
         let bytes = key.len() + data.len();
         let is_apart = bytes > APART_BYTES || bytes == 0;
         if is_apart {
-            self.apart.push_back((offer.key.clone(), offer.data.clone()));
+            self.apart.push_back(offer.content.keep());
         } else {
             let page = match self.pages.back_mut() {
                 Some(page) if page.len() + bytes <= PAGE_BYTES => page,
@@ -220,8 +220,7 @@ impl<T> Written<T> {
             self.apart[0].clone()
         } else {
             let (key, data) = self.read(&noted, &mut place);
-            let key = std::str::from_utf8(key).expect("a key is written down whole");
-            (Key::from(key), Bytes::copy_from_slice(data))
+            (read_key(key), Bytes::copy_from_slice(data))
         };
         self.forget(&noted, spare);
         Some(noted.with(key, data))
@@ -260,6 +259,7 @@ fn give_back(mut page: Vec<u8>, spare: &mut SparePages) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pending::Content;
     use super::*;
     use proptest::prelude::*;
 
@@ -296,7 +296,12 @@ mod tests {
                         let key = Key::from("k".repeat(key));
                         let data = Bytes::from(vec![u8::try_from(number % 251).unwrap(); data]);
                         let hash = HashKey(u128::MAX / 7 * u128::from(number % 7));
-                        let offer = Offer { key: &key, hash, is_explicit, data: &data };
+                        let content = if number % 2 == 0 {
+                            Content::Shared { key: &key, data: &data }
+                        } else {
+                            Content::Lent { key: key.as_bytes(), data: &data }
+                        };
+                        let offer = Offer { content, hash, is_explicit };
                         written.push(&offer, number, number + 5, number, &mut spare);
                         model.push_back((key, data, hash, is_explicit, number));
                     }

@@ -86,6 +86,11 @@ impl MapRefresh {
         matches!(self.state, State::Ready { .. })
     }
 
+    /// Whether a read is under way.
+    pub fn is_updating(&self) -> bool {
+        matches!(self.state, State::Updating { .. })
+    }
+
     /// When the next read is due. `None` while one is under way or none is needed.
     pub fn due_ms(&self) -> Option<u64> {
         match self.state {

@@ -8,12 +8,22 @@ use anabranch::stream::WireFormat;
 use anabranch::stream::api::{Entry, EntryResult, StreamApi};
 use anabranch_model::aggregate::encode::{Builder, Entry as Part, Room};
 use anabranch_model::hash::HashKey;
+use std::time::Duration;
 
 /// As many records in a request as are outstanding in the case beside it.
 const RECORDS: usize = 5_000;
 
-/// Sends as many records as asked, and gives the CPU for each in nanoseconds.
-pub(crate) async fn put(endpoint: &Endpoint, bytes: usize, records: u64) -> Result<f64, String> {
+/// About what a producer waits between two requests when its records are few.
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+
+/// Sends as many records as asked, and gives the CPU for each in nanoseconds. A pause before each
+/// request shows what a processor takes for being idle in between.
+pub(crate) async fn put(
+    endpoint: &Endpoint,
+    bytes: usize,
+    records: u64,
+    pause: Option<Duration>,
+) -> Result<f64, String> {
     let kinesis = endpoint.ours(WireFormat::Cbor);
     let stream = "s".into();
     let containers = containers(bytes);
@@ -22,6 +32,9 @@ pub(crate) async fn put(endpoint: &Endpoint, bytes: usize, records: u64) -> Resu
     for request in 0..=requests {
         if request == 1 {
             before = cpu::spent_ns();
+        }
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
         }
         let results = kinesis.put_records(&stream, &containers).await;
         let results = results.map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@ use crate::cpu;
 use crate::endpoint::Endpoint;
 use crate::floor;
 use crate::table::{self, Rounds};
-use anabranch::producer::{Outcome, Producer, Ticket};
+use anabranch::producer::{Bulk, BulkTicket, Outcome, Outcomes, Producer, Ticket};
 use anabranch::stream::WireFormat;
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::PutRecordsRequestEntry;
@@ -21,6 +21,8 @@ const BARE_BATCH: u64 = 500;
 
 /// The name of the floor.
 const FLOOR: &str = "CBOR, built containers, sent only";
+/// The name of the floor with pauses.
+const PAUSED: &str = "CBOR, built containers, with pauses";
 
 /// A case of the producer.
 struct Case {
@@ -29,66 +31,93 @@ struct Case {
     bytes: usize,
     /// Records without an outcome, at the most.
     outstanding: usize,
-    /// Whether each record has memory of its own, as records of real life do, or all share theirs.
-    own: bool,
+    puts: Puts,
 }
 
-const CASES: [Case; 8] = [
+/// How records are put.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Puts {
+    /// One by one, and all share their data.
+    Shared,
+    /// One by one, each with memory of its own, as records of real life have.
+    Own,
+    /// In bulks.
+    Bulk,
+}
+
+/// Records of a bulk.
+const BULK: usize = 500;
+
+const CASES: [Case; 10] = [
     Case {
         name: "CBOR, 100 B, 5,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 5_000,
-        own: false,
+        puts: Puts::Shared,
     },
     Case {
         name: "CBOR, 100 B, 500,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 500_000,
-        own: false,
+        puts: Puts::Shared,
     },
     Case {
         name: "CBOR, 100 B each its own, 5,000",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 5_000,
-        own: true,
+        puts: Puts::Own,
     },
     Case {
         name: "CBOR, 100 B each its own, 500,000",
         format: WireFormat::Cbor,
         bytes: 100,
         outstanding: 500_000,
-        own: true,
+        puts: Puts::Own,
+    },
+    Case {
+        name: "CBOR, 100 B in bulks of 500, 5,000",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 5_000,
+        puts: Puts::Bulk,
+    },
+    Case {
+        name: "CBOR, 100 B in bulks of 500, 500,000",
+        format: WireFormat::Cbor,
+        bytes: 100,
+        outstanding: 500_000,
+        puts: Puts::Bulk,
     },
     Case {
         name: "CBOR, 1 KiB, 5,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 1024,
         outstanding: 5_000,
-        own: false,
+        puts: Puts::Shared,
     },
     Case {
         name: "CBOR, 1 KiB, 100,000 outstanding",
         format: WireFormat::Cbor,
         bytes: 1024,
         outstanding: 100_000,
-        own: false,
+        puts: Puts::Shared,
     },
     Case {
         name: "JSON, 100 B, 5,000 outstanding",
         format: WireFormat::Json,
         bytes: 100,
         outstanding: 5_000,
-        own: false,
+        puts: Puts::Shared,
     },
     Case {
         name: "JSON, 1 KiB, 5,000 outstanding",
         format: WireFormat::Json,
         bytes: 1024,
         outstanding: 5_000,
-        own: false,
+        puts: Puts::Shared,
     },
 ];
 
@@ -103,13 +132,22 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
             println!("{}: {figure:.0} ns", case.name);
         }
         if FLOOR.contains(*only) {
-            let figure = runtime.block_on(floor::put(&endpoint, 100, records))?;
+            let figure = runtime.block_on(floor::put(&endpoint, 100, records, None))?;
             println!("{FLOOR}: {figure:.0} ns");
+        }
+        if PAUSED.contains(*only) {
+            let pause = Some(floor::PAUSE);
+            let figure = runtime.block_on(floor::put(&endpoint, 100, records, pause))?;
+            println!("{PAUSED}: {figure:.0} ns");
         }
         return Ok(());
     }
     let mut bare = [(100, Rounds::default()), (1024, Rounds::default())];
-    let mut floors = [(100, Rounds::default()), (1024, Rounds::default())];
+    let mut floors = [
+        (FLOOR, 100, None, Rounds::default()),
+        (PAUSED, 100, Some(floor::PAUSE), Rounds::default()),
+        (FLOOR, 1024, None, Rounds::default()),
+    ];
     for _ in 0..ROUNDS {
         for (case, rounds) in CASES.iter().zip(&mut ours) {
             rounds.add(runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?);
@@ -121,9 +159,9 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
                 scaled(records, *bytes) / 4,
             ))?);
         }
-        for (bytes, rounds) in &mut floors {
+        for (_, bytes, pause, rounds) in &mut floors {
             let records = scaled(records, *bytes);
-            rounds.add(runtime.block_on(floor::put(&endpoint, *bytes, records))?);
+            rounds.add(runtime.block_on(floor::put(&endpoint, *bytes, records, *pause))?);
         }
     }
     table::head("CPU per user record");
@@ -131,8 +169,9 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
         let beside = if case.bytes == 100 { &bare[0].1 } else { &bare[1].1 };
         table::row(case.name, rounds, beside);
     }
-    for ((bytes, rounds), (_, beside)) in floors.iter().zip(&bare) {
-        table::row(&format!("{FLOOR}, {bytes} B"), rounds, beside);
+    for (name, bytes, _, rounds) in &floors {
+        let beside = if *bytes == 100 { &bare[0].1 } else { &bare[1].1 };
+        table::row(&format!("{name}, {bytes} B"), rounds, beside);
     }
     for (bytes, beside) in &bare {
         match aiokpl(&endpoint, *bytes) {
@@ -181,10 +220,14 @@ pub(crate) fn keys() -> Vec<String> {
 }
 
 async fn window(producer: &Producer, case: &Case, records: u64) -> Result<(), String> {
+    if case.puts == Puts::Bulk {
+        return window_of_bulks(producer, case, records).await;
+    }
     let (keys, data) = (keys(), Bytes::from(vec![b'x'; case.bytes]));
     let mut tickets: VecDeque<Ticket> = VecDeque::with_capacity(case.outstanding);
     for key in keys.iter().cycle().take(usize::try_from(records).unwrap_or(usize::MAX)) {
-        let data = if case.own { Bytes::copy_from_slice(&data) } else { data.clone() };
+        let data =
+            if case.puts == Puts::Own { Bytes::copy_from_slice(&data) } else { data.clone() };
         let ticket = producer.put(key.as_str(), data).await;
         tickets.push_back(ticket.map_err(|error| error.to_string())?);
         if tickets.len() >= case.outstanding
@@ -198,6 +241,32 @@ async fn window(producer: &Producer, case: &Case, records: u64) -> Result<(), St
         placed(&ticket.await)?;
     }
     Ok(())
+}
+
+async fn window_of_bulks(producer: &Producer, case: &Case, records: u64) -> Result<(), String> {
+    let (keys, data) = (keys(), vec![b'x'; case.bytes]);
+    let mut keys = keys.iter().cycle();
+    let mut tickets: VecDeque<BulkTicket> = VecDeque::new();
+    for _ in 0..usize::try_from(records).unwrap_or(usize::MAX).div_ceil(BULK) {
+        let mut bulk = Bulk::with_capacity(BULK, BULK * (case.bytes + 10));
+        keys.by_ref().take(BULK).for_each(|key| bulk.push(key, &data));
+        let ticket = producer.put_bulk(bulk).await;
+        tickets.push_back(ticket.map_err(|error| error.to_string())?);
+        if tickets.len() * BULK >= case.outstanding
+            && let Some(oldest) = tickets.pop_front()
+        {
+            all_placed(&oldest.await)?;
+        }
+    }
+    producer.flush().await;
+    for ticket in tickets {
+        all_placed(&ticket.await)?;
+    }
+    Ok(())
+}
+
+fn all_placed(outcomes: &Outcomes) -> Result<(), String> {
+    outcomes.iter().try_for_each(|outcome| placed(&outcome))
 }
 
 fn placed(outcome: &Outcome) -> Result<(), String> {

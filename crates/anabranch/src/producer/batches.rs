@@ -1,5 +1,6 @@
 //! Who waits for which records: a flush waits for all that were accepted before it.
 
+use super::bell::waking;
 use std::collections::VecDeque;
 use tokio::sync::oneshot;
 
@@ -66,7 +67,9 @@ impl Batches {
         while self.kept.len() > 1 && self.kept[0].outstanding == 0 {
             for waiter in self.kept.pop_front().into_iter().flat_map(|batch| batch.waiters) {
                 // Whoever no longer waits need not be told.
-                let _ = waiter.send(());
+                waking(|| {
+                    let _ = waiter.send(());
+                });
             }
         }
     }

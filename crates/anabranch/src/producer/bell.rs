@@ -1,7 +1,14 @@
 //! The bell: what wakes the driver, and who waits so that waiting for more records is of no use.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
+
+/// Does what wakes others. A waker that panics is its owner's trouble, and nobody else's.
+pub(super) fn waking(wake: impl FnOnce()) {
+    // What it left half done is its own, and nothing here looks at it.
+    let _ = catch_unwind(AssertUnwindSafe(wake));
+}
 
 /// What puts, tickets and the driver share.
 #[derive(Debug, Default)]

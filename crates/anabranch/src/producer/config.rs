@@ -196,8 +196,8 @@ impl Builder {
         self
     }
 
-    /// How long a container that is in an unexpected shard waits for the list of shards. Default
-    /// 5 s; 10 ms to an hour.
+    /// How long a container that is in an unexpected shard, or was placed after a silence, waits for
+    /// the list of shards. Without one it is sent again. Default 5 s; 10 ms to an hour.
     #[must_use]
     pub fn with_judge_timeout(mut self, timeout: Duration) -> Self {
         self.settings.judge_timeout_ms = millis(timeout);
@@ -205,7 +205,8 @@ impl Builder {
     }
 
     /// After how long without a sign of the stream the map of its shards is dropped: it may have
-    /// been deleted and made anew. Default 30 s; 1 s to an hour.
+    /// been deleted and made anew. After an eighth of that, what is placed is judged by a new list,
+    /// so it should be far above 16 round trips. Default 30 s; 1 s to an hour.
     #[must_use]
     pub fn with_map_idle(mut self, idle: Duration) -> Self {
         self.settings.map_idle_ms = millis(idle);

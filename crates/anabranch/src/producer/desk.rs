@@ -1,6 +1,7 @@
 //! Where outcomes are told: the driver's side of all tickets whose records are outstanding.
 
 use super::outcome::{GROUP, Group};
+use super::outcomes::{BulkCell, OpenBulk};
 use anabranch_model::produce::outcome::{Attempt, Fate};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 /// The tickets of outstanding records. The driver holds each group once, and not each ticket.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    /// The groups that have tickets without an outcome. A place is used again.
-    groups: Vec<Open>,
+    /// The groups and bulks that have records without an outcome. A place is used again.
+    places: Vec<Open>,
     /// Free places.
     free: Vec<u32>,
     /// The place of the group whose tickets are coming in.
@@ -19,35 +20,52 @@ pub(super) struct Desk {
 }
 
 #[derive(Debug)]
-struct Open {
-    group: Option<Arc<Group>>,
-    /// Its tickets without an outcome.
-    left: usize,
+enum Open {
+    /// A group of tickets.
+    Group {
+        group: Arc<Group>,
+        /// Its tickets without an outcome.
+        left: usize,
+    },
+    /// A bulk.
+    Bulk(Box<OpenBulk>),
+    /// Nothing.
+    Free,
 }
 
 /// A ticket without an outcome. It is used up by settling it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    group: u32,
+    /// Where its group or bulk is.
+    place: u32,
     /// What the record holds of the room.
     pub(super) cost: u32,
-    at: u8,
+    /// Its place there.
+    at: u32,
 }
 
 impl Desk {
     /// Takes groups, whose tickets come in after those of the groups before.
     pub(super) fn open(&mut self, groups: impl Iterator<Item = Arc<Group>>) {
         for group in groups {
-            let open = Open { group: Some(group), left: GROUP };
-            let place = if let Some(place) = self.free.pop() {
-                self.groups[place as usize] = open;
-                place
-            } else {
-                self.groups.push(open);
-                u32::try_from(self.groups.len() - 1).expect("memory ends before the places do")
-            };
+            let place = self.add(Open::Group { group, left: GROUP });
             self.next.push_back(place);
         }
+    }
+
+    /// Takes a bulk, and says where its slots are.
+    pub(super) fn open_bulk(&mut self, cell: &Arc<BulkCell>, records: usize) -> BulkPlace {
+        let bulk = OpenBulk::new(Arc::clone(cell), records);
+        BulkPlace(self.add(Open::Bulk(Box::new(bulk))))
+    }
+
+    fn add(&mut self, open: Open) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.places[place as usize] = open;
+            return place;
+        }
+        self.places.push(open);
+        u32::try_from(self.places.len() - 1).expect("memory ends before the places do")
     }
 
     /// The ticket that comes in now, by its place in its group.
@@ -56,7 +74,7 @@ impl Desk {
         if at == 0 {
             self.current = self.next.pop_front().unwrap_or(self.current);
         }
-        Slot { group: self.current, cost, at }
+        Slot { place: self.current, cost, at: at.into() }
     }
 
     /// Resolves a ticket.
@@ -69,25 +87,63 @@ impl Desk {
         sub: u64,
         past: Option<Arc<Vec<Attempt>>>,
     ) {
-        let Slot { group: place, at, .. } = slot;
-        let open = &mut self.groups[place as usize];
-        if let Some(group) = &open.group {
-            group.cell(at).settle(fate, sub, past);
-        }
-        open.left -= 1;
-        if open.left == 0 {
-            open.group = None;
+        let Slot { place, at, .. } = slot;
+        let is_over = match &mut self.places[place as usize] {
+            Open::Group { group, left } => {
+                group.cell(at).settle(fate, sub, past);
+                *left -= 1;
+                *left == 0
+            }
+            Open::Bulk(bulk) => bulk.settle(at, fate, sub, past),
+            Open::Free => false,
+        };
+        if is_over {
+            let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
             self.free.push(place);
-        }
-    }
-
-    /// Resolves every ticket that is left: nobody knows of its record.
-    pub(super) fn give_up(&mut self) {
-        for group in self.groups.drain(..).filter_map(|open| open.group) {
-            for cell in group.cells() {
-                cell.settle(&Fate::Unknown, 0, None);
+            if let Open::Bulk(bulk) = over {
+                bulk.tell();
             }
         }
+    }
+}
+
+impl Drop for Desk {
+    /// Resolves every ticket that is left, however this came: nobody knows of its record.
+    fn drop(&mut self) {
+        for open in self.places.drain(..) {
+            match open {
+                Open::Group { group, .. } => {
+                    group.cells().for_each(|cell| cell.settle(&Fate::Unknown, 0, None));
+                }
+                Open::Bulk(bulk) => bulk.tell(),
+                Open::Free => {}
+            }
+        }
+    }
+}
+
+/// Where the slots of a bulk are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BulkPlace(u32);
+
+impl BulkPlace {
+    /// The slots of records with these costs. Together they hold the bulk's room: each its own cost,
+    /// or its part of the room if the bulk is larger than all of it.
+    pub(super) fn slots(
+        self,
+        costs: impl Iterator<Item = usize> + Clone,
+        room: u32,
+    ) -> impl Iterator<Item = Slot> {
+        let all = costs.clone().map(|cost| cost as u128).sum::<u128>().max(1);
+        let (mut before, mut held) = (0_u128, 0_u32);
+        (0..).zip(costs).map(move |(at, cost)| {
+            before += cost as u128;
+            let part = before * u128::from(room) / all;
+            let upto = u32::try_from(part).unwrap_or(room);
+            let cost = upto - held;
+            held = upto;
+            Slot { place: self.0, cost, at }
+        })
     }
 }
 
@@ -123,7 +179,7 @@ mod tests {
                 assert_eq!(told, why);
             }
         }
-        assert_eq!(desk.groups.len(), 2, "a place is used again");
+        assert_eq!(desk.places.len(), 2, "a place is used again");
         for (ticket, slot) in kept {
             desk.settle(slot, &Fate::Unknown, 0, None);
             assert!(matches!(ticket.try_outcome(), Some(Outcome::Unknown { .. })));
@@ -131,7 +187,24 @@ mod tests {
         assert!(last.try_outcome().is_none(), "its record is outstanding");
         desk.settle(slot, &Fate::Unknown, 0, None);
         assert!(last.try_outcome().is_some());
-        assert!(desk.groups.iter().all(|open| open.group.is_none()), "nothing is kept");
+        assert!(desk.places.iter().all(|open| matches!(open, Open::Free)), "nothing is kept");
+    }
+
+    #[test]
+    fn the_records_of_a_bulk_share_its_room_and_leave_nothing_of_it() {
+        let held = |costs: &[usize], room| -> Vec<u32> {
+            BulkPlace(0).slots(costs.iter().copied(), room).map(|slot| slot.cost).collect()
+        };
+        assert_eq!(held(&[300, 260, 5_000], 5_560), [300, 260, 5_000]);
+        assert_eq!(
+            held(&[300, 300, 600], 400),
+            [100, 100, 200],
+            "each a part of what is too little"
+        );
+        assert_eq!(held(&[256; 5], 3), [0, 1, 0, 1, 1]);
+        let large = held(&[usize::MAX; 3], u32::MAX);
+        assert_eq!(large.iter().map(|cost| u64::from(*cost)).sum::<u64>(), u64::from(u32::MAX));
+        assert_eq!(held(&[], 0), [0; 0]);
     }
 
     #[test]
@@ -140,7 +213,7 @@ mod tests {
         let mut settled = tickets(&mut desk, 3);
         let (ticket, slot) = settled.pop().unwrap();
         desk.settle(slot, &Fate::Rejected(Why::Closed), 0, None);
-        desk.give_up();
+        drop(desk);
         assert!(matches!(ticket.try_outcome(), Some(Outcome::Rejected { .. })));
         for (ticket, _) in settled {
             assert!(matches!(ticket.try_outcome(), Some(Outcome::Unknown { .. })));

@@ -1,9 +1,11 @@
 //! The driver: one task that carries out what the machine decides.
 
 use super::batches::Batches;
+use super::bell::waking;
+use super::bulk::Part;
 use super::call::Caller;
 use super::desk::{Desk, Slot};
-use super::intake::{Accepted, Ask, Intake, Taken, WAKE_BYTES};
+use super::intake::{Accepted, AcceptedBulk, Ask, Intake, Taken, WAKE_BYTES};
 use super::put::Account;
 use super::record::NewRecord;
 use super::report::Report;
@@ -11,7 +13,7 @@ use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
 use anabranch_model::hash::HashKey;
 use anabranch_model::produce::outcome::{Fate, Settled, Why};
-use anabranch_model::produce::{Action, Machine, Offer, Read, Reply, ShardsRead};
+use anabranch_model::produce::{Action, Content, Machine, Offer, Read, Reply, ShardsRead};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -103,9 +105,9 @@ impl<A: StreamApi> Driver<A> {
         let mut last_put_ms = 0;
         loop {
             let now_ms = clock.now_ms();
-            let (bytes, asked) = intake.waiting();
+            let (bytes, urgent) = intake.waiting();
             let gathered = gather_until_ms.is_some_and(|until_ms| until_ms <= now_ms);
-            if asked || bytes >= WAKE_BYTES || gathered || self.closing.is_some() {
+            if urgent || bytes >= WAKE_BYTES || gathered || self.closing.is_some() {
                 gather_until_ms = None;
                 self.take_in(now_ms);
             } else if bytes > 0 && gather_until_ms.is_none() {
@@ -156,12 +158,12 @@ impl<A: StreamApi> Driver<A> {
     fn take_in(&mut self, now_ms: u64) {
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
-        let Taken { records, groups, asks } = &mut taken;
         // First of all, so that each ticket has an outcome whatever happens.
-        self.desk.open(groups.drain(..));
+        let count = self.open(&mut taken);
+        self.report.received(count);
+        let Taken { records, asks, .. } = &mut taken;
         let keys: Vec<&[u8]> = records.iter().map(|one| one.record.key.as_bytes()).collect();
         let hashes = hash_keys(&keys);
-        self.report.received(records.len());
         let mut from = 0;
         for (at, ask) in asks.drain(..) {
             self.enter(&records[from..at], &hashes[from..at], now_ms);
@@ -176,27 +178,48 @@ impl<A: StreamApi> Driver<A> {
     /// Hands records to the machine.
     fn enter(&mut self, records: &[Accepted], hashes: &[HashKey], now_ms: u64) {
         self.batches.enter(records.len());
-        for (accepted, hash) in records.iter().zip(hashes) {
-            let NewRecord { key, explicit, data } = &accepted.record;
-            let (hash, is_explicit) = (explicit.unwrap_or(*hash), explicit.is_some());
-            let offer = Offer { key, hash, is_explicit, data };
-            let slot = self.desk.slot(accepted.at, accepted.cost);
-            self.machine.put(&offer, slot, now_ms);
-        }
+        let offer = |at: usize| {
+            let NewRecord { key, explicit, data } = &records[at].record;
+            let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
+            Offer { content: Content::Shared { key, data }, hash, is_explicit }
+        };
+        let slots = records.iter().map(|accepted| self.desk.slot(accepted.at, accepted.cost));
+        self.machine.put_all(slots, offer, now_ms);
+    }
+
+    /// Hands the records of a bulk to the machine.
+    fn enter_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
+        let bulk = &put.bulk;
+        let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key).collect();
+        let hashes = hash_keys(&keys);
+        self.batches.enter(bulk.len());
+        let offer = |at: usize| {
+            let (Part { key, data }, explicit) = (bulk.part(at), bulk.explicit(at));
+            let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
+            Offer { content: Content::Lent { key, data }, hash, is_explicit }
+        };
+        self.machine.put_all(put.slots(), offer, now_ms);
     }
 
     /// Whoever no longer waits for an answer need not be told.
     fn asked(&mut self, ask: Ask, now_ms: u64) {
         match ask {
+            Ask::Put(put) => self.enter_bulk(&put, now_ms),
             Ask::Flush(done) => {
                 self.batches.wait(done);
                 self.machine.hurry(now_ms);
             }
             Ask::Resume(key, done) => {
-                let _ = done.send(self.machine.resume(&key));
+                let resumed = self.machine.resume(&key);
+                waking(|| {
+                    let _ = done.send(resumed);
+                });
             }
             Ask::StoppedKeys(done) => {
-                let _ = done.send(self.machine.stopped_keys().cloned().collect());
+                let keys = self.machine.stopped_keys().cloned().collect();
+                waking(|| {
+                    let _ = done.send(keys);
+                });
             }
             Ask::Close { until_ms, done } => {
                 self.machine.hurry(now_ms);
@@ -231,7 +254,7 @@ impl<A: StreamApi> Driver<A> {
             }
         }
         if freed > 0 {
-            self.intake.room.add_permits(freed);
+            waking(|| self.intake.room.add_permits(freed));
         }
         self.batches.tell();
     }
@@ -272,13 +295,28 @@ impl<A: StreamApi> Driver<A> {
         self.machine.abandon();
         self.turn(now_ms);
         for done in self.closing.take().into_iter().flat_map(|(_, waiters)| waiters) {
-            let _ = done.send(self.report.account());
+            waking(|| {
+                let _ = done.send(self.report.account());
+            });
         }
         true
     }
 }
 
 impl<A> Driver<A> {
+    /// Makes place for the outcomes of all records that were taken, and counts these.
+    fn open(&mut self, taken: &mut Taken) -> usize {
+        self.desk.open(taken.groups.drain(..));
+        let mut count = taken.records.len();
+        for (_, ask) in &mut taken.asks {
+            if let Ask::Put(put) = ask {
+                put.place = Some(self.desk.open_bulk(&put.cell, put.bulk.len()));
+                count += put.bulk.len();
+            }
+        }
+        count
+    }
+
     /// Tells outcomes, and says how much room they free.
     fn settle(&mut self, settled: Settled<Slot>, now_ms: u64) -> usize {
         self.report.settled(&settled, now_ms);
@@ -302,14 +340,12 @@ impl<A> Drop for Driver<A> {
         self.intake.shut();
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
-        self.desk.open(taken.groups.drain(..));
-        let never_taken = taken.records.len();
+        let never_taken = self.open(&mut taken);
         let abandoned = self.machine.outstanding() + never_taken;
         if std::thread::panicking() {
             // Something is half done, so nothing is asked of it any more.
             self.report.received(never_taken);
             self.report.given_up();
-            self.desk.give_up();
             self.report.abandoned(abandoned);
             return;
         }
@@ -320,9 +356,15 @@ impl<A> Drop for Driver<A> {
         while let Some(Action::Settle(settled)) = self.machine.next_action() {
             self.settle(settled, now_ms);
         }
+        let never = Fate::Rejected(Why::Closed);
         for accepted in taken.records {
             let slot = self.desk.slot(accepted.at, accepted.cost);
-            self.desk.settle(slot, &Fate::Rejected(Why::Closed), 0, None);
+            self.desk.settle(slot, &never, 0, None);
+        }
+        for (_, ask) in taken.asks {
+            if let Ask::Put(put) = ask {
+                put.slots().for_each(|slot| self.desk.settle(slot, &never, 0, None));
+            }
         }
         self.report.abandoned(abandoned);
     }

@@ -1,7 +1,10 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::bell::Bell;
+use super::bell::{Bell, waking};
+use super::bulk::Bulk;
+use super::desk::{BulkPlace, Slot};
 use super::outcome::{GROUP, Group, Ticket};
+use super::outcomes::{BulkCell, BulkTicket};
 use super::record::NewRecord;
 use anabranch_model::produce::KeyId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,10 +32,12 @@ pub(super) struct Intake {
 struct Inside {
     /// Records in the order of acceptance.
     records: Vec<Accepted>,
-    /// What they cost together.
-    bytes: usize,
-    /// What is asked of the driver, each at its place among the records.
+    /// What is asked of the driver, and bulks, each at its place among the records.
     asks: Vec<(usize, Ask)>,
+    /// What records and bulks cost together.
+    bytes: usize,
+    /// Whether someone waits for an answer to what is asked.
+    urgent: bool,
     /// The group that tickets come from now.
     group: Arc<Group>,
     /// How many of it are given out.
@@ -55,9 +60,29 @@ pub(super) struct Accepted {
     pub(super) at: u8,
 }
 
+/// A bulk that was accepted.
+#[derive(Debug)]
+pub(super) struct AcceptedBulk {
+    pub(super) bulk: Bulk,
+    pub(super) cell: Arc<BulkCell>,
+    /// What it holds of the room.
+    pub(super) cost: u32,
+    /// Where the driver has its slots, once it has taken it.
+    pub(super) place: Option<BulkPlace>,
+}
+
+impl AcceptedBulk {
+    /// The slots of its records, once it has a place.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.place.into_iter().flat_map(|place| place.slots(self.bulk.costs(), self.cost))
+    }
+}
+
 /// What is asked of the driver.
 #[derive(Debug)]
 pub(super) enum Ask {
+    /// Take these records.
+    Put(AcceptedBulk),
     /// Tell when everything accepted so far has its outcome.
     Flush(oneshot::Sender<()>),
     /// Let a key go on, and tell whether it stood stopped.
@@ -84,6 +109,7 @@ impl Intake {
                 records: Vec::new(),
                 bytes: 0,
                 asks: Vec::new(),
+                urgent: false,
                 group: Group::new(&bell),
                 given: 0,
                 groups: Vec::new(),
@@ -108,16 +134,31 @@ impl Intake {
             return None;
         }
         let (group, at) = inside.next(&self.bell);
-        let bytes = cost as usize;
-        let first = inside.records.is_empty();
-        let crossed = inside.bytes < WAKE_BYTES && inside.bytes + bytes >= WAKE_BYTES;
-        inside.bytes += bytes;
+        let rings = inside.enter(cost);
         inside.records.push(Accepted { record, cost, at });
         drop(inside);
-        if first || crossed {
+        if rings {
             self.bell.ring();
         }
         Some(Ticket::of(group, at))
+    }
+
+    /// Hands a bulk over. Gives it back if the producer is closed.
+    pub(super) fn push_bulk(&self, bulk: Bulk, cost: u32) -> Result<BulkTicket, Bulk> {
+        let cell = BulkCell::new(&self.bell);
+        let mut inside = self.lock();
+        if !inside.open {
+            return Err(bulk);
+        }
+        let rings = inside.enter(cost);
+        let at = inside.records.len();
+        let put = AcceptedBulk { bulk, cell: Arc::clone(&cell), cost, place: None };
+        inside.asks.push((at, Ask::Put(put)));
+        drop(inside);
+        if rings {
+            self.bell.ring();
+        }
+        Ok(BulkTicket::of(cell))
     }
 
     /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
@@ -127,21 +168,23 @@ impl Intake {
         if inside.ended {
             return Err(ask);
         }
-        if matches!(ask, Ask::Close { .. }) {
-            inside.open = false;
-            self.room.close();
-        }
+        let closes = matches!(ask, Ask::Close { .. });
+        inside.open &= !closes;
         let at = inside.records.len();
         inside.asks.push((at, ask));
+        inside.urgent = true;
         drop(inside);
+        if closes {
+            waking(|| self.room.close());
+        }
         self.bell.ring();
         Ok(())
     }
 
-    /// What waits: bytes of records, and whether something was asked.
+    /// What waits: bytes of records, and whether someone waits for an answer.
     pub(super) fn waiting(&self) -> (usize, bool) {
         let inside = self.lock();
-        (inside.bytes, !inside.asks.is_empty())
+        (inside.bytes, inside.urgent)
     }
 
     /// Takes everything that waits, in exchange for empty memory.
@@ -151,6 +194,7 @@ impl Intake {
         std::mem::swap(&mut inside.groups, &mut into.groups);
         std::mem::swap(&mut inside.asks, &mut into.asks);
         inside.bytes = 0;
+        inside.urgent = false;
     }
 
     /// Takes no more records, and answers nothing more.
@@ -159,11 +203,19 @@ impl Intake {
         inside.open = false;
         inside.ended = true;
         drop(inside);
-        self.room.close();
+        waking(|| self.room.close());
     }
 }
 
 impl Inside {
+    /// Counts what waits. Says whether the driver is to be woken: by the first, and by much.
+    #[inline]
+    fn enter(&mut self, cost: u32) -> bool {
+        let before = self.bytes;
+        self.bytes += cost as usize;
+        before == 0 || (before < WAKE_BYTES && self.bytes >= WAKE_BYTES)
+    }
+
     /// The group and place of the next ticket.
     fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, u8) {
         if usize::from(self.given) == GROUP {

@@ -1,8 +1,8 @@
 //! The producer: bulk speed and strict order at once.
 //!
 //! ```text
-//! put ──NewRecord──▶ intake ──▶ driver ──Put──▶ Machine ──Request──▶ StreamApi
-//!      (waits for room)           ▲                │ Settled            │
+//! put ──NewRecord──▶ intake ──▶ driver ─Offer─▶ Machine ──Request──▶ StreamApi
+//!  or Bulk (waits for room)       ▲                │ Settled            │
 //! ticket ◀──Outcome───────────────┼────────────────┘                    │
 //!                                 └───────── Reply, list of shards ◀────┘
 //! ```
@@ -11,7 +11,7 @@
 //! rates, retries, judgement. Here is what carries it out.
 //!
 //! ```
-//! # use anabranch::producer::{Outcome, Producer};
+//! # use anabranch::producer::{Bulk, Outcome, Producer};
 //! # use anabranch::stream::LocalKinesis;
 //! # use anabranch_local::{Clock, Engine, Options, op::create_stream};
 //! # use std::{sync::Arc, time::Duration};
@@ -28,8 +28,13 @@
 //!     Outcome::Placed { shard, sequence, .. } => println!("{shard} {sequence}"),
 //!     other => println!("{other:?}"),
 //! }
+//! let mut bulk = Bulk::new(); // many records, one ticket
+//! bulk.push("customer-7", "sent");
+//! bulk.push("customer-8", "paid");
+//! let outcomes = producer.put_bulk(bulk).await?.await;
+//! assert!(outcomes.all_placed());
 //! let account = producer.close(Duration::from_secs(10)).await;
-//! assert_eq!(account.placed, 1);
+//! assert_eq!(account.placed, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) })?; Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -37,6 +42,7 @@ mod id;
 mod config;
 mod start;
 mod record;
+mod bulk;
 mod put;
 mod intake;
 mod bell;
@@ -44,6 +50,7 @@ mod driver;
 mod batches;
 mod call;
 mod outcome;
+mod outcomes;
 mod desk;
 mod report;
 mod sync;
@@ -51,11 +58,13 @@ mod sync;
 pub use anabranch_model::produce::KeyId;
 pub use anabranch_model::produce::outcome::{Attempt, AttemptEnd, Why};
 pub use anabranch_model::produce::settings::{Aggregation, Holes, Order};
+pub use bulk::{Bulk, PutBulkError, TryPutBulkError};
 pub use config::{Builder, ConfigError, Problem};
 pub use id::ProducerId;
 pub use outcome::{Attempts, Outcome, Ticket};
+pub use outcomes::{BulkTicket, Outcomes};
 pub use put::{Account, Producer};
 pub use record::{NewRecord, PutError, TryPutError};
 pub use report::Stats;
 pub use start::StartError;
-pub use sync::{SyncProducer, SyncTicket};
+pub use sync::{SyncBulkTicket, SyncProducer, SyncTicket};

@@ -1,6 +1,6 @@
 //! Tickets: a future for each record, which resolves once.
 
-use super::bell::Bell;
+use super::bell::{Bell, waking};
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
 use anabranch_model::sequence::SequenceNumber;
@@ -114,10 +114,16 @@ enum State {
 
 /// An outcome as the machine tells it.
 #[derive(Debug)]
-struct Settled {
-    fate: Fate,
-    sub: u64,
-    past: Option<Arc<Vec<Attempt>>>,
+pub(super) struct Settled {
+    pub(super) fate: Fate,
+    pub(super) sub: u64,
+    pub(super) past: Option<Arc<Vec<Attempt>>>,
+}
+
+impl Settled {
+    pub(super) fn outcome(&self) -> Outcome {
+        outcome(self.fate.clone(), self.sub, self.past.clone())
+    }
 }
 
 impl Group {
@@ -133,8 +139,8 @@ impl Group {
 
     /// The cell at this place.
     #[inline]
-    pub(super) fn cell(&self, at: u8) -> &Cell {
-        &self.cells[usize::from(at)]
+    pub(super) fn cell(&self, at: u32) -> &Cell {
+        &self.cells[at as usize]
     }
 }
 
@@ -159,7 +165,7 @@ impl Cell {
             *state = settled;
             drop(state);
             if let Some(waker) = waker {
-                waker.wake();
+                waking(|| waker.wake());
             }
         }
     }
@@ -172,12 +178,20 @@ impl Ticket {
     }
 
     fn cell(&self) -> &Cell {
-        self.group.cell(self.at)
+        self.group.cell(self.at.into())
     }
 
     /// The outcome, if it is there already.
     pub fn try_outcome(&self) -> Option<Outcome> {
         self.cell().lock().outcome()
+    }
+}
+
+/// Remembers whom to wake.
+pub(super) fn remember(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *waker = Some(context.waker().clone()),
     }
 }
 
@@ -187,10 +201,7 @@ impl State {
         match self {
             Self::Waiting(_) => None,
             Self::Placed { receipt, sub } => Some(placed(Arc::clone(receipt), *sub, None)),
-            Self::Other(settled) => {
-                let Settled { fate, sub, past } = &**settled;
-                Some(outcome(fate.clone(), *sub, past.clone()))
-            }
+            Self::Other(settled) => Some(settled.outcome()),
         }
     }
 }
@@ -201,10 +212,7 @@ impl Future for Ticket {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let mut state = self.cell().lock();
         if let State::Waiting(waker) = &mut *state {
-            match waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                None => *waker = Some(context.waker().clone()),
-            }
+            remember(waker, context);
             drop(state);
             self.group.bell.someone_waits();
             return Poll::Pending;
@@ -213,7 +221,11 @@ impl Future for Ticket {
     }
 }
 
-fn placed(receipt: Arc<Receipt>, sub: impl Into<u64>, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
+pub(super) fn placed(
+    receipt: Arc<Receipt>,
+    sub: impl Into<u64>,
+    past: Option<Arc<Vec<Attempt>>>,
+) -> Outcome {
     Outcome::Placed {
         shard: receipt.shard.clone(),
         sequence: receipt.sequence,
@@ -222,7 +234,7 @@ fn placed(receipt: Arc<Receipt>, sub: impl Into<u64>, past: Option<Arc<Vec<Attem
     }
 }
 
-fn outcome(fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
+pub(super) fn outcome(fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
     match fate {
         Fate::Placed(receipt) => placed(receipt, sub, past),
         Fate::Rejected(why) => Outcome::Rejected { why, attempts: Attempts { past, last: None } },

@@ -1,9 +1,11 @@
 //! The producer as its user holds it.
 
+use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
 use super::config::Builder;
 use super::id::ProducerId;
-use super::intake::{Ask, Intake};
+use super::intake::{Ask, Intake, WAKE_BYTES};
 use super::outcome::Ticket;
+use super::outcomes::BulkTicket;
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::{Counts, Stats};
 use crate::clock::Clock;
@@ -39,6 +41,14 @@ pub struct Producer {
     counts: Arc<Counts>,
     /// Owns the driver: dropped with the last clone.
     _task: Arc<JoinSet<()>>,
+}
+
+/// Room that was got.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    cost: u32,
+    /// Whether it had to be waited for.
+    waited: bool,
 }
 
 /// What became of all records of a producer.
@@ -98,34 +108,99 @@ impl Producer {
     ) -> Result<Ticket, PutError> {
         // Not by way of `put_record`, which would move the record once more.
         let record = NewRecord::new(key, data);
-        let cost = self.room_for(&record).await?;
-        self.accept(record, cost)
+        let room = self.room_for(&record).await?;
+        self.accept(record, room)
     }
 
     /// Puts a record, with everything that a record can have.
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
-        let cost = self.room_for(&record).await?;
-        self.accept(record, cost)
+        let room = self.room_for(&record).await?;
+        self.accept(record, room)
     }
 
-    /// Waits for a record's room, and says how much it takes.
-    async fn room_for(&self, record: &NewRecord) -> Result<u32, PutError> {
+    /// Waits for a record's room.
+    async fn room_for(&self, record: &NewRecord) -> Result<Room, PutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.cost(record);
+        let cost = self.room_of(record.cost());
         // Who puts without a pause still lets others run, the driver among them.
         tokio::task::coop::consume_budget().await;
+        self.room(cost).await
+    }
+
+    /// Waits for so much room.
+    #[inline]
+    async fn room(&self, cost: u32) -> Result<Room, PutError> {
         // Room at once is the usual case, and needs no place in the queue for it. Whoever stands in
         // that queue is not overtaken: free room is theirs before it is anyone's.
         match self.intake.room.try_acquire_many(cost) {
-            Ok(room) => room.forget(),
-            Err(TryAcquireError::Closed) => return Err(PutError::Closed),
+            Ok(room) => {
+                room.forget();
+                Ok(Room { cost, waited: false })
+            }
+            Err(TryAcquireError::Closed) => Err(PutError::Closed),
             Err(TryAcquireError::NoPermits) => {
                 self.intake.bell.someone_waits();
                 let room = self.intake.room.acquire_many(cost).await;
                 room.map_err(|_| PutError::Closed)?.forget();
+                Ok(Room { cost, waited: true })
             }
         }
-        Ok(cost)
+    }
+
+    /// What is put after a wait for room may be what others behind it wait for.
+    fn pass_on(&self, room: Room) {
+        if room.waited {
+            self.intake.bell.someone_waits();
+        }
+    }
+
+    /// Puts many records at once, in their order. Waits for room for all of them; the ticket then
+    /// waits for all outcomes. They are put together: nothing that others put comes between.
+    ///
+    /// One that the stream does not take has the whole bulk refused, and given back. A bulk that is
+    /// larger than the buffer waits until that is empty, and then takes all of it. One without
+    /// records is over at once. Cancelling it before it returns puts nothing.
+    pub async fn put_bulk(&self, bulk: Bulk) -> Result<BulkTicket, PutBulkError> {
+        let cost = match self.bulk_cost(&bulk) {
+            Ok(Some(cost)) => cost,
+            Ok(None) => return Ok(BulkTicket::of_nothing(&self.intake.bell)),
+            Err((at, why)) => return Err(PutBulkError { at: Some(at), why, bulk }),
+        };
+        if self.intake.waiting().0 >= WAKE_BYTES {
+            // Who puts without a pause still lets others run, the driver among them.
+            tokio::task::yield_now().await;
+        }
+        match self.room(cost).await {
+            Ok(room) => {
+                let ticket = self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?;
+                self.pass_on(room);
+                Ok(ticket)
+            }
+            Err(_) => Err(PutBulkError::closed(bulk)),
+        }
+    }
+
+    /// Puts many records if there is room for all of them now. A bulk that is larger than the buffer
+    /// needs all of it.
+    pub fn try_put_bulk(&self, bulk: Bulk) -> Result<BulkTicket, TryPutBulkError> {
+        let cost = match self.bulk_cost(&bulk) {
+            Ok(Some(cost)) => cost,
+            Ok(None) => return Ok(BulkTicket::of_nothing(&self.intake.bell)),
+            Err((at, why)) => return Err(PutBulkError { at: Some(at), why, bulk }.into()),
+        };
+        match self.intake.room.try_acquire_many(cost) {
+            Ok(room) => room.forget(),
+            Err(TryAcquireError::NoPermits) => return Err(TryPutBulkError::Full(bulk)),
+            Err(TryAcquireError::Closed) => return Err(PutBulkError::closed(bulk).into()),
+        }
+        Ok(self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?)
+    }
+
+    /// What a bulk takes of the room: nothing if it has no records. Otherwise which record the
+    /// stream does not take, and why.
+    fn bulk_cost(&self, bulk: &Bulk) -> Result<Option<u32>, (usize, PutError)> {
+        let cost = bulk.check(self.record_max_bytes)?;
+        Ok((!bulk.is_empty()).then(|| self.room_of(cost)))
     }
 
     /// Puts a record if there is room now.
@@ -140,22 +215,24 @@ impl Producer {
     /// Puts a record if there is room now, with everything that a record can have.
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.cost(&record);
+        let cost = self.room_of(record.cost());
         match self.intake.room.try_acquire_many(cost) {
             Ok(room) => room.forget(),
             Err(TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
             Err(TryAcquireError::Closed) => return Err(PutError::Closed.into()),
         }
-        Ok(self.accept(record, cost)?)
+        Ok(self.accept(record, Room { cost, waited: false })?)
     }
 
-    /// What a record takes of the room. One that is larger than all of it takes all of it.
-    fn cost(&self, record: &NewRecord) -> u32 {
-        u32::try_from(record.cost().min(self.intake.room_bytes)).unwrap_or(u32::MAX)
+    /// What a cost takes of the room. What is larger than all of it takes all of it.
+    fn room_of(&self, cost: usize) -> u32 {
+        u32::try_from(cost.min(self.intake.room_bytes)).unwrap_or(u32::MAX)
     }
 
-    fn accept(&self, record: NewRecord, cost: u32) -> Result<Ticket, PutError> {
-        self.intake.push(record, cost).ok_or(PutError::Closed)
+    fn accept(&self, record: NewRecord, room: Room) -> Result<Ticket, PutError> {
+        let ticket = self.intake.push(record, room.cost).ok_or(PutError::Closed)?;
+        self.pass_on(room);
+        Ok(ticket)
     }
 
     /// Sends what was put so far without waiting for more, and returns when all of it has its

@@ -42,26 +42,38 @@ impl NewRecord {
 
     /// What it takes of the buffer.
     pub(super) fn cost(&self) -> usize {
-        self.key.len() + self.data.len() + RECORD_OVERHEAD_BYTES
+        cost(self.key.len(), self.data.len())
     }
 
     /// Whether the stream takes it.
     pub(super) fn check(&self, max_bytes: usize) -> Result<(), PutError> {
-        // Few keys have more bytes than they may have characters, so few are counted.
-        if self.key.is_empty() {
-            return Err(PutError::KeyEmpty);
-        }
-        if self.key.len() > PARTITION_KEY_MAX_CHARS {
-            let chars = self.key.as_str().chars().count();
-            if chars > PARTITION_KEY_MAX_CHARS {
-                return Err(PutError::KeyTooLong { chars });
-            }
-        }
-        if self.data.len() > max_bytes {
-            return Err(PutError::TooLarge { bytes: self.data.len(), max_bytes });
-        }
-        Ok(())
+        check(self.key.as_bytes(), self.data.len(), max_bytes)
     }
+}
+
+/// What a record takes of the buffer.
+#[inline]
+pub(super) fn cost(key_len: usize, data_len: usize) -> usize {
+    key_len + data_len + RECORD_OVERHEAD_BYTES
+}
+
+/// Whether the stream takes a record with this key.
+#[inline]
+pub(super) fn check(key: &[u8], bytes: usize, max_bytes: usize) -> Result<(), PutError> {
+    // Few keys have more bytes than they may have characters, so few are counted.
+    if key.is_empty() {
+        return Err(PutError::KeyEmpty);
+    }
+    if key.len() > PARTITION_KEY_MAX_CHARS {
+        let chars = String::from_utf8_lossy(key).chars().count();
+        if chars > PARTITION_KEY_MAX_CHARS {
+            return Err(PutError::KeyTooLong { chars });
+        }
+    }
+    if bytes > max_bytes {
+        return Err(PutError::TooLarge { bytes, max_bytes });
+    }
+    Ok(())
 }
 
 /// Why a record was not taken. Nothing of it was sent, and it leaves no hole in its key.

@@ -9,7 +9,7 @@ use super::put::Producer;
 use super::report::{Counts, Report};
 use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
 use anabranch_model::ids::StreamName;
-use anabranch_model::limits::RECORD_MAX_BYTES_DEFAULT;
+use anabranch_model::limits::{RECORD_MAX_BYTES_DEFAULT, RECORD_MAX_KIB_HIGHEST};
 use anabranch_model::produce::Machine;
 use anabranch_model::produce::settings::{Order, Settings};
 use anabranch_model::retry::{Backoff, Fault};
@@ -80,6 +80,7 @@ impl Builder {
         let from_stream = summary.map(|summary| summary.max_record_bytes);
         let record_max_bytes =
             self.record_max_bytes.or(from_stream).unwrap_or(RECORD_MAX_BYTES_DEFAULT);
+        let record_max_bytes = record_max_bytes.min(RECORD_MAX_KIB_HIGHEST * 1024);
         Ok(self.launch(api, Settings { record_max_bytes, ..settings }))
     }
 

@@ -1,8 +1,10 @@
 //! The producer for threads: the same, with calls that block.
 
+use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
 use super::config::Builder;
 use super::id::ProducerId;
 use super::outcome::{Outcome, Ticket};
+use super::outcomes::{BulkTicket, Outcomes};
 use super::put::{Account, Producer};
 use super::record::{NewRecord, PutError, TryPutError};
 use super::report::Stats;
@@ -44,6 +46,26 @@ impl SyncTicket {
     }
 }
 
+/// A bulk that was accepted.
+#[derive(Debug)]
+#[must_use = "the outcomes of the records are learnt by waiting for their ticket"]
+pub struct SyncBulkTicket {
+    ticket: BulkTicket,
+    runtime: Arc<Runtime>,
+}
+
+impl SyncBulkTicket {
+    /// Blocks until all records have their outcomes.
+    pub fn wait(self) -> Outcomes {
+        self.runtime.block_on(self.ticket)
+    }
+
+    /// The outcomes, if all of them are there already.
+    pub fn try_outcomes(&self) -> Option<Outcomes> {
+        self.ticket.try_outcomes()
+    }
+}
+
 impl SyncProducer {
     /// Starts a producer on a thread of its own.
     ///
@@ -81,6 +103,18 @@ impl SyncProducer {
     /// Puts a record if there is room now.
     pub fn try_put_record(&self, record: NewRecord) -> Result<SyncTicket, TryPutError> {
         Ok(self.ticket(self.producer.try_put_record(record)?))
+    }
+
+    /// Puts many records at once, as [`Producer::put_bulk`] does. Blocks while the buffer is full.
+    pub fn put_bulk(&self, bulk: Bulk) -> Result<SyncBulkTicket, PutBulkError> {
+        let ticket = self.runtime.block_on(self.producer.put_bulk(bulk))?;
+        Ok(SyncBulkTicket { ticket, runtime: Arc::clone(&self.runtime) })
+    }
+
+    /// Puts many records if there is room for all of them now.
+    pub fn try_put_bulk(&self, bulk: Bulk) -> Result<SyncBulkTicket, TryPutBulkError> {
+        let ticket = self.producer.try_put_bulk(bulk)?;
+        Ok(SyncBulkTicket { ticket, runtime: Arc::clone(&self.runtime) })
     }
 
     fn ticket(&self, ticket: Ticket) -> SyncTicket {

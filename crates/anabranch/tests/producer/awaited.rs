@@ -74,3 +74,24 @@ async fn a_put_that_waits_for_room_does_not_wait_for_the_linger() {
     producer.flush().await;
     assert_eq!(producer.stats().placed, 40);
 }
+
+#[tokio::test(start_paused = true)]
+async fn all_that_wait_for_room_get_it_without_the_linger_and_not_only_the_first() {
+    let stage = Stage::new(4);
+    let producer = lingering().with_buffer_bytes(64 * 1024).start(stage.api()).await.unwrap();
+    assert!(producer.put("first", "0").await.unwrap().await.is_placed());
+    let began = Instant::now();
+    let mut puts = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        // Each takes more than half of the buffer, and no shard has enough of it for a container.
+        let bulk = (0..4).map(|number| (format!("{number}"), vec![7; 10_000])).collect();
+        let producer = producer.clone();
+        puts.spawn(async move { drop(producer.put_bulk(bulk).await.unwrap()) });
+    }
+    while let Some(put) = puts.join_next().await {
+        put.unwrap();
+    }
+    assert!(began.elapsed() < QUIET * 5, "{:?}", began.elapsed());
+    producer.flush().await;
+    assert_eq!(producer.stats().placed, 21);
+}

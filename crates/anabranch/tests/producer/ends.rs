@@ -1,6 +1,6 @@
 //! Ends: room, flush, close, drop, and threads.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{STREAM, Stage, in_time};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
     Builder, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why,
@@ -57,11 +57,6 @@ async fn a_full_buffer_makes_puts_wait_and_tries_fail() {
 
 /// What is in a buffer of 64 KiB when a put has to wait: each record takes 1,257 bytes of it.
 const FULL: usize = (64 << 10) / 1_257;
-
-async fn in_time<F: Future>(what: F) -> F::Output {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, what).await.expect("it ends before long")
-}
 
 #[tokio::test]
 async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {

@@ -6,7 +6,9 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::lineage::Shard;
 use anabranch_model::produce::outcome::Fate;
 use anabranch_model::produce::settings::Settings;
-use anabranch_model::produce::{Action, Entry, EntryReply, Machine, Notice, Offer, Read, Request};
+use anabranch_model::produce::{
+    Action, Content, Entry, EntryReply, Machine, Notice, Offer, Read, Request,
+};
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
 use anabranch_model::sequence::SequenceNumber;
@@ -73,8 +75,9 @@ impl Bench {
         hash: HashKey,
         data: impl Into<bytes::Bytes>,
     ) {
-        let (key, data) = (&name.into(), &data.into());
-        self.machine.put(&Offer { key, hash, is_explicit: true, data }, name, self.now_ms);
+        let content = Content::Shared { key: &name.into(), data: &data.into() };
+        let offer = Offer { content, hash, is_explicit: true };
+        self.machine.put_all(std::iter::once(name), |_| offer, self.now_ms);
     }
 
     /// Answers the last read with open shards of these ranges.

@@ -17,6 +17,7 @@ mod perils;
 mod refusals;
 mod policies;
 mod awaited;
+mod bulk;
 mod over_http;
 mod counted;
 mod exchange;

@@ -1,7 +1,7 @@
 //! Single moments of the machine that random histories meet too rarely to show which rule holds.
 
 use crate::machine::{Bench, HIGH, LOW, halves};
-use anabranch_model::hash::HashKey;
+use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Fate, Why};
 use anabranch_model::produce::settings::{Aggregation, Holes, Order};
@@ -23,14 +23,153 @@ fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
     assert!(bench.notices.contains(&Notice::MapDropped));
     bench.list(&halves());
     bench.place(request, &[0]);
-    assert_eq!(bench.settled, [], "half of it is not where a reader would take it");
+    is_found_astray(&mut bench);
+    assert!(bench.is_placed("low") && bench.is_placed("high"));
+}
+
+/// One container holds `low` and `high`, and its shard takes only one of them, by a new list.
+fn is_found_astray(bench: &mut Bench) {
     bench.run(0);
+    assert_eq!(bench.settled, [], "half of it is not where a reader would take it");
     bench.list(&halves());
     let again = bench.sent();
     let alone: Vec<_> = again.iter().flat_map(|(_, entries)| entries.clone()).collect();
     assert_eq!(alone, ["low", "high"], "each goes to its own shard");
     bench.place(again[0].0, &[0, 1]);
+}
+
+#[test]
+fn what_is_placed_after_a_silence_is_judged_by_a_new_list() {
+    for (silence_ms, is_judged) in [(100, false), (1_100, true)] {
+        let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+        bench.put("low", LOW);
+        bench.put("high", HIGH);
+        bench.run(0);
+        let (request, _) = bench.sent().remove(0);
+        // The reply comes late. The stream may be another one by now, with a shard of that name.
+        bench.now_ms += silence_ms;
+        bench.place(request, &[0]);
+        assert_eq!(bench.is_placed("low"), !is_judged, "after {silence_ms} ms");
+        if is_judged {
+            is_found_astray(&mut bench);
+        }
+        assert!(bench.is_placed("low") && bench.is_placed("high"));
+    }
+}
+
+#[test]
+fn each_answer_keeps_a_map_from_doubt() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    for _ in 0..5 {
+        bench.put("low", LOW);
+        bench.put("high", HIGH);
+        bench.run(0);
+        let (request, _) = bench.sent().remove(0);
+        bench.now_ms += 300;
+        bench.place(request, &[0]);
+        assert_eq!(bench.settled.len(), 2, "the one before it was sent 900 ms ago");
+        bench.settled.clear();
+        bench.now_ms += 300;
+    }
+}
+
+#[test]
+fn no_answer_ends_a_doubt_nor_does_an_old_list() {
+    let mut bench = Bench::new(|settings| settings.map_idle_ms = 8_000);
+    let put = |bench: &mut Bench, one: HashKey, other: HashKey| {
+        bench.put("one", one);
+        bench.put("other", other);
+        bench.run(0);
+        bench.sent().remove(0).0
+    };
+    bench.run(0);
+    // The list was asked for a while ago, so the stream may have been made anew since.
+    bench.now_ms += 1_100;
+    bench.list(&halves());
+    let low = put(&mut bench, LOW, HashKey(2));
+    let high = put(&mut bench, HIGH, HashKey(HIGH.0 - 1));
+    bench.place(low, &[0]);
+    assert_eq!(bench.settled, [], "nothing is known of the stream for 1,100 ms");
+    bench.place(high, &[1]);
+    assert_eq!(bench.settled, [], "nor did the answer before prove anything");
+    bench.list(&halves());
+    assert_eq!(bench.settled.len(), 4, "the list does that was asked for when they were sent");
+    let low = put(&mut bench, LOW, HashKey(2));
+    bench.place(low, &[0]);
+    assert_eq!(bench.settled.len(), 6);
+}
+
+#[test]
+fn a_slow_list_brings_no_doubt_where_answers_prove_more() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    let both = |bench: &mut Bench| {
+        bench.put("low", LOW);
+        bench.put("high", HIGH);
+        bench.run(0);
+        let (request, _) = bench.sent().remove(0);
+        bench.now_ms += 200;
+        bench.place(request, &[0]);
+        assert_eq!(bench.settled.len(), 2);
+        bench.settled.clear();
+    };
+    // A record in another shard than its own has a list read, which takes long.
+    bench.put("alone", LOW);
+    bench.run(5);
+    let (request, _) = bench.sent().remove(0);
+    bench.place(request, &[7]);
+    bench.settled.clear();
+    for _ in 0..8 {
+        both(&mut bench);
+    }
+    assert_eq!(bench.reads.len(), 1);
+    bench.list(&[HashRange::ALL]);
+    both(&mut bench);
+    assert_eq!(bench.reads.len(), 0);
+}
+
+#[test]
+fn a_reply_that_comes_behind_a_list_of_another_stream_is_judged() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    bench.now_ms += 1_100;
+    bench.put("low", LOW);
+    bench.put("high", HIGH);
+    bench.run(0);
+    let (request, _) = bench.sent().remove(0);
+    // The list that was asked for when it was sent has the shard that was predicted, with another
+    // range: it ends the doubt, and what was built by the old map is not where it belongs.
+    bench.list(&halves());
+    bench.place(request, &[0]);
+    is_found_astray(&mut bench);
     assert!(bench.is_placed("low") && bench.is_placed("high"));
+}
+
+#[test]
+fn a_map_of_a_stream_that_answers_now_and_then_is_kept() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    for _ in 0..5 {
+        bench.put("alone", LOW);
+        bench.run(0);
+        let (request, _) = bench.sent().remove(0);
+        bench.place(request, &[0]);
+        assert!(bench.is_placed("alone"), "a hash alone needs no judge");
+        bench.settled.clear();
+        bench.run(5_000);
+    }
+    assert!(!bench.notices.contains(&Notice::MapDropped));
+    assert_eq!(bench.reads.len(), 0, "and no list");
+}
+
+#[test]
+fn a_list_of_a_stream_that_is_gone_drops_its_map() {
+    let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 8_000);
+    bench.now_ms += 1_100;
+    bench.put("low", LOW);
+    bench.put("high", HIGH);
+    bench.run(0);
+    let read = bench.reads.pop().expect("what is sent in doubt asks for a list");
+    bench.machine.shards(read, Err(Fault::Missing), bench.now_ms);
+    bench.run(0);
+    assert!(bench.notices.contains(&Notice::MapDropped));
 }
 
 #[test]

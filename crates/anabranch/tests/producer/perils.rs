@@ -1,8 +1,8 @@
 //! Calls that panic, that never end, and whose reply comes too late.
 
-use crate::stage::{STREAM, Stage};
+use crate::stage::{Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{AttemptEnd, Outcome, Producer, PutError};
+use anabranch::producer::{AttemptEnd, Bulk, Outcome};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{Entry, EntryResult, ShardFilter, ShardList, StreamApi, StreamError};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -10,6 +10,7 @@ use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
@@ -55,14 +56,6 @@ impl StreamApi for Panicking {
     }
 }
 
-async fn in_time<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(30), what).await.expect("it ends before long")
-}
-
-fn quick() -> anabranch::producer::Builder {
-    Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-}
-
 #[tokio::test]
 async fn every_ticket_resolves_although_calls_panic() {
     let stage = Stage::new(2);
@@ -100,32 +93,67 @@ impl Wake for Bomb {
     }
 }
 
+/// Has a future be awaited by someone whose waker panics.
+fn set_bomb(future: Pin<&mut impl Future>) {
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+fn bulk_of(records: u32) -> Bulk {
+    (0..records).map(|number| ("bulk", number.to_string())).collect()
+}
+
 #[tokio::test]
-async fn every_ticket_resolves_although_the_producer_itself_is_brought_down() {
+async fn wakers_that_panic_are_nobody_elses_trouble() {
     let stage = Stage::new(2);
-    let producer = quick().start(stage.api()).await.unwrap();
+    let producer = quick().with_buffer_bytes(64 << 10).start(stage.api()).await.unwrap();
     let put = async |number: u32| producer.put(format!("k{number}"), number.to_string()).await;
     let mut tickets = Vec::new();
+    let mut bombs = Vec::new();
     for number in 0..100 {
         tickets.push(put(number).await.unwrap());
-    }
-    let mut bomb = std::pin::pin!(put(100).await.unwrap());
-    let waker = Waker::from(Arc::new(Bomb));
-    assert!(bomb.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-    for number in 101..200 {
-        tickets.push(put(number).await.unwrap());
-    }
-    let mut placed = 0;
-    for ticket in tickets {
-        match in_time(ticket).await {
-            Outcome::Placed { .. } => placed += 1,
-            other => assert!(matches!(other, Outcome::Unknown { .. }), "{other:?}"),
+        if number % 20 == 0 {
+            bombs.push(Box::pin(put(1_000 + number).await.unwrap()));
         }
     }
+    let mut bulk_bomb = Box::pin(producer.put_bulk(bulk_of(10)).await.unwrap());
+    let bulk = producer.put_bulk(bulk_of(10)).await.unwrap();
+    let mut room_bomb = Box::pin(producer.put("room", "x".repeat(60 << 10)));
+    set_bomb(room_bomb.as_mut());
+    for bomb in &mut bombs {
+        set_bomb(bomb.as_mut());
+    }
+    set_bomb(bulk_bomb.as_mut());
+    for ticket in tickets {
+        assert!(in_time(ticket).await.is_placed());
+    }
+    assert!(in_time(bulk).await.all_placed());
+    for bomb in bombs {
+        assert!(bomb.try_outcome().unwrap().is_placed());
+    }
+    assert!(bulk_bomb.try_outcomes().unwrap().all_placed());
+    assert!(in_time(in_time(room_bomb).await.unwrap()).await.is_placed());
+    assert!(in_time(put(200).await.unwrap()).await.is_placed());
     let account = in_time(producer.close(Duration::from_secs(5))).await;
-    assert_eq!(account.placed + account.unknown, 200, "{account:?}");
-    assert!(placed <= account.placed && account.unknown > 0, "{placed} {account:?}");
-    assert!(matches!(put(200).await, Err(PutError::Closed)));
+    assert_eq!((account.placed, account.is_complete()), (100 + 5 + 20 + 1 + 1, true));
+}
+
+#[tokio::test]
+async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_dropped() {
+    let stage = Stage::new(2);
+    stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+    let producer = quick().start(stage.api()).await.unwrap();
+    let mut bomb = Box::pin(producer.put("k", "0").await.unwrap());
+    let ticket = producer.put("k", "1").await.unwrap();
+    let mut bulk_bomb = Box::pin(producer.put_bulk(bulk_of(5)).await.unwrap());
+    let bulk = producer.put_bulk(bulk_of(5)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    set_bomb(bomb.as_mut());
+    set_bomb(bulk_bomb.as_mut());
+    drop(producer);
+    assert!(!in_time(ticket).await.is_placed());
+    assert_eq!(in_time(bulk).await.account().placed, 0);
+    assert!(bomb.try_outcome().is_some() && bulk_bomb.try_outcomes().is_some());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A local stream in process, and a reader of everything in it by KCL's rules.
 
+use anabranch::producer::{Builder, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -11,9 +12,22 @@ use anabranch_model::aggregate::decode::{Decoded, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) const STREAM: &str = "orders";
+
+/// What ends before long.
+pub(crate) async fn in_time<F: Future>(what: F) -> F::Output {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, what).await.expect("it ends before long")
+}
+
+/// A producer that tries again at once.
+pub(crate) fn quick() -> Builder {
+    Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+}
 
 pub(crate) struct Stage {
     pub(crate) engine: Arc<Engine>,

@@ -3,7 +3,9 @@
 use super::super::digest::{DIGEST_BYTES, Digest};
 use super::group::{group, rounds};
 use super::steps::steps;
-use super::{BLOCK_BYTES, Block, START, digest_of, last_block, pad, whole_block, word_at};
+use super::{
+    BLOCK_BYTES, Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at,
+};
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_and_si256, _mm256_extract_epi32, _mm256_or_si256,
     _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_setr_epi64x, _mm256_slli_epi32,
@@ -22,7 +24,11 @@ group!("avx2", __m256i);
 fn words_of(blocks: [&Block; LANES]) -> [__m256i; 16] {
     let mut words = [_mm256_set1_epi32(0); 16];
     for (half, words) in words.chunks_exact_mut(LANES).enumerate() {
-        words.copy_from_slice(&transposed(blocks.map(|block| row(block, half))));
+        let mut rows = [splat(0); LANES];
+        for (row, block) in rows.iter_mut().zip(blocks) {
+            *row = row_of(block, half);
+        }
+        words.copy_from_slice(&transposed(rows));
     }
     words
 }
@@ -30,7 +36,7 @@ fn words_of(blocks: [&Block; LANES]) -> [__m256i; 16] {
 /// Half of a lane's block.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn row(block: &Block, half: usize) -> __m256i {
+fn row_of(block: &Block, half: usize) -> __m256i {
     let at = |part: usize| word_at(block, half * 4 + part);
     _mm256_setr_epi64x(at(0), at(1), at(2), at(3))
 }

@@ -2,6 +2,9 @@
 //!
 //! Macros, because a function for one feature of the processor can't be generic over it: each width
 //! gets these with its own features and registers, as if they were written there.
+//!
+//! Loops, and no closures for iterators and arrays: these have no such feature, so that a closure that
+//! has one would be called for each lane, through memory.
 
 /// The digests of a group of messages, in a module that has `LANES`, `splat`, `add`, `words_of`,
 /// `lanes_of` and the rounds.
@@ -12,25 +15,26 @@ macro_rules! group {
         pub(super) fn digest_group(group: &[&[u8]]) -> [Digest; LANES] {
             let mut digests = [[0; DIGEST_BYTES]; LANES];
             let mut padding = [[0; BLOCK_BYTES]; LANES];
-            let lasts: [usize; LANES] = std::array::from_fn(|lane| {
-                group.get(lane).map_or(0, |message| last_block(message))
-            });
+            let lasts: [usize; LANES] = last_blocks(group);
             let blocks = lasts.iter().max().map_or(0, |last| last + 1);
-            let mut state = START.map(|word| splat(word));
-            for block in 0..blocks {
+            let mut state = [splat(START[0]), splat(START[1]), splat(START[2]), splat(START[3])];
+            // Most blocks of messages of about the same length are full in every lane.
+            let full = full_blocks(group);
+            for block in 0..full {
+                state = compress(state, blocks_at(group, block, &padding));
+            }
+            for block in full..blocks {
                 for ((message, padding), last) in group.iter().zip(&mut padding).zip(&lasts) {
                     pad(message, block, *last, padding);
                 }
                 // A lane whose message is over goes on with what is there; its digest has been taken.
-                let of_lane =
-                    |lane: usize| group.get(lane).and_then(|message| whole_block(message, block));
-                let all = std::array::from_fn(|lane| of_lane(lane).unwrap_or(&padding[lane]));
-                state = compress(state, all);
+                state = compress(state, blocks_at(group, block, &padding));
                 if lasts.contains(&block) {
-                    let parts = state.map(|part| lanes_of(part));
+                    let [a, b, c, d] = state;
+                    let (a, b, c, d) = (lanes_of(a), lanes_of(b), lanes_of(c), lanes_of(d));
                     for (lane, last) in lasts.iter().enumerate() {
                         if *last == block {
-                            digests[lane] = digest_of(parts.map(|part| part[lane]));
+                            digests[lane] = digest_of([a[lane], b[lane], c[lane], d[lane]]);
                         }
                     }
                 }

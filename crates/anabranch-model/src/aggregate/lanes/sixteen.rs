@@ -4,7 +4,9 @@ use super::super::digest::{DIGEST_BYTES, Digest};
 use super::eight;
 use super::group::{group, rounds};
 use super::steps::steps;
-use super::{BLOCK_BYTES, Block, START, digest_of, last_block, pad, whole_block, word_at};
+use super::{
+    BLOCK_BYTES, Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at,
+};
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_castsi512_si256, _mm512_extracti64x4_epi64, _mm512_rol_epi32,
     _mm512_set1_epi32, _mm512_setr_epi64, _mm512_shuffle_i32x4, _mm512_ternarylogic_epi32,
@@ -20,12 +22,15 @@ group!("avx512f,avx2", __m512i);
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
 fn words_of(blocks: [&Block; LANES]) -> [__m512i; 16] {
-    let rows = blocks.map(|block| row(block));
+    let mut rows = [splat(0); LANES];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        *row = row_of(block);
+    }
     let fours = [fours(&rows, 0), fours(&rows, 4), fours(&rows, 8), fours(&rows, 12)];
     let mut words = [splat(0); 16];
     for place in 0..4 {
         // Each register of four rows has, in its quarters, word `place` of each four words.
-        let [a, b, c, d] = [0, 1, 2, 3].map(|four: usize| fours[four][place]);
+        let [a, b, c, d] = [fours[0][place], fours[1][place], fours[2][place], fours[3][place]];
         let even = |one, other| _mm512_shuffle_i32x4::<0x88>(one, other);
         let odd = |one, other| _mm512_shuffle_i32x4::<0xdd>(one, other);
         words[place] = even(even(a, b), even(c, d));
@@ -39,7 +44,7 @@ fn words_of(blocks: [&Block; LANES]) -> [__m512i; 16] {
 /// A lane's block.
 #[target_feature(enable = "avx512f,avx2")]
 #[inline]
-fn row(block: &Block) -> __m512i {
+fn row_of(block: &Block) -> __m512i {
     let at = |part: usize| word_at(block, part);
     _mm512_setr_epi64(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7))
 }

@@ -102,7 +102,7 @@ fn the_oracle_notices_each_flaw() {
         (Flaw::NoOrder, STORM),
         (Flaw::GoOnBehindHoles, refusing),
         (Flaw::BlindJudge, Weather { reshards: true, ..CALM }),
-        (Flaw::OldList, Weather { recreations: true, ..STORM }),
+        (Flaw::OldList, Weather { recreations: true, reshards: false, ..STORM }),
         (Flaw::RetryAtTheBack, STORM),
     ] {
         let caught = caught(20, weather, flaw);

@@ -5,7 +5,7 @@ use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
 use crate::produce::settings::{Aggregation, Settings};
-use crate::produce::{Action, EntryReply, Machine, Offer, Request};
+use crate::produce::{Action, Content, EntryReply, Machine, Offer, Request};
 use crate::record::Key;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
@@ -68,8 +68,9 @@ fn run(case: Case) -> Taken {
             let key = &names[next_key % keys];
             next_key += 1;
             let hash = HashKey::of_partition_key(key.as_str());
-            let offer = Offer { key, hash, is_explicit: false, data: &data };
-            machine.put(&offer, (), now_ms);
+            let content = Content::Shared { key, data: &data };
+            let offer = Offer { content, hash, is_explicit: false };
+            machine.put_all(std::iter::once(()), |_| offer, now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
             match action {

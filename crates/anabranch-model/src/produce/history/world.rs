@@ -7,7 +7,7 @@ use crate::hash::{HashKey, HashRange};
 use crate::lineage::Shard;
 use crate::produce::settings::{Aggregation, Holes, Order, Settings};
 use crate::produce::{
-    Action, Entry, EntryReply, KeyId, Machine, Notice, Offer, Read, Reply, Request,
+    Action, Content, Entry, EntryReply, KeyId, Machine, Notice, Offer, Read, Reply, Request,
 };
 use crate::record::{Key, Record};
 use crate::retry::{Backoff, Fault};
@@ -110,6 +110,8 @@ pub(super) struct World {
     next_of_key: BTreeMap<u32, u32>,
     in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<Entry>)>,
     old_list: Vec<Shard>,
+    /// Whether nobody hears from the service while the stream is gone.
+    unheard: bool,
     problems: Vec<String>,
     pub(super) strays: usize,
     pub(super) reads: usize,
@@ -151,6 +153,7 @@ impl World {
             next_of_key: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             old_list: Vec::new(),
+            unheard: false,
             problems: Vec::new(),
             strays: 0,
             reads: 0,
@@ -321,7 +324,10 @@ impl World {
             Happening::Delete => {
                 self.service.there = false;
                 self.old_list = self.service.list(false);
-                self.at(5_000, Happening::Create);
+                // Each other time it is back before anyone was told that it is gone.
+                self.unheard = self.roll(2) == 0;
+                let gone_ms = if self.unheard { 500 } else { 5_000 };
+                self.at(gone_ms, Happening::Create);
             }
             Happening::Create => {
                 let shards = 1 + self.roll(4);
@@ -344,6 +350,7 @@ impl World {
     }
 
     fn put(&mut self) {
+        let mut arriving = Vec::new();
         for _ in 0..=self.roll(6) {
             let key = u32::try_from(self.roll(KEYS)).unwrap();
             let next = self.next_of_key.entry(key).or_insert(0);
@@ -353,17 +360,23 @@ impl World {
             let text = format!("k{key}");
             // Some keys have a place of their own, two of them the same one.
             let explicit = (key % 4 == 3).then(|| HashKey(u128::MAX / 5 * u128::from(key % 3)));
-            // A few are so large that they are not copied on their way.
+            // A few are so large that they are not written down.
             let large = self.roll(40) == 0;
             let pad = usize::try_from(self.roll(60)).unwrap() + if large { 5_000 } else { 0 };
-            let offer = Offer {
-                hash: HashKey::effective(&text, explicit),
-                key: &Key::from(text),
-                is_explicit: explicit.is_some(),
-                data: &name.data(pad),
-            };
-            self.machine.put(&offer, name, self.now_ms);
+            arriving.push((name, Key::from(text), explicit, name.data(pad)));
         }
+        let offer = |at: usize| {
+            let (_, text, explicit, data) = &arriving[at];
+            let content = if at == 0 {
+                Content::Shared { key: text, data }
+            } else {
+                Content::Lent { key: text.as_bytes(), data }
+            };
+            let hash = HashKey::effective(text.as_str(), *explicit);
+            Offer { content, hash, is_explicit: explicit.is_some() }
+        };
+        let names = arriving.iter().map(|(name, ..)| *name);
+        self.machine.put_all(names, offer, self.now_ms);
         if self.stormy() {
             let pause = self.roll(60);
             self.at(pause, Happening::Put);
@@ -400,9 +413,11 @@ impl World {
             return self.at(back, Happening::Answer { id, reply });
         }
         if !self.service.there {
+            let missing = (back, Err((Fault::Missing, Arc::from("no such stream"))));
+            let lost = (REPLY_TIMEOUT_MS, Err((Fault::ReplyLost, Arc::from("lost"))));
             if !matches!(plan, Plan::Silent) {
-                let reply = Err((Fault::Missing, Arc::from("no such stream")));
-                self.at(back, Happening::Answer { id, reply });
+                let (after_ms, reply) = if self.unheard { lost } else { missing };
+                self.at(after_ms, Happening::Answer { id, reply });
             }
             return;
         }

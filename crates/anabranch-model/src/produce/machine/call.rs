@@ -82,6 +82,8 @@ pub struct Read {
     pub(super) refresh: Refresh,
     /// Its number among all reads.
     pub(super) number: u64,
+    /// When it began: the list may be as old as that.
+    pub(super) began_ms: u64,
     /// Whether closed shards are wanted too.
     pub full: bool,
 }

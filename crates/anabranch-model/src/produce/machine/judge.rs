@@ -6,6 +6,7 @@ use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::produce::container::{Flight, Frozen, Stage};
 use crate::produce::outcome::{self, Attempt, AttemptEnd, Fate, Receipt, Why};
+use crate::produce::router::patience_ms;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;
@@ -16,18 +17,31 @@ pub(super) struct Failure {
     pub(super) detail: Arc<str>,
 }
 
+/// Where a container is, by its reply.
+struct Placement {
+    shard: ShardId,
+    sequence: SequenceNumber,
+    /// Whether that shard may be of another stream of the same name.
+    in_doubt: bool,
+}
+
 impl<T> Machine<T> {
     /// Takes the reply to a request. A reply to a request that is not on its way is dropped.
     pub fn reply(&mut self, request: u64, reply: Reply, now_ms: u64) {
         let Some(sent) = self.requests.remove(&request) else { return };
         match reply {
             Ok(entries) if entries.len() == sent.containers.len() => {
+                let in_doubt = self.in_doubt(now_ms);
+                if !in_doubt {
+                    self.router.proved_ms = self.router.proved_ms.max(sent.sent_ms);
+                }
                 let took_ms = now_ms.saturating_sub(sent.sent_ms);
                 self.round_trip_ms = (self.round_trip_ms * 7 + took_ms).div_ceil(8).max(1);
                 for (container, entry) in sent.containers.iter().zip(entries) {
                     match entry {
                         EntryReply::Placed { shard, sequence } => {
-                            self.placed(*container, shard, sequence, sent.sent_ms, now_ms);
+                            let place = Placement { shard, sequence, in_doubt };
+                            self.placed(*container, place, sent.sent_ms, now_ms);
                         }
                         EntryReply::Failed { fault, detail } => {
                             self.failed(*container, &sent, &Failure { fault, detail }, now_ms);
@@ -65,14 +79,8 @@ impl<T> Machine<T> {
     }
 
     /// A container is in a shard. It counts as placed if all of its records belong there.
-    fn placed(
-        &mut self,
-        container: u64,
-        shard: ShardId,
-        sequence: SequenceNumber,
-        sent_ms: u64,
-        now_ms: u64,
-    ) {
+    fn placed(&mut self, container: u64, place: Placement, sent_ms: u64, now_ms: u64) {
+        let Placement { shard, sequence, in_doubt } = place;
         let Some(mut flight) = self.flights.remove(&container) else { return };
         let frozen = &mut flight.frozen;
         let took_ms = now_ms.saturating_sub(sent_ms);
@@ -82,25 +90,37 @@ impl<T> Machine<T> {
             self.last_numbers.insert(shard.clone(), sequence);
         }
         let as_predicted = frozen.predicted.as_ref() == Some(&shard);
-        if as_predicted && frozen.era == self.router.era {
-            self.router.proved_ms = now_ms;
+        let by_this_map = as_predicted && frozen.era == self.router.era;
+        if by_this_map {
+            self.router.seen_ms = now_ms;
         }
         if frozen.has_one_hash() {
             if !as_predicted && frozen.predicted.is_some() {
                 self.router.refresh.invalidate(sent_ms, frozen.predicted.as_ref());
             }
             self.accept(container, flight, shard, sequence, now_ms);
-        } else if as_predicted && frozen.era == self.router.era {
-            // A shard's range never changes, so there is nothing to look up.
+        } else if by_this_map && !in_doubt && self.router.holds(&shard, frozen, now_ms) {
+            // A shard's range never changes, so no other list is needed.
             self.accept(container, flight, shard, sequence, now_ms);
         } else {
-            let after_read = self.reads_begun;
+            let after_read = self.reads_begun - u64::from(by_this_map && self.reads_now(now_ms));
             flight.stage = Stage::Unjudged { shard, sequence, after_read };
             self.flights.insert(container, flight);
             let until_ms = now_ms.saturating_add(self.settings.judge_timeout_ms);
             self.unjudged.insert((until_ms, container));
             self.router.refresh.demand(now_ms);
         }
+    }
+
+    /// Whether the stream may be another one than that of the map.
+    pub(super) fn in_doubt(&self, now_ms: u64) -> bool {
+        self.router.in_doubt(self.settings.map_idle_ms, now_ms)
+    }
+
+    /// Whether a list is being read that is new enough to end a doubt.
+    fn reads_now(&self, now_ms: u64) -> bool {
+        let age_ms = now_ms.saturating_sub(self.read_began_ms);
+        self.router.refresh.is_updating() && age_ms <= patience_ms(self.settings.map_idle_ms)
     }
 
     /// Settles a container that is where it belongs.

@@ -2,7 +2,7 @@
 //!
 //! | event | what it may cause |
 //! |---|---|
-//! | `put` | a record stands in its lane |
+//! | `put_all` | a record stands in its lane |
 //! | `reply` | records are settled, a container waits to be sent again, or to be judged |
 //! | `shards` | containers are judged, lanes are cut anew, a barrier begins |
 //! | time, by `poll` | requests leave, list reads begin, deadlines pass |
@@ -17,6 +17,7 @@ mod expire;
 
 pub use call::{Action, Entry, EntryReply, Notice, Read, Reply, Request, ShardsRead};
 
+use super::arrivals::Arrivals;
 use super::container::Flight;
 use super::lane::{Lane, Place};
 use super::outcome::{Fate, Settled, Why};
@@ -77,10 +78,13 @@ pub struct Machine<T> {
     next_container: u64,
     /// Containers whose lane is gone, with their hashes: what barriers wait for.
     orphans: BTreeMap<u64, HashRange>,
-    /// Containers in a shard that was not predicted, by when they are given up as strays.
+    /// Containers in a shard that was not predicted, or by a map in doubt, by when they are given up
+    /// as strays.
     unjudged: BTreeSet<(u64, u64)>,
     /// How many list reads began.
     reads_begun: u64,
+    /// When the newest of them did.
+    read_began_ms: u64,
     /// Whether the next list has to be a full one, because a shard was missing in a filtered one.
     full_read_wanted: bool,
     /// Keys that stand stopped.
@@ -99,6 +103,8 @@ pub struct Machine<T> {
     spare: Vec<Vec<Noted<T>>>,
     /// Memory of lanes.
     pages: SparePages,
+    /// Records on their way into lanes: empty in between, its memory is used again.
+    arrivals: Arrivals<T>,
     /// The state of the jitter.
     jitter: u64,
     /// What is to be done, oldest first.
@@ -153,6 +159,7 @@ impl<T> Machine<T> {
             orphans: BTreeMap::new(),
             unjudged: BTreeSet::new(),
             reads_begun: 0,
+            read_began_ms: 0,
             full_read_wanted: false,
             stopped: Stopped::new(settings.max_stopped_keys),
             last_numbers: BTreeMap::new(),
@@ -162,31 +169,49 @@ impl<T> Machine<T> {
             next_mark: 0,
             spare: Vec::new(),
             pages: SparePages::new(),
+            arrivals: Arrivals::default(),
             jitter: seed,
             actions: VecDeque::new(),
         }
     }
 
-    /// Takes a record. Its outcome comes as [`Action::Settle`].
-    #[inline]
-    pub fn put(&mut self, offer: &Offer<'_>, ticket: T, now_ms: u64) {
-        let number = self.next_number;
-        self.next_number += 1;
-        self.outstanding += 1;
-        if let Some(why) = self.refusal(|| offer.key_id(), number) {
-            let refused = vec![offer.pending(number, now_ms, ticket)];
-            self.settle(Records::Loose(refused), Fate::Rejected(why));
-            return;
+    /// Takes records, each in its order behind those before it: their tickets, and each by its place
+    /// among them. Outcomes come as [`Action::Settle`].
+    pub fn put_all<'a>(
+        &mut self,
+        tickets: impl Iterator<Item = T>,
+        offer: impl Fn(usize) -> Offer<'a>,
+        now_ms: u64,
+    ) {
+        let first = self.next_number;
+        // Sorted by lane, so that the records of a lane are written while its memory is at hand.
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        for (place, ticket) in tickets.enumerate() {
+            let offer = offer(place);
+            let number = self.next_number;
+            self.next_number += 1;
+            self.outstanding += 1;
+            if let Some(why) = self.refusal(|| offer.key_id(), number) {
+                arrivals.skip();
+                let refused = vec![offer.pending(number, now_ms, ticket)];
+                self.settle(Records::Loose(refused), Fate::Rejected(why));
+            } else {
+                arrivals.add(self.lane_for(offer.hash), ticket);
+            }
         }
-        let at = self.lane_for(offer.hash);
         let target = self.container_target();
-        let (lane, pages) = self.lane_and_pages(at);
-        let was_empty = lane.is_empty();
-        let was_full = lane.queue_bytes >= target;
-        lane.push(offer, number, now_ms, ticket, pages);
-        if was_empty || (!was_full && lane.queue_bytes >= target) {
-            self.touch(at, now_ms);
-        }
+        arrivals.drain(|at, records| {
+            let (lane, pages) = self.lane_and_pages(at);
+            let was_empty = lane.is_empty();
+            let was_full = lane.queue_bytes >= target;
+            for (place, ticket) in records {
+                lane.push(&offer(place), first + place as u64, now_ms, ticket, pages);
+            }
+            if was_empty || (!was_full && lane.queue_bytes >= target) {
+                self.touch(at, now_ms);
+            }
+        });
+        self.arrivals = arrivals;
     }
 
     /// Why a record that is put now, or cut anew, is refused before it is sent.

@@ -11,6 +11,7 @@ use crate::produce::lane::Place;
 use crate::produce::outcome::AttemptEnd;
 use crate::produce::pending::Pending;
 use crate::produce::rate::ShardRate;
+use crate::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a list says about a container.
@@ -26,12 +27,15 @@ enum Verdict {
 impl<T> Machine<T> {
     /// Takes the list that was asked for.
     pub fn shards(&mut self, read: Read, list: ShardsRead, now_ms: u64) {
-        let Read { refresh, number, full } = read;
+        let Read { refresh, number, began_ms, full } = read;
         let shards = match list {
             Ok(shards) => shards,
             Err(fault) => {
                 self.router.refresh.fail(refresh, now_ms);
                 self.actions.push_back(Action::Notice(Notice::MapFailed { fault }));
+                if fault == Fault::Missing {
+                    self.drop_map(now_ms);
+                }
                 return;
             }
         };
@@ -46,7 +50,9 @@ impl<T> Machine<T> {
         let (strays, doubtful) = self.judge_all(&ranges, number, full, now_ms);
         let map = self.router.refresh.finish(refresh, shards, now_ms);
         let open = map.map_or(0, |map| map.open_count());
-        self.router.proved_ms = now_ms;
+        self.router.seen_ms = now_ms;
+        // Answers that reach back to the time when the list was asked for prove more than it does.
+        self.router.proved_ms = self.router.proved_ms.max(began_ms);
         self.actions.push_back(Action::Notice(Notice::MapRead { shards: open }));
         for hull in doubtful {
             self.router.distrust(hull, now_ms);
@@ -125,7 +131,7 @@ impl<T> Machine<T> {
     /// Keeps the map: drops it when it may be of another stream, ends waiting for a judgement, and
     /// asks for a list when one is due.
     pub(super) fn keep_map(&mut self, now_ms: u64) {
-        let idle_since = self.router.proved_ms.saturating_add(self.settings.map_idle_ms);
+        let idle_since = self.router.seen_ms.saturating_add(self.settings.map_idle_ms);
         if self.outstanding > 0 && self.router.map().is_some() && idle_since < now_ms {
             self.drop_map(now_ms);
         }
@@ -146,7 +152,9 @@ impl<T> Machine<T> {
             && let Some(refresh) = self.router.refresh.begin(now_ms)
         {
             self.reads_begun += 1;
-            let read = Read { refresh, number: self.reads_begun, full: self.full_read_wanted };
+            self.read_began_ms = now_ms;
+            let (number, full) = (self.reads_begun, self.full_read_wanted);
+            let read = Read { refresh, number, began_ms: now_ms, full };
             self.actions.push_back(Action::Read(read));
         }
     }

@@ -189,6 +189,7 @@ impl<T> Machine<T> {
         let mut request =
             Request { id, entries: Vec::new(), single, after: None, records: 0, bytes: 0 };
         let mut containers = Vec::new();
+        let in_doubt = self.in_doubt(now_ms);
         for (&at, &count) in lanes.iter().zip(counts) {
             for _ in 0..count {
                 let lane = self.lane_mut(at);
@@ -196,6 +197,10 @@ impl<T> Machine<T> {
                 lane.flights += 1;
                 self.account(at, frozen.sealed.bytes(), now_ms);
                 request.add(&frozen);
+                if in_doubt && frozen.predicted.is_some() && !frozen.has_one_hash() {
+                    // Its place will have to be judged: the list is there by then.
+                    self.router.refresh.demand(now_ms);
+                }
                 if self.settings.numbered && !frozen.unnumbered {
                     let last = |shard: &ShardId| self.last_numbers.get(shard).copied();
                     request.after = frozen.predicted.as_ref().and_then(last);
