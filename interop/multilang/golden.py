@@ -29,7 +29,10 @@ def main():
         may_checkpoint = action in ("processRecords", "shardEnded", "shutdownRequested")
         if may_checkpoint or message.get("reason") == "TERMINATE":
             say(action="checkpoint")
-            note(sys.stdin.readline().rstrip("\n"))
+            answer = sys.stdin.readline()
+            if not answer:
+                return  # the daemon is gone
+            note(answer.rstrip("\n"))
         say(action="status", responseFor=action)
 
 

@@ -10,7 +10,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from stage import ENDPOINT, HERE, KEYS, PATIENCE_S, PYTHON, Daemon, Records, Stream, check, dynamodb, kinesis, recorder
+from stage import ENDPOINT, HERE, KEYS, PATIENCE_S, PYTHON, Daemon, Records, Stream, check, dynamodb, kinesis, recorder, whole_lines
 
 
 def run():
@@ -38,8 +38,7 @@ class Golden:
         self.variables = {"HEARD": self.path}
 
     def heard(self):
-        lines = open(self.path).read().splitlines() if os.path.exists(self.path) else []
-        return [(int(line.split(" ", 1)[0]), json.loads(line.split(" ", 1)[1])) for line in lines]
+        return [(int(line.split(" ", 1)[0]), json.loads(line.split(" ", 1)[1])) for line in whole_lines(self.path)]
 
     def actions(self):
         return [message["action"] for _, message in self.heard()]
@@ -56,7 +55,7 @@ def runs(pid):
     """Whether it runs. One that nobody has reaped yet does not."""
     try:
         return ") Z " not in open(f"/proc/{pid}/stat").read()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -145,6 +145,11 @@ class Daemon:
         return False
 
 
+def whole_lines(path):
+    """The lines of a file that others still write, without the one that is being written."""
+    return open(path).read().rpartition("\n")[0].splitlines() if os.path.exists(path) else []
+
+
 class Records:
     """What recording workers wrote down, in order."""
 
@@ -153,7 +158,7 @@ class Records:
         self.stream = stream
 
     def lines(self):
-        return [line.split() for line in open(self.path).read().splitlines()] if os.path.exists(self.path) else []
+        return [line.split() for line in whole_lines(self.path)]
 
     def words(self):
         """What the workers were called with, in order."""

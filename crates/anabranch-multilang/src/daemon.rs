@@ -124,7 +124,10 @@ impl Daemon {
         let asked = async {
             stop.await;
             if config.grace_ms == 0 {
+                nursery.reaper.kill_all();
                 at_once.cancel();
+                // The consumer is not told: it would part with the children.
+                std::future::pending::<()>().await;
             }
         };
         let published = CancellationToken::new();
@@ -134,14 +137,8 @@ impl Daemon {
         }
         let ended = tokio::select! {
             biased;
-            () = nursery.fatal.cancelled() => {
-                nursery.reaper.kill_all();
-                return Err(DaemonError::ChildFailed);
-            }
-            () = at_once.cancelled() => {
-                nursery.reaper.kill_all();
-                return Ok(());
-            }
+            () = nursery.fatal.cancelled() => return Err(DaemonError::ChildFailed),
+            () = at_once.cancelled() => return Ok(()),
             ended = Box::pin(consumer.run_until(asked)) => ended,
         };
         nursery.reaper.all().await;

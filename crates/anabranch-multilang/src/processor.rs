@@ -123,6 +123,7 @@ impl ChildProcessor {
             }
             OnChildFailure::Exit => {
                 tracing::error!(%shard, pid, "the child failed, and so does the daemon (onChildFailure=exit): {fault}");
+                self.nursery.reaper.kill_all();
                 self.nursery.fatal.cancel();
             }
         }
