@@ -16,9 +16,9 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder with room for this many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Self {
-        Self { out: Vec::with_capacity(bytes), named: false, has_time: false }
+    /// An encoder that writes into this memory, behind what is there.
+    pub(super) fn new(out: Vec<u8>) -> Self {
+        Self { out, named: false, has_time: false }
     }
 
     /// The body, and whether a time is in it.

@@ -1,5 +1,6 @@
 //! The protocol: CBOR where it is worth it, and JSON for the rest.
 
+use super::buffers::Buffers;
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::spoken::{Answer, Spoken, WireFormat};
@@ -47,6 +48,8 @@ pub(in crate::stream) struct KinesisProtocol {
     spoken: Arc<Spoken>,
     /// The size of the last bulk put, which the next is likely to have too.
     last_bytes: AtomicUsize,
+    /// The memory of bulk puts.
+    buffers: Buffers,
 }
 
 /// How a request was written. Kept with the call, for whoever reads the reply.
@@ -84,7 +87,7 @@ impl KinesisProtocol {
     pub(in crate::stream) fn new(spoken: Arc<Spoken>) -> Self {
         let json = AwsJsonRpcProtocol::aws_json_1_1();
         let json = json.with_default_namespace("com.amazonaws.kinesis");
-        Self { json, spoken, last_bytes: AtomicUsize::new(0) }
+        Self { json, spoken, last_bytes: AtomicUsize::new(0), buffers: Buffers::default() }
     }
 
     /// The request in CBOR, unless it has to be in JSON.
@@ -105,21 +108,25 @@ impl KinesisProtocol {
             return Ok(None);
         }
         let bulk = operation == "PutRecords";
-        let reserve = if bulk { self.last_bytes.load(Ordering::Relaxed) } else { 0 };
-        let mut encoder = Encoder::with_capacity(reserve + 512);
+        let reserve = self.last_bytes.load(Ordering::Relaxed);
+        let memory = if bulk { self.buffers.take(reserve + 512) } else { Vec::with_capacity(512) };
+        let mut encoder = Encoder::new(memory);
         encoder.write_struct(schema, input)?;
         let (body, has_time) = encoder.finish();
         if has_time {
             return Ok(None);
         }
-        if bulk {
+        let body = if bulk {
             self.last_bytes.store(body.len().min(RESERVE_MOST_BYTES), Ordering::Relaxed);
-        }
+            self.buffers.lend(body)
+        } else {
+            body.into()
+        };
         request(body, &format!("{}.{operation}", service.as_str())).map(Some)
     }
 }
 
-fn request(body: Vec<u8>, target: &str) -> Result<Request, SerdeError> {
+fn request(body: Bytes, target: &str) -> Result<Request, SerdeError> {
     let length = body.len().to_string();
     let mut request = Request::new(SdkBody::from(body));
     request.set_method("POST").map_err(|error| SerdeError::custom(error.to_string()))?;
