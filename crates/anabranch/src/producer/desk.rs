@@ -135,8 +135,12 @@ impl BulkPlace {
         room: u32,
     ) -> impl Iterator<Item = Slot> {
         let all = costs.clone().map(|cost| cost as u128).sum::<u128>().max(1);
+        let fits = all == u128::from(room);
         let (mut before, mut held) = (0_u128, 0_u32);
         (0..).zip(costs).map(move |(at, cost)| {
+            if let (true, Ok(cost)) = (fits, u32::try_from(cost)) {
+                return Slot { place: self.0, cost, at };
+            }
             before += cost as u128;
             let part = before * u128::from(room) / all;
             let upto = u32::try_from(part).unwrap_or(room);
