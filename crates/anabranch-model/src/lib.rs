@@ -13,6 +13,7 @@ pub mod sequence;
 pub mod position;
 pub mod record;
 pub mod cbor;
+pub mod buffers;
 pub mod lineage;
 pub mod descent;
 pub mod lease;

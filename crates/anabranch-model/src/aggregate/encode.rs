@@ -6,7 +6,7 @@
 use super::digest::{Digest, digest, digest_many};
 use super::mark::{FIELD_BYTES, Mark};
 use super::table::{Found, Table};
-use super::wire::{Tag, VARINT_MAX_BYTES, varint_len, write_varint};
+use super::wire::{Tag, VARINT_MAX_BYTES, append_first, varint_len, write_varint};
 use super::{AGGREGATE_PARTITION_KEY, FRAME_BYTES, MAGIC};
 use crate::hash::HashKey;
 use crate::limits::RECORD_MAX_KIB_HIGHEST;
@@ -286,8 +286,8 @@ impl Builder {
         head.field(RECORD_DATA, next.data.len());
         let record_at = self.body.len();
         let data_at = record_at + head.len;
-        self.body.reserve(head.len + next.data.len());
-        self.body.extend_from_slice(&head.bytes[..head.len]);
+        self.body.reserve(RECORD_HEAD_MAX_BYTES + next.data.len());
+        append_first(&mut self.body, &head.bytes, head.len);
         self.body.extend_from_slice(next.data);
         let new_key = matches!(fit.key, Found::New { .. });
         let new_hash_key = matches!(fit.hash_key, Some((Found::New { .. }, _)));

@@ -49,23 +49,23 @@ impl Width {
 /// [`Width::widest`] says; a narrower one than that it has too.
 pub(super) fn digest_many(width: Width, messages: &[&[u8]]) -> Vec<Digest> {
     let mut digests = Vec::with_capacity(messages.len());
-    let mut rest = messages;
-    while !rest.is_empty() {
-        let wide = width == Width::Sixteen && rest.len() > eight::LANES;
-        let lanes = if wide { sixteen::LANES } else { eight::LANES };
-        let (group, others) = rest.split_at(rest.len().min(lanes));
-        rest = others;
-        match group {
-            // Few lanes cost as much as eight.
-            [] | [_] | [_, _] => digests.extend(group.iter().map(|message| digest(message))),
-            group if wide => {
+    let mut padding = [[0; BLOCK_BYTES]; sixteen::LANES];
+    let lanes = if width == Width::Sixteen { sixteen::LANES } else { eight::LANES };
+    for group in messages.chunks(lanes) {
+        match (group, width) {
+            // Few lanes cost as much as all of them.
+            ([] | [_], _) | ([_, _], Width::Eight) => {
+                digests.extend(group.iter().map(|message| digest(message)))
+            }
+            (group, Width::Sixteen) => {
                 // SAFETY: the processor has AVX-512 and AVX2, as was found before there was a width.
-                let sixteen = unsafe { sixteen::digest_group(group) };
+                let sixteen = unsafe { sixteen::digest_group(group, &mut padding) };
                 digests.extend_from_slice(&sixteen[..group.len()]);
             }
-            group => {
+            (group, Width::Eight) => {
+                let padding = padding.first_chunk_mut().expect("eight is less than sixteen");
                 // SAFETY: the processor has AVX2, as was found before there was a width.
-                let eight = unsafe { eight::digest_group(group) };
+                let eight = unsafe { eight::digest_group(group, padding) };
                 digests.extend_from_slice(&eight[..group.len()]);
             }
         }

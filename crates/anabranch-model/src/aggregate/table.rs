@@ -2,7 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "hashing keeps the low bits on purpose")]
 
-use super::wire::{Tag, VARINT_MAX_BYTES, varint_len, write_varint};
+use super::wire::{Tag, VARINT_MAX_BYTES, append_first, varint_len, write_varint};
 
 /// How far a lookup walks before it gives up. A table may hold a string twice, so giving up costs
 /// some bytes and never the sense; and keys chosen to collide cannot make a lookup slow.
@@ -117,7 +117,7 @@ impl Table {
         head[0] = self.tag.byte();
         let head_len = 1 + write_varint(&mut head[1..], text.len());
         let tag_at = offset(self.wire.len());
-        self.wire.extend_from_slice(&head[..head_len]);
+        append_first(&mut self.wire, &head, head_len);
         let text_at = offset(self.wire.len());
         self.wire.extend_from_slice(text);
         self.strings.push(Placed { tag_at, text_at, hash });

@@ -32,6 +32,15 @@ pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
     at + 1
 }
 
+/// Appends the first `len` of these bytes, which are few. To copy all of them, and forget the rest,
+/// costs less than a copy of a length that is not known beforehand.
+#[inline]
+pub(super) fn append_first<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(bytes);
+    out.truncate(end);
+}
+
 /// The bytes are not a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;

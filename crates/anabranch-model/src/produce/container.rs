@@ -222,7 +222,8 @@ mod tests {
     /// Puts a record: its number is its key and its data.
     fn offer(number: u64, take: impl FnOnce(&Offer<'_>)) {
         let text = number.to_string();
-        let content = Content::Lent { key: text.as_bytes(), data: text.as_bytes() };
+        let both = text.repeat(2);
+        let content = Content::Lent { both: both.as_bytes(), key_len: text.len() };
         take(&Offer { content, hash: HashKey(1), is_explicit: false });
     }
 

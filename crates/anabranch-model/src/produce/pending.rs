@@ -37,10 +37,10 @@ pub enum Content<'a> {
     },
     /// In memory that is lent: whoever keeps them copies them.
     Lent {
-        /// The key, in UTF-8.
-        key: &'a [u8],
-        /// The data.
-        data: &'a [u8],
+        /// The key, in UTF-8, and the data behind it.
+        both: &'a [u8],
+        /// Bytes of the key.
+        key_len: usize,
     },
 }
 
@@ -50,16 +50,17 @@ impl<'a> Content<'a> {
     pub(super) fn bytes(&self) -> (&'a [u8], &'a [u8]) {
         match *self {
             Self::Shared { key, data } => (key.as_bytes(), data),
-            Self::Lent { key, data } => (key, data),
+            Self::Lent { both, key_len } => both.split_at(key_len),
         }
     }
 
     /// The key and the data, to keep.
     pub(super) fn keep(&self) -> (Key, Bytes) {
-        match *self {
-            Self::Shared { key, data } => (key.clone(), data.clone()),
-            Self::Lent { key, data } => (read_key(key), Bytes::copy_from_slice(data)),
+        if let Self::Shared { key, data } = *self {
+            return (key.clone(), data.clone());
         }
+        let (key, data) = self.bytes();
+        (read_key(key), Bytes::copy_from_slice(data))
     }
 }
 
@@ -68,7 +69,7 @@ impl Offer<'_> {
     pub(super) fn key_id(&self) -> KeyId {
         let key = match self.content {
             Content::Shared { key, .. } => key.clone(),
-            Content::Lent { key, .. } => read_key(key),
+            Content::Lent { both, key_len } => read_key(&both[..key_len]),
         };
         KeyId { key, explicit: self.is_explicit.then_some(self.hash) }
     }

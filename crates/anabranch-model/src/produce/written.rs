@@ -1,7 +1,7 @@
 //! Keys and data of records that wait, written one behind the other: many small records in a row
 //! are read again faster than many that lie about, and need no memory of their own.
 
-use super::pending::{Offer, Pending, Put, framed_bytes, read_key};
+use super::pending::{Content, Offer, Pending, Put, framed_bytes, read_key};
 use crate::aggregate::encode::RawEntry;
 use crate::hash::HashKey;
 use crate::record::Key;
@@ -142,8 +142,13 @@ impl<T> Written<T> {
                     self.pages.back_mut().expect("a page was just added")
                 }
             };
-            page.extend_from_slice(key);
-            page.extend_from_slice(data);
+            match offer.content {
+                Content::Lent { both, .. } => page.extend_from_slice(both),
+                Content::Shared { .. } => {
+                    page.extend_from_slice(key);
+                    page.extend_from_slice(data);
+                }
+            }
         }
         #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
         let hash = [(offer.hash.0 >> 64) as u64, offer.hash.0 as u64];
@@ -259,7 +264,6 @@ fn give_back(mut page: Vec<u8>, spare: &mut SparePages) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pending::Content;
     use super::*;
     use proptest::prelude::*;
 
@@ -296,10 +300,11 @@ mod tests {
                         let key = Key::from("k".repeat(key));
                         let data = Bytes::from(vec![u8::try_from(number % 251).unwrap(); data]);
                         let hash = HashKey(u128::MAX / 7 * u128::from(number % 7));
+                        let both = [key.as_bytes(), &data].concat();
                         let content = if number % 2 == 0 {
                             Content::Shared { key: &key, data: &data }
                         } else {
-                            Content::Lent { key: key.as_bytes(), data: &data }
+                            Content::Lent { both: &both, key_len: key.len() }
                         };
                         let offer = Offer { content, hash, is_explicit };
                         written.push(&offer, number, number + 5, number, &mut spare);

@@ -30,8 +30,28 @@ struct End {
 /// A record of a bulk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) data: &'a [u8],
+    /// The key, and the data behind it.
+    pub(super) both: &'a [u8],
+    /// Bytes of the key.
+    pub(super) key_len: usize,
+}
+
+impl<'a> Part<'a> {
+    #[inline]
+    pub(super) fn key(&self) -> &'a [u8] {
+        &self.both[..self.key_len]
+    }
+
+    #[inline]
+    fn data(&self) -> &'a [u8] {
+        &self.both[self.key_len..]
+    }
+
+    /// What it takes of the buffer.
+    #[inline]
+    fn cost(&self) -> usize {
+        cost(self.key_len, self.both.len() - self.key_len)
+    }
 }
 
 /// Why a bulk was not taken. Nothing of it was put; it is given back.
@@ -119,10 +139,11 @@ impl Bulk {
         if at >= self.len() {
             return None;
         }
-        let (Part { key, data }, explicit) = (self.part(at), self.explicit(at));
-        let (from, gone) = (self.ends[at].data - key.len() - data.len(), key.len() + data.len());
-        let key = Key::from_utf8(Bytes::copy_from_slice(key)).ok()?;
-        let record = NewRecord { key, explicit, data: Bytes::copy_from_slice(data) };
+        let (part, explicit) = (self.part(at), self.explicit(at));
+        let gone = part.both.len();
+        let from = self.ends[at].data - gone;
+        let key = Key::from_utf8(Bytes::copy_from_slice(part.key())).ok()?;
+        let record = NewRecord { key, explicit, data: Bytes::copy_from_slice(part.data()) };
         self.bytes.drain(from..from + gone);
         self.ends.remove(at);
         for end in &mut self.ends[at..] {
@@ -142,7 +163,7 @@ impl Bulk {
     pub(super) fn part(&self, at: usize) -> Part<'_> {
         let from = if at == 0 { 0 } else { self.ends[at - 1].data };
         let End { key, data } = self.ends[at];
-        Part { key: &self.bytes[from..key], data: &self.bytes[key..data] }
+        Part { both: &self.bytes[from..data], key_len: key - from }
     }
 
     /// The explicit hash key of the record at a place.
@@ -157,10 +178,7 @@ impl Bulk {
 
     /// What each takes of the buffer.
     pub(super) fn costs(&self) -> impl Iterator<Item = usize> + Clone {
-        (0..self.len()).map(|at| {
-            let Part { key, data } = self.part(at);
-            cost(key.len(), data.len())
-        })
+        (0..self.len()).map(|at| self.part(at).cost())
     }
 
     /// What all of them take of the buffer, if the stream takes each. Otherwise the first that it
@@ -168,9 +186,9 @@ impl Bulk {
     pub(super) fn check(&self, max_bytes: usize) -> Result<usize, (usize, PutError)> {
         let mut sum = 0_usize;
         for at in 0..self.len() {
-            let Part { key, data } = self.part(at);
-            check(key, data.len(), max_bytes).map_err(|why| (at, why))?;
-            sum = sum.saturating_add(cost(key.len(), data.len()));
+            let part = self.part(at);
+            check(part.key(), part.data().len(), max_bytes).map_err(|why| (at, why))?;
+            sum = sum.saturating_add(part.cost());
         }
         Ok(sum)
     }

@@ -190,13 +190,13 @@ impl<A: StreamApi> Driver<A> {
     /// Hands the records of a bulk to the machine.
     fn enter_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
         let bulk = &put.bulk;
-        let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key).collect();
+        let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key()).collect();
         let hashes = hash_keys(&keys);
         self.batches.enter(bulk.len());
         let offer = |at: usize| {
-            let (Part { key, data }, explicit) = (bulk.part(at), bulk.explicit(at));
+            let (Part { both, key_len }, explicit) = (bulk.part(at), bulk.explicit(at));
             let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
-            Offer { content: Content::Lent { key, data }, hash, is_explicit }
+            Offer { content: Content::Lent { both, key_len }, hash, is_explicit }
         };
         self.machine.put_all(put.slots(), offer, now_ms);
     }

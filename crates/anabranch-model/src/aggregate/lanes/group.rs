@@ -10,25 +10,28 @@
 /// `lanes_of` and the rounds.
 macro_rules! group {
     ($features:literal, $register:ty) => {
-        /// The digests of as many messages as there are lanes, or fewer.
+        /// The digests of as many messages as there are lanes, or fewer. `padding` is memory for
+        /// blocks that are not full; what stands there does not matter.
         #[target_feature(enable = $features)]
-        pub(super) fn digest_group(group: &[&[u8]]) -> [Digest; LANES] {
+        pub(super) fn digest_group(
+            group: &[&[u8]],
+            padding: &mut [Block; LANES],
+        ) -> [Digest; LANES] {
             let mut digests = [[0; DIGEST_BYTES]; LANES];
-            let mut padding = [[0; BLOCK_BYTES]; LANES];
             let lasts: [usize; LANES] = last_blocks(group);
             let blocks = lasts.iter().max().map_or(0, |last| last + 1);
             let mut state = [splat(START[0]), splat(START[1]), splat(START[2]), splat(START[3])];
             // Most blocks of messages of about the same length are full in every lane.
             let full = full_blocks(group);
             for block in 0..full {
-                state = compress(state, blocks_at(group, block, &padding));
+                state = compress(state, blocks_at(group, block, padding));
             }
             for block in full..blocks {
-                for ((message, padding), last) in group.iter().zip(&mut padding).zip(&lasts) {
+                for ((message, padding), last) in group.iter().zip(&mut *padding).zip(&lasts) {
                     pad(message, block, *last, padding);
                 }
                 // A lane whose message is over goes on with what is there; its digest has been taken.
-                state = compress(state, blocks_at(group, block, &padding));
+                state = compress(state, blocks_at(group, block, padding));
                 if lasts.contains(&block) {
                     let [a, b, c, d] = state;
                     let (a, b, c, d) = (lanes_of(a), lanes_of(b), lanes_of(c), lanes_of(d));

@@ -363,14 +363,16 @@ impl World {
             // A few are so large that they are not written down.
             let large = self.roll(40) == 0;
             let pad = usize::try_from(self.roll(60)).unwrap() + if large { 5_000 } else { 0 };
-            arriving.push((name, Key::from(text), explicit, name.data(pad)));
+            let data = name.data(pad);
+            let both = [text.as_bytes(), &data].concat();
+            arriving.push((name, Key::from(text), explicit, data, both));
         }
         let offer = |at: usize| {
-            let (_, text, explicit, data) = &arriving[at];
+            let (_, text, explicit, data, both) = &arriving[at];
             let content = if at == 0 {
                 Content::Shared { key: text, data }
             } else {
-                Content::Lent { key: text.as_bytes(), data }
+                Content::Lent { both, key_len: text.len() }
             };
             let hash = HashKey::effective(text.as_str(), *explicit);
             Offer { content, hash, is_explicit: explicit.is_some() }

@@ -1,9 +1,9 @@
 //! The protocol: CBOR where it is worth it, and JSON for the rest.
 
-use super::buffers::Buffers;
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::spoken::{Answer, Spoken, WireFormat};
+use anabranch_model::buffers::Buffers;
 use anabranch_model::cbor::{Cursor, Malformed};
 use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;
 use aws_sdk_kinesis::config::{ConfigBag, Intercept, RuntimeComponents};
@@ -38,6 +38,8 @@ const IN_JSON: [&str; 2] = ["SubscribeToShard", "DescribeStreamSummary"];
 
 /// The most that is reserved for a request on the word of the one before it.
 const RESERVE_MOST_BYTES: usize = 16 << 20;
+/// How much memory is kept for the bulk puts to come.
+const KEPT_BYTES: usize = 8 << 20;
 
 /// The SDK's protocol for Kinesis: writes CBOR or JSON, and reads whichever comes.
 #[derive(Debug)]
@@ -87,7 +89,12 @@ impl KinesisProtocol {
     pub(in crate::stream) fn new(spoken: Arc<Spoken>) -> Self {
         let json = AwsJsonRpcProtocol::aws_json_1_1();
         let json = json.with_default_namespace("com.amazonaws.kinesis");
-        Self { json, spoken, last_bytes: AtomicUsize::new(0), buffers: Buffers::default() }
+        Self {
+            json,
+            spoken,
+            last_bytes: AtomicUsize::new(0),
+            buffers: Buffers::keeping(KEPT_BYTES),
+        }
     }
 
     /// The request in CBOR, unless it has to be in JSON.
@@ -118,7 +125,7 @@ impl KinesisProtocol {
         }
         let body = if bulk {
             self.last_bytes.store(body.len().min(RESERVE_MOST_BYTES), Ordering::Relaxed);
-            self.buffers.lend(body)
+            self.buffers.share(body)
         } else {
             body.into()
         };
