@@ -3,9 +3,7 @@
 use super::super::digest::{DIGEST_BYTES, Digest};
 use super::group::{group, rounds};
 use super::steps::steps;
-use super::{
-    BLOCK_BYTES, Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at,
-};
+use super::{Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at};
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_and_si256, _mm256_extract_epi32, _mm256_or_si256,
     _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_setr_epi64x, _mm256_slli_epi32,

@@ -4,9 +4,7 @@ use super::super::digest::{DIGEST_BYTES, Digest};
 use super::eight;
 use super::group::{group, rounds};
 use super::steps::steps;
-use super::{
-    BLOCK_BYTES, Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at,
-};
+use super::{Block, START, blocks_at, digest_of, full_blocks, last_blocks, pad, word_at};
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_castsi512_si256, _mm512_extracti64x4_epi64, _mm512_rol_epi32,
     _mm512_set1_epi32, _mm512_setr_epi64, _mm512_shuffle_i32x4, _mm512_ternarylogic_epi32,

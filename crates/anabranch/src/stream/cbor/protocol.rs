@@ -39,7 +39,7 @@ const IN_JSON: [&str; 2] = ["SubscribeToShard", "DescribeStreamSummary"];
 /// The most that is reserved for a request on the word of the one before it.
 const RESERVE_MOST_BYTES: usize = 16 << 20;
 /// How much memory is kept for the bulk puts to come.
-const KEPT_BYTES: usize = 8 << 20;
+const KEPT_BYTES: usize = 24 << 20;
 
 /// The SDK's protocol for Kinesis: writes CBOR or JSON, and reads whichever comes.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub(in crate::stream) struct KinesisProtocol {
     json: AwsJsonRpcProtocol,
     /// Which is spoken.
     spoken: Arc<Spoken>,
-    /// The size of the last bulk put, which the next is likely to have too.
-    last_bytes: AtomicUsize,
+    /// The size of the last bulk puts, which the next is likely to have too.
+    usual_bytes: AtomicUsize,
     /// The memory of bulk puts.
     buffers: Buffers,
 }
@@ -92,7 +92,7 @@ impl KinesisProtocol {
         Self {
             json,
             spoken,
-            last_bytes: AtomicUsize::new(0),
+            usual_bytes: AtomicUsize::new(0),
             buffers: Buffers::keeping(KEPT_BYTES),
         }
     }
@@ -115,7 +115,7 @@ impl KinesisProtocol {
             return Ok(None);
         }
         let bulk = operation == "PutRecords";
-        let reserve = self.last_bytes.load(Ordering::Relaxed);
+        let reserve = self.usual_bytes.load(Ordering::Relaxed);
         let memory = if bulk { self.buffers.take(reserve + 512) } else { Vec::with_capacity(512) };
         let mut encoder = Encoder::new(memory);
         encoder.write_struct(schema, input)?;
@@ -124,7 +124,9 @@ impl KinesisProtocol {
             return Ok(None);
         }
         let body = if bulk {
-            self.last_bytes.store(body.len().min(RESERVE_MOST_BYTES), Ordering::Relaxed);
+            // Sizes differ: it is forgotten slowly that one was large.
+            let usual = body.len().max(reserve - reserve / 16).min(RESERVE_MOST_BYTES);
+            self.usual_bytes.store(usual, Ordering::Relaxed);
             self.buffers.share(body)
         } else {
             body.into()
