@@ -6,7 +6,9 @@
 use super::digest::{Digest, digest, digest_many};
 use super::mark::{FIELD_BYTES, Mark};
 use super::table::{Found, Table};
-use super::wire::{Tag, VARINT_MAX_BYTES, append_first, varint_len, write_varint};
+use super::wire::{
+    FIELD_ROOM_BYTES, Tag, VARINT_MAX_BYTES, append_field, varint_len, write_varint,
+};
 use super::{AGGREGATE_PARTITION_KEY, FRAME_BYTES, MAGIC};
 use crate::hash::HashKey;
 use crate::limits::RECORD_MAX_KIB_HIGHEST;
@@ -21,9 +23,6 @@ const RECORD: Tag = Tag::bytes(3);
 const RECORD_KEY: Tag = Tag::varint(1);
 const RECORD_HASH_KEY: Tag = Tag::varint(2);
 const RECORD_DATA: Tag = Tag::bytes(3);
-
-/// Four tags of one byte, each with a varint.
-const RECORD_HEAD_MAX_BYTES: usize = 4 * (1 + VARINT_MAX_BYTES);
 
 /// A user record on its way into an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,20 +273,18 @@ impl Builder {
         if let Found::New { hash, .. } = fit.key {
             self.keys.push(next.key, hash);
         }
-        let mut head = Head::default();
-        head.field(RECORD, fit.inner);
-        head.field(RECORD_KEY, fit.key.number());
+        let record_at = self.body.len();
+        self.body.reserve(4 * FIELD_ROOM_BYTES + next.data.len());
+        append_field(&mut self.body, RECORD, fit.inner);
+        append_field(&mut self.body, RECORD_KEY, fit.key.number());
         if let Some((found, digits)) = &fit.hash_key {
             if let Found::New { hash, .. } = *found {
                 self.hash_keys.push(digits.text(), hash);
             }
-            head.field(RECORD_HASH_KEY, found.number());
+            append_field(&mut self.body, RECORD_HASH_KEY, found.number());
         }
-        head.field(RECORD_DATA, next.data.len());
-        let record_at = self.body.len();
-        let data_at = record_at + head.len;
-        self.body.reserve(RECORD_HEAD_MAX_BYTES + next.data.len());
-        append_first(&mut self.body, &head.bytes, head.len);
+        append_field(&mut self.body, RECORD_DATA, next.data.len());
+        let data_at = self.body.len();
         self.body.extend_from_slice(next.data);
         let new_key = matches!(fit.key, Found::New { .. });
         let new_hash_key = matches!(fit.hash_key, Some((Found::New { .. }, _)));
@@ -316,26 +313,6 @@ struct Fit {
     inner: usize,
     /// Bytes that the container grows by.
     added_bytes: usize,
-}
-
-/// Everything of a record that stands before its data.
-struct Head {
-    bytes: [u8; RECORD_HEAD_MAX_BYTES],
-    len: usize,
-}
-
-impl Default for Head {
-    fn default() -> Self {
-        Self { bytes: [0; RECORD_HEAD_MAX_BYTES], len: 0 }
-    }
-}
-
-impl Head {
-    #[inline]
-    fn field(&mut self, tag: Tag, value: usize) {
-        self.bytes[self.len] = tag.byte();
-        self.len += 1 + write_varint(&mut self.bytes[self.len + 1..], value);
-    }
 }
 
 /// A hash key in decimal, without an allocation.

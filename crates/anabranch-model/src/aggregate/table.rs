@@ -2,7 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "hashing keeps the low bits on purpose")]
 
-use super::wire::{Tag, VARINT_MAX_BYTES, append_first, varint_len, write_varint};
+use super::wire::{FIELD_ROOM_BYTES, Tag, append_field, varint_len};
 
 /// How far a lookup walks before it gives up. A table may hold a string twice, so giving up costs
 /// some bytes and never the sense; and keys chosen to collide cannot make a lookup slow.
@@ -38,15 +38,15 @@ struct Placed {
     hash: u32,
 }
 
-/// What a lookup found.
+/// What a lookup found. It fits into registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     /// The table holds the string under this number.
-    Held(usize),
+    Held(u32),
     /// It doesn't.
     New {
         /// The number that the string gets when it is added.
-        number: usize,
+        number: u32,
         /// The string's hash, so that adding it need not compute it again.
         hash: u32,
     },
@@ -57,7 +57,7 @@ impl Found {
     #[inline]
     pub(super) fn number(self) -> usize {
         match self {
-            Self::Held(number) | Self::New { number, .. } => number,
+            Self::Held(number) | Self::New { number, .. } => number as usize,
         }
     }
 }
@@ -99,12 +99,12 @@ impl Table {
         let hash = scatter(text);
         for slot in self.walk(hash) {
             let Some(number) = self.slots[slot].checked_sub(1) else { break };
-            let number = number as usize;
-            if self.strings[number].hash == hash && self.text(number) == text {
+            let place = number as usize;
+            if self.strings[place].hash == hash && self.text(place) == text {
                 return Found::Held(number);
             }
         }
-        Found::New { number: self.len(), hash }
+        Found::New { number: offset(self.len()), hash }
     }
 
     /// Adds a string that [`Table::find`] found to be new, with the hash that it gave.
@@ -113,11 +113,9 @@ impl Table {
         if (self.len() + 1) * 2 > self.slots.len() {
             self.grow();
         }
-        let mut head = [0; 1 + VARINT_MAX_BYTES];
-        head[0] = self.tag.byte();
-        let head_len = 1 + write_varint(&mut head[1..], text.len());
         let tag_at = offset(self.wire.len());
-        append_first(&mut self.wire, &head, head_len);
+        self.wire.reserve(FIELD_ROOM_BYTES + text.len());
+        append_field(&mut self.wire, self.tag, text.len());
         let text_at = offset(self.wire.len());
         self.wire.extend_from_slice(text);
         self.strings.push(Placed { tag_at, text_at, hash });
@@ -169,6 +167,7 @@ impl Table {
 }
 
 /// A place in a container. Containers end long before 4 GiB, the builder sees to that.
+#[inline]
 fn offset(place: usize) -> u32 {
     u32::try_from(place).expect("the builder refuses records that would take it past its maximum")
 }
@@ -256,7 +255,7 @@ mod tests {
             table.push(text, hash);
         }
         assert_eq!(table.find(&colliding[0]), Found::Held(0));
-        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Found::Held(MAX_PROBES - 1));
+        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Found::Held(offset(MAX_PROBES - 1)));
         let beyond = &colliding[MAX_PROBES + 5];
         assert_eq!(table.text(MAX_PROBES + 5), beyond);
         assert_eq!(table.find(beyond).number(), colliding.len());

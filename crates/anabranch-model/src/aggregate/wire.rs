@@ -32,13 +32,33 @@ pub(super) fn write_varint(out: &mut [u8], mut value: usize) -> usize {
     at + 1
 }
 
-/// Appends the first `len` of these bytes, which are few. To copy all of them, and forget the rest,
-/// costs less than a copy of a length that is not known beforehand.
+/// The bytes that [`append_field`] needs room for.
+pub(super) const FIELD_ROOM_BYTES: usize = size_of::<u64>();
+
+/// Appends a field that is a number, or the tag and length of one that has a length. Values are
+/// below 2^28. A register is copied as a whole and what is too much is forgotten: that costs less
+/// than to copy as many bytes as it takes.
 #[inline]
-pub(super) fn append_first<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
-    let end = out.len() + len;
-    out.extend_from_slice(bytes);
+pub(super) fn append_field(out: &mut Vec<u8>, tag: Tag, value: usize) {
+    let value = value as u64;
+    let (varint, len) = if value < 1 << 7 {
+        (value, 1)
+    } else if value < 1 << 14 {
+        (value & 0x7f | 0x80 | value >> 7 << 8, 2)
+    } else {
+        long_varint(value)
+    };
+    let end = out.len() + 1 + len;
+    out.extend_from_slice(&(varint << 8 | u64::from(tag.byte())).to_le_bytes());
     out.truncate(end);
+}
+
+/// A varint of three or four bytes, and how many these are.
+fn long_varint(value: u64) -> (u64, usize) {
+    assert!(value < 1 << 28, "records and tables of strings are shorter");
+    let sevens = |place: u32| (value >> (7 * place) & 0x7f) << (8 * place);
+    let varint = sevens(0) | sevens(1) | sevens(2) | sevens(3);
+    if value < 1 << 21 { (varint | 0x8080, 3) } else { (varint | 0x0080_8080, 4) }
 }
 
 /// The bytes are not a protobuf message.
@@ -61,6 +81,7 @@ impl Tag {
     }
 
     /// The tag as the one byte that it takes on the wire.
+    #[inline]
     pub(super) const fn byte(self) -> u8 {
         assert!(self.0 < 0x80);
         self.0 as u8
@@ -215,6 +236,18 @@ mod tests {
             fields += 1;
         }
         Ok(fields)
+    }
+
+    #[test]
+    fn a_field_is_its_tag_and_its_varint() {
+        let edges = (0..28).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) + 5]);
+        for value in edges.chain([100, 300, (1 << 28) - 1]) {
+            let mut out = vec![7];
+            append_field(&mut out, Tag::bytes(3), value);
+            let mut varint = [0; VARINT_MAX_BYTES];
+            let len = write_varint(&mut varint, value);
+            assert_eq!(out, [&[7, 0x1a], &varint[..len]].concat(), "{value}");
+        }
     }
 
     #[test]
