@@ -134,6 +134,9 @@ impl Table {
 
     /// Forgets all strings and keeps the memory.
     pub(super) fn clear(&mut self) {
+        if self.strings.is_empty() {
+            return;
+        }
         self.wire.clear();
         self.strings.clear();
         self.slots.fill(0);

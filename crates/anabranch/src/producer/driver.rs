@@ -189,6 +189,7 @@ impl<A: StreamApi> Driver<A> {
 
     /// Hands the records of a bulk to the machine.
     fn enter_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
+        let Some(slots) = put.slots() else { return };
         let bulk = &put.bulk;
         let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key()).collect();
         let hashes = hash_keys(&keys);
@@ -198,7 +199,7 @@ impl<A: StreamApi> Driver<A> {
             let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
             Offer { content: Content::Lent { both, key_len }, hash, is_explicit }
         };
-        self.machine.put_all(put.slots(), offer, now_ms);
+        self.machine.put_all(slots, offer, now_ms);
     }
 
     /// Whoever no longer waits for an answer need not be told.
@@ -363,7 +364,8 @@ impl<A> Drop for Driver<A> {
         }
         for (_, ask) in taken.asks {
             if let Ask::Put(put) = ask {
-                put.slots().for_each(|slot| self.desk.settle(slot, &never, 0, None));
+                let slots = put.slots().into_iter().flatten();
+                slots.for_each(|slot| self.desk.settle(slot, &never, 0, None));
             }
         }
         self.report.abandoned(abandoned);

@@ -73,8 +73,8 @@ pub(super) struct AcceptedBulk {
 
 impl AcceptedBulk {
     /// The slots of its records, once it has a place.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.place.into_iter().flat_map(|place| place.slots(self.bulk.costs(), self.cost))
+    pub(super) fn slots(&self) -> Option<impl Iterator<Item = Slot>> {
+        Some(self.place?.slots(self.bulk.costs(), self.cost))
     }
 }
 
