@@ -98,11 +98,17 @@ impl Desk {
             Open::Free => false,
         };
         if is_over {
-            let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
-            self.free.push(place);
-            if let Open::Bulk(bulk) = over {
-                bulk.tell();
-            }
+            self.close(place);
+        }
+    }
+
+    /// Frees a place whose tickets have their outcomes.
+    #[inline(never)]
+    fn close(&mut self, place: u32) {
+        let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
+        self.free.push(place);
+        if let Open::Bulk(bulk) = over {
+            bulk.tell();
         }
     }
 }

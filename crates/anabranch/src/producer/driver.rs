@@ -178,13 +178,14 @@ impl<A: StreamApi> Driver<A> {
     /// Hands records to the machine.
     fn enter(&mut self, records: &[Accepted], hashes: &[HashKey], now_ms: u64) {
         self.batches.enter(records.len());
+        let hash = |at: usize| records[at].record.explicit.unwrap_or(hashes[at]);
         let offer = |at: usize| {
             let NewRecord { key, explicit, data } = &records[at].record;
-            let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
-            Offer { content: Content::Shared { key, data }, hash, is_explicit }
+            let content = Content::Shared { key, data };
+            Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
         };
         let slots = records.iter().map(|accepted| self.desk.slot(accepted.at, accepted.cost));
-        self.machine.put_all(slots, offer, now_ms);
+        self.machine.put_all(slots, hash, offer, now_ms);
     }
 
     /// Hands the records of a bulk to the machine.
@@ -194,12 +195,13 @@ impl<A: StreamApi> Driver<A> {
         let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key()).collect();
         let hashes = hash_keys(&keys);
         self.batches.enter(bulk.len());
+        let hash = |at: usize| bulk.explicit(at).unwrap_or(hashes[at]);
         let offer = |at: usize| {
-            let (Part { both, key_len }, explicit) = (bulk.part(at), bulk.explicit(at));
-            let (hash, is_explicit) = (explicit.unwrap_or(hashes[at]), explicit.is_some());
-            Offer { content: Content::Lent { both, key_len }, hash, is_explicit }
+            let Part { both, key_len } = bulk.part(at);
+            let content = Content::Lent { both, key_len };
+            Offer { content, hash: hash(at), is_explicit: bulk.explicit(at).is_some() }
         };
-        self.machine.put_all(slots, offer, now_ms);
+        self.machine.put_all(slots, hash, offer, now_ms);
     }
 
     /// Whoever no longer waits for an answer need not be told.

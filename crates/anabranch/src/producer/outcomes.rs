@@ -182,19 +182,24 @@ impl OpenBulk {
         past: Option<Arc<Vec<Attempt>>>,
     ) -> bool {
         self.left -= 1;
-        let receipts = &mut self.told.receipts;
         if let (Fate::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
             // The records of a container are settled one after the other.
+            let receipts = &mut self.told.receipts;
             if !receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
                 receipts.push(Arc::clone(receipt));
             }
             let receipt = u32::try_from(receipts.len() - 1).unwrap_or(NONE);
             self.told.places[at as usize] = (receipt, sub);
         } else {
-            let fate = fate.clone();
-            self.told.others.push((at, outcome::Settled { fate, sub, past }));
+            self.settle_other(at, outcome::Settled { fate: fate.clone(), sub, past });
         }
         self.left == 0
+    }
+
+    /// Notes an outcome that is not the usual one.
+    #[cold]
+    fn settle_other(&mut self, at: u32, settled: outcome::Settled) {
+        self.told.others.push((at, settled));
     }
 
     /// Tells the outcomes. What has none is unknown.

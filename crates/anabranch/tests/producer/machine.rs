@@ -77,7 +77,7 @@ impl Bench {
     ) {
         let content = Content::Shared { key: &name.into(), data: &data.into() };
         let offer = Offer { content, hash, is_explicit: true };
-        self.machine.put_all(std::iter::once(name), |_| offer, self.now_ms);
+        self.machine.put_all(std::iter::once(name), |_| offer.hash, |_| offer, self.now_ms);
     }
 
     /// Answers the last read with open shards of these ranges.

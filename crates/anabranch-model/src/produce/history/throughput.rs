@@ -70,7 +70,7 @@ fn run(case: Case) -> Taken {
             let hash = HashKey::of_partition_key(key.as_str());
             let content = Content::Shared { key, data: &data };
             let offer = Offer { content, hash, is_explicit: false };
-            machine.put_all(std::iter::once(()), |_| offer, now_ms);
+            machine.put_all(std::iter::once(()), |_| offer.hash, |_| offer, now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
             match action {

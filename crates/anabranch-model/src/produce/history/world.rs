@@ -367,6 +367,10 @@ impl World {
             let both = [text.as_bytes(), &data].concat();
             arriving.push((name, Key::from(text), explicit, data, both));
         }
+        let hash = |at: usize| {
+            let (_, text, explicit, ..) = &arriving[at];
+            HashKey::effective(text.as_str(), *explicit)
+        };
         let offer = |at: usize| {
             let (_, text, explicit, data, both) = &arriving[at];
             let content = if at == 0 {
@@ -374,11 +378,10 @@ impl World {
             } else {
                 Content::Lent { both, key_len: text.len() }
             };
-            let hash = HashKey::effective(text.as_str(), *explicit);
-            Offer { content, hash, is_explicit: explicit.is_some() }
+            Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
         };
         let names = arriving.iter().map(|(name, ..)| *name);
-        self.machine.put_all(names, offer, self.now_ms);
+        self.machine.put_all(names, hash, offer, self.now_ms);
         if self.stormy() {
             let pause = self.roll(60);
             self.at(pause, Happening::Put);

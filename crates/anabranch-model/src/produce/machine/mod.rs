@@ -176,10 +176,11 @@ impl<T> Machine<T> {
     }
 
     /// Takes records, each in its order behind those before it: their tickets, and each by its place
-    /// among them. Outcomes come as [`Action::Settle`].
+    /// among them, first its hash alone. Outcomes come as [`Action::Settle`].
     pub fn put_all<'a>(
         &mut self,
         tickets: impl Iterator<Item = T>,
+        hash: impl Fn(usize) -> HashKey,
         offer: impl Fn(usize) -> Offer<'a>,
         now_ms: u64,
     ) {
@@ -187,16 +188,15 @@ impl<T> Machine<T> {
         // Sorted by lane, so that the records of a lane are written while its memory is at hand.
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for (place, ticket) in tickets.enumerate() {
-            let offer = offer(place);
             let number = self.next_number;
             self.next_number += 1;
             self.outstanding += 1;
-            if let Some(why) = self.refusal(|| offer.key_id(), number) {
+            if let Some(why) = self.refusal(|| offer(place).key_id(), number) {
                 arrivals.skip();
-                let refused = vec![offer.pending(number, now_ms, ticket)];
+                let refused = vec![offer(place).pending(number, now_ms, ticket)];
                 self.settle(Records::Loose(refused), Fate::Rejected(why));
             } else {
-                arrivals.add(self.lane_for(offer.hash), ticket);
+                arrivals.add(self.lane_for(hash(place)), ticket);
             }
         }
         let target = self.container_target();
