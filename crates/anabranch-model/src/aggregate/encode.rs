@@ -394,15 +394,16 @@ impl Closed {
 
 /// Seals each container, in their order.
 pub fn seal_many(closed: Vec<Closed>) -> Vec<Container> {
-    let messages: Vec<&[u8]> = closed.iter().filter_map(Closed::message).collect();
-    let mut digests = digest_many(&messages).into_iter();
-    closed
-        .into_iter()
-        .map(|one| {
-            let digest = if one.framed { digests.next() } else { None };
-            one.with_digest(digest)
-        })
-        .collect()
+    let mut messages: Vec<(usize, &[u8])> =
+        closed.iter().enumerate().filter_map(|(at, one)| Some((at, one.message()?))).collect();
+    // Of those that are digested side by side the longest decides how long it takes.
+    messages.sort_unstable_by_key(|(_, message)| message.len());
+    let (places, messages): (Vec<usize>, Vec<&[u8]>) = messages.into_iter().unzip();
+    let mut digests = vec![None; closed.len()];
+    for (at, digest) in places.into_iter().zip(digest_many(&messages)) {
+        digests[at] = Some(digest);
+    }
+    closed.into_iter().zip(digests).map(|(one, digest)| one.with_digest(digest)).collect()
 }
 
 #[cfg(test)]
