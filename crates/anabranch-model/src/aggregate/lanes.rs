@@ -55,7 +55,7 @@ pub(super) fn digest_many(width: Width, messages: &[&[u8]]) -> Vec<Digest> {
         match (group, width) {
             // Few lanes cost as much as all of them.
             ([] | [_], _) | ([_, _], Width::Eight) => {
-                digests.extend(group.iter().map(|message| digest(message)))
+                digests.extend(group.iter().map(|message| digest(message)));
             }
             (group, Width::Sixteen) => {
                 // SAFETY: the processor has AVX-512 and AVX2, as was found before there was a width.
