@@ -1,12 +1,14 @@
 """A worker without any library: it writes down each line that it hears, checkpoints where that is allowed, and answers.
 
-Variables: HEARD (the file of the lines, each after the pid), WRAPPED (run as a child of this process, which only waits).
+Variables: HEARD (the file of the lines, each after the pid), WRAPPED (run as a child of this process, which only waits),
+STUCK (never ends a batch, and so does not notice that the daemon is gone).
 """
 
 import json
 import os
 import subprocess
 import sys
+import time
 
 
 def note(line):
@@ -26,12 +28,15 @@ def main():
         note(line.rstrip("\n"))
         message = json.loads(line)
         action = message["action"]
+        if action == "processRecords" and "STUCK" in os.environ:
+            time.sleep(600)
         may_checkpoint = action in ("processRecords", "shardEnded", "shutdownRequested")
         if may_checkpoint or message.get("reason") == "TERMINATE":
             say(action="checkpoint")
             answer = sys.stdin.readline()
             if not answer:
-                return  # the daemon is gone
+                note('{"action": "gone"}')  # the daemon is
+                return
             note(answer.rstrip("\n"))
         say(action="status", responseFor=action)
 

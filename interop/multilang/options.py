@@ -17,6 +17,7 @@ def run():
     for case in (
         exit_on_failure,
         stop_at_once,
+        stop_while_stuck,
         old_shutdown_messages,
         raw_standard_error,
         wrapper,
@@ -89,10 +90,21 @@ def stop_at_once(folder):
     check("shutdownGraceMillis=0: records come", seen, daemon.tail())
     code = daemon.stop()
     check("shutdownGraceMillis=0: SIGTERM ends it", code == 0, f"{code}\n{daemon.tail()}")
-    told = [action for action in golden.actions() if action in ("shutdownRequested", "leaseLost")]
+    check("shutdownGraceMillis=0: no worker is left behind", soon(lambda: golden.alive() == []), golden.alive())
+    told = [action for action in golden.actions() if action in ("shutdownRequested", "leaseLost", "gone")]
     check("shutdownGraceMillis=0: no worker is told", told == [], told)
     check("shutdownGraceMillis=0: no lease is given back", len(stream.owners()) == 2, stream.rows())
-    check("shutdownGraceMillis=0: no worker is left behind", soon(lambda: golden.alive() == []), golden.alive())
+
+
+def stop_while_stuck(folder):
+    stream, golden = Stream("stuck"), Golden(folder)
+    stream.round()
+    stuck = {**golden.variables, "STUCK": "1"}
+    daemon = Daemon(folder, stream, golden.executable, stuck, shutdownGraceMillis=0)
+    at_work = daemon.until(lambda: golden.actions().count("processRecords") == 2)
+    daemon.stop()
+    gone = soon(lambda: golden.alive() == [])
+    check("shutdownGraceMillis=0: a worker in the middle of a batch is killed", at_work and gone, f"{golden.alive()}\n{daemon.tail()}")
 
 
 def old_shutdown_messages(folder):

@@ -12,6 +12,7 @@ const KEPT: usize = 4;
 /// Buffers that wait for their next use. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Buffers {
+    /// Those that wait.
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     /// How many bytes are kept, in all.
     kept_bytes: usize,

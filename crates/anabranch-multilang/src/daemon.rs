@@ -13,7 +13,9 @@ use anabranch::stream::aws::AwsKinesis;
 use anabranch_model::retry::Backoff;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_types::region::Region;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -124,7 +126,6 @@ impl Daemon {
         let asked = async {
             stop.await;
             if config.grace_ms == 0 {
-                nursery.reaper.kill_all();
                 at_once.cancel();
                 // The consumer is not told: it would part with the children.
                 std::future::pending::<()>().await;
@@ -135,11 +136,15 @@ impl Daemon {
         if let Some(metrics) = metrics {
             publishing.spawn(metrics.run(published.clone().cancelled_owned()));
         }
+        let running = WithChildren {
+            last: KillAll(Some(Arc::clone(&nursery))),
+            consumer: Box::pin(consumer.run_until(asked)),
+        };
         let ended = tokio::select! {
             biased;
             () = nursery.fatal.cancelled() => return Err(DaemonError::ChildFailed),
             () = at_once.cancelled() => return Ok(()),
-            ended = Box::pin(consumer.run_until(asked)) => ended,
+            ended = running => ended,
         };
         nursery.reaper.all().await;
         published.cancel();
@@ -149,6 +154,35 @@ impl Daemon {
             () = nursery.clock.sleep(LAST_METRICS_MS) => {}
         }
         Ok(ended?)
+    }
+}
+
+/// A consumer and its children: if it is dropped before it has ended, they are killed first, and
+/// so hear nothing of leases that are lost.
+struct WithChildren<F> {
+    /// Dropped before the consumer.
+    last: KillAll,
+    consumer: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for WithChildren<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let ended = ready!(self.consumer.as_mut().poll(context));
+        self.last.0 = None;
+        Poll::Ready(ended)
+    }
+}
+
+/// Kills all children when it is dropped, unless they are nobody's any more.
+struct KillAll(Option<Arc<Nursery>>);
+
+impl Drop for KillAll {
+    fn drop(&mut self) {
+        if let Some(nursery) = &self.0 {
+            nursery.reaper.kill_all();
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod credentials;
 pub mod protocol;
 pub mod session;
 pub mod group;
+mod living;
 pub mod child;
 mod reaper;
 mod processor;

@@ -123,7 +123,6 @@ impl ChildProcessor {
             }
             OnChildFailure::Exit => {
                 tracing::error!(%shard, pid, "the child failed, and so does the daemon (onChildFailure=exit): {fault}");
-                self.nursery.reaper.kill_all();
                 self.nursery.fatal.cancel();
             }
         }
@@ -136,7 +135,7 @@ impl ShardProcessor for ChildProcessor {
         let nursery = &self.nursery;
         let shard = self.shard.shard.as_str();
         match Child::start(&nursery.child, shard, &nursery.clock) {
-            Ok(child) => self.child = Some(child),
+            Ok(child) => self.child = Some(nursery.reaper.adopt(child)),
             Err(fault) => return Err(self.fail(&fault).await),
         }
         let request = Request::initialize(shard, start.at);
@@ -248,18 +247,31 @@ mod tests {
         }
     }
 
+    /// Waits until the process has ended. Whether someone has reaped it does not matter.
+    fn until_dead(processor: &ChildProcessor) -> impl Future<Output = ()> + use<> {
+        let pid = processor.child.as_ref().map(Child::pid).expect("it has a child");
+        let clock = processor.nursery.clock.clone();
+        let is_there = move || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        async move {
+            for _ in 0..3_000 {
+                if is_there().map_or(true, |stat| stat.contains(") Z ")) {
+                    return;
+                }
+                clock.sleep(10).await;
+            }
+            panic!("it lives on");
+        }
+    }
+
     /// `end` is the end of a child that is getting ready: it is killed, and told nothing.
     async fn check_killed(end: impl AsyncFnOnce(ChildProcessor, &Nursery)) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let notes = folder.path().join("notes");
         let nursery = nursery(&notes);
         let processor = given_up(&nursery, &notes).await;
-        let pid = processor.child.as_ref().map(Child::pid).expect("it has a child");
+        let dead = until_dead(&processor);
         end(processor, &nursery).await;
-        let is_there = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        while is_there().is_ok_and(|stat| !stat.contains(") Z ")) {
-            nursery.clock.sleep(10).await;
-        }
+        dead.await;
         let heard = std::fs::read_to_string(&notes).expect("it has notes");
         assert_eq!(heard, "initialize\n");
     }
@@ -271,6 +283,14 @@ mod tests {
             drop(processor);
         })
         .await;
+        check_killed(async |processor, nursery| {
+            let dead = until_dead(&processor);
+            nursery.reaper.kill_all();
+            // Nobody has let go of it.
+            dead.await;
+            drop(processor);
+        })
+        .await;
         check_killed(async |mut processor, nursery| {
             tokio::select! {
                 biased;
@@ -279,5 +299,16 @@ mod tests {
             }
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn a_child_that_is_started_too_late_is_killed() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let nursery = nursery(&folder.path().join("notes"));
+        nursery.reaper.kill_all();
+        let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
+        let mut processor = Children(Arc::clone(&nursery)).create(&key);
+        let start = ShardStart { shard: key, at: Position::TrimHorizon, pending: None };
+        assert!(processor.initialize(start).await.is_err(), "it has no child");
     }
 }

@@ -1,6 +1,7 @@
 //! Children on their way out: each has time to end by itself, and none is left behind.
 
 use crate::child::Child;
+use crate::living::Living;
 use crate::protocol::ShutdownMessages;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
@@ -11,12 +12,19 @@ use tokio::task::JoinSet;
 pub(crate) struct Reaper {
     /// One task a child. `None` once whoever still lives is to be killed.
     closing: Mutex<Option<JoinSet<()>>>,
+    /// All children, also those that are not on their way out.
+    living: Living,
 }
 
 impl Reaper {
     /// One that takes children.
     pub(crate) fn open() -> Self {
-        Self { closing: Mutex::new(Some(JoinSet::new())) }
+        Self { closing: Mutex::new(Some(JoinSet::new())), living: Living::default() }
+    }
+
+    /// Counts a child that was started, so that it is killed with all others.
+    pub(crate) fn adopt(&self, child: Child) -> Child {
+        child.among(&self.living)
     }
 
     /// Closes the child's input, and sees to its end.
@@ -52,9 +60,10 @@ impl Reaper {
         }
     }
 
-    /// Kills those that are on their way out, and all that still come.
+    /// Kills all children now, and all that still come. Whoever holds one finds it dead.
     pub(crate) fn kill_all(&self) {
         *self.closing() = None;
+        self.living.kill_all();
     }
 
     fn closing(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {

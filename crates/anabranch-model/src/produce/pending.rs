@@ -39,7 +39,7 @@ pub enum Content<'a> {
     Lent {
         /// The key, in UTF-8, and the data behind it.
         both: &'a [u8],
-        /// Bytes of the key.
+        /// Bytes of the key: not more than there are.
         key_len: usize,
     },
 }

@@ -3,6 +3,7 @@
 use super::output::{self, Source};
 use super::talk::Owed;
 use crate::group;
+use crate::living::{Life, Living};
 use crate::protocol::FromChild;
 use crate::session::{ChildFault, Session};
 use anabranch::clock::Clock;
@@ -55,6 +56,8 @@ pub struct Child {
     pub(super) settings: Arc<ChildSettings>,
     /// Where time-outs are counted.
     pub(super) clock: Clock,
+    /// Counts it among those that live.
+    pub(super) life: Option<Life>,
     /// Whether it ended by itself when it was to. What it left running is its own affair then.
     pub(super) ended_in_order: bool,
 }
@@ -111,8 +114,15 @@ impl Child {
             pipes,
             settings: Arc::clone(settings),
             clock: clock.clone(),
+            life: None,
             ended_in_order: false,
         })
+    }
+
+    /// The same child, which can be killed with all that live.
+    pub(crate) fn among(mut self, living: &Living) -> Self {
+        self.life = Some(living.begin(self.pid));
+        self
     }
 
     /// Its process id.
