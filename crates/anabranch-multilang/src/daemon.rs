@@ -147,6 +147,8 @@ impl Daemon {
             ended = running => ended,
         };
         nursery.reaper.all().await;
+        // A consumer that failed may still be letting go of one.
+        nursery.reaper.kill_all();
         published.cancel();
         tokio::select! {
             biased;
