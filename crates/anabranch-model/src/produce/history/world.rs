@@ -365,20 +365,17 @@ impl World {
             let pad = usize::try_from(self.roll(60)).unwrap() + if large { 5_000 } else { 0 };
             let data = name.data(pad);
             let both = [text.as_bytes(), &data].concat();
-            arriving.push((name, Key::from(text), explicit, data, both));
+            let hash = HashKey::effective(&text, explicit);
+            arriving.push((name, Key::from(text), hash, explicit.is_some(), data, both));
         }
-        let hash = |at: usize| {
-            let (_, text, explicit, ..) = &arriving[at];
-            HashKey::effective(text.as_str(), *explicit)
-        };
+        let hash = |at: usize| arriving[at].2;
         let offer = |at: usize| {
-            let (_, text, explicit, data, both) = &arriving[at];
-            let content = if at == 0 {
-                Content::Shared { key: text, data }
-            } else {
-                Content::Lent { both, key_len: text.len() }
+            let (_, key, hash, is_explicit, data, both) = &arriving[at];
+            let content = match at {
+                0 => Content::Shared { key, data },
+                _ => Content::Lent { both, key_len: key.len() },
             };
-            Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
+            Offer { content, hash: *hash, is_explicit: *is_explicit }
         };
         let names = arriving.iter().map(|(name, ..)| *name);
         self.machine.put_all(names, hash, offer, self.now_ms);
