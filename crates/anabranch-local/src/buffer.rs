@@ -1,7 +1,7 @@
 //! The large buffers of all requests and replies: a read copies megabytes out of a shard and writes
 //! megabytes of reply.
 
-use anabranch_model::buffers::Buffers;
+use crate::buffers::Buffers;
 use bytes::Bytes;
 use std::sync::LazyLock;
 

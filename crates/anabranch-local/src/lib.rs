@@ -16,6 +16,7 @@ mod shard;
 mod shard_log;
 mod segment;
 mod buffer;
+mod buffers;
 mod record_batch;
 mod reshard;
 mod consumer;

@@ -13,7 +13,6 @@ pub mod sequence;
 pub mod position;
 pub mod record;
 pub mod cbor;
-pub mod buffers;
 pub mod lineage;
 pub mod descent;
 pub mod lease;

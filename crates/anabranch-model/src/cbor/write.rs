@@ -66,8 +66,14 @@ pub fn utf8(out: &mut Vec<u8>, text: &[u8]) {
 /// A byte string.
 #[inline]
 pub fn blob(out: &mut Vec<u8>, bytes: &[u8]) {
-    head(out, major::BYTES, bytes.len() as u64);
+    blob_head(out, bytes.len());
     out.extend_from_slice(bytes);
+}
+
+/// The header of a byte string of `length` bytes, which come next.
+#[inline]
+pub fn blob_head(out: &mut Vec<u8>, length: usize) {
+    head(out, major::BYTES, length as u64);
 }
 
 /// A number that is not negative.

@@ -6,6 +6,7 @@ mod stage;
 mod contract;
 mod unreachable;
 mod formats;
+mod signatures;
 mod environment;
 
 use anabranch::stream::{AwsKinesis, LocalKinesis, WireFormat};

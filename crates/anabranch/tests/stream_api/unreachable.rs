@@ -103,3 +103,34 @@ async fn a_reply_that_stops_half_way_is_given_up_and_a_slow_one_is_not() {
     // Longer in all than any silence may be.
     assert_eq!(slow, Ok(7));
 }
+
+/// Puts large records at a server that answers before it has read them, and reads no further.
+async fn put_at_hasty(format: WireFormat) -> Fault {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stage = Stage::new().await;
+    let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
+    let api = AwsKinesis::speaking(format, &config.build());
+    let kind = if format == WireFormat::Cbor { "cbor" } else { "json" };
+    let answer = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 4_096]).await.unwrap();
+        let reply = format!(
+            "HTTP/1.1 400 X\r\ncontent-type: application/x-amz-{kind}-1.1\r\n\
+             x-amzn-errortype: ResourceNotFoundException\r\ncontent-length: 0\r\n\r\n"
+        );
+        socket.write_all(reply.as_bytes()).await.unwrap();
+        socket
+    };
+    let entry = Entry { key: "k".into(), hash: None, data: vec![b'x'; 900_000].into() };
+    let (stream, entries) = (StreamName::from("s"), vec![entry; 5]);
+    let (put, _held) = tokio::join!(api.put_records(&stream, &entries), answer);
+    put.unwrap_err().fault
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_before_the_request_is_all_sent_is_heard() {
+    for format in [WireFormat::Cbor, WireFormat::Json] {
+        assert_eq!(put_at_hasty(format).await, Fault::Missing, "{format:?}");
+    }
+}

@@ -1,14 +1,21 @@
 //! Writes an SDK input as CBOR, in the form of the SDKs for Java: containers without a length.
 
+use super::body::Pieces;
 use anabranch_model::cbor::write;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeSerializer};
 use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
+use bytes::Bytes;
+
+/// Data from this size on are sent from where they are.
+const APART_BYTES: usize = 16 * 1024;
 
 /// Writes one body.
 pub(super) struct Encoder {
-    /// What is written so far.
+    /// What is written so far, but for what is apart.
     out: Vec<u8>,
+    /// Large data, and how much is written before each.
+    apart: Vec<(usize, Bytes)>,
     /// Whether the innermost container is a structure, whose members have names.
     named: bool,
     /// Whether a time was written.
@@ -16,14 +23,21 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder that writes into this memory, behind what is there.
-    pub(super) fn new(out: Vec<u8>) -> Self {
-        Self { out, named: false, has_time: false }
+    pub(super) fn new() -> Self {
+        Self { out: Vec::with_capacity(512), apart: Vec::new(), named: false, has_time: false }
     }
 
     /// The body, and whether a time is in it.
-    pub(super) fn finish(self) -> (Vec<u8>, bool) {
-        (self.out, self.has_time)
+    pub(super) fn finish(self) -> (Pieces, bool) {
+        let written = Bytes::from(self.out);
+        let mut pieces = Vec::with_capacity(self.apart.len() * 2 + 1);
+        let mut from = 0;
+        for (upto, data) in self.apart {
+            pieces.extend([written.slice(from..upto), data]);
+            from = upto;
+        }
+        pieces.push(written.slice(from..));
+        (Pieces::new(pieces), self.has_time)
     }
 
     #[inline]
@@ -131,7 +145,12 @@ impl ShapeSerializer for Encoder {
 
     fn write_blob(&mut self, schema: &Schema<'_>, value: Blob) -> Result<(), SerdeError> {
         self.name(schema);
-        write::blob(&mut self.out, value.as_ref());
+        if value.as_ref().len() < APART_BYTES {
+            write::blob(&mut self.out, value.as_ref());
+        } else {
+            write::blob_head(&mut self.out, value.as_ref().len());
+            self.apart.push((self.out.len(), value.into_bytes()));
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@
 //! reply. Credentials, signatures, endpoints and typed errors stay the SDK's. What an endpoint
 //! shows of itself decides which of the two is spoken: see [`spoken`].
 
+mod body;
 mod encode;
 mod decode;
 pub(super) mod records;

@@ -1,10 +1,11 @@
 //! The protocol: CBOR where it is worth it, and JSON for the rest.
 
+use super::body::{Pieces, digest};
 use super::decode::Decoder;
 use super::encode::Encoder;
 use super::spoken::{Answer, Spoken, WireFormat};
-use anabranch_model::buffers::Buffers;
 use anabranch_model::cbor::{Cursor, Malformed};
+use aws_runtime::auth::PayloadSigningOverride;
 use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;
 use aws_sdk_kinesis::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_kinesis::error::BoxError;
@@ -15,7 +16,6 @@ use aws_smithy_schema::codec::DynCodec;
 use aws_smithy_schema::protocol::{ClientProtocolInner, ServiceShapeName, apply_http_endpoint};
 use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeDeserializer};
 use aws_smithy_schema::{Schema, ShapeId, shape_id};
-use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use aws_smithy_types::endpoint::Endpoint;
@@ -23,7 +23,6 @@ use aws_smithy_types::error::metadata::{Builder, ErrorMetadata};
 use bytes::Bytes;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 const ID: ShapeId<'static> = shape_id!("aws.protocols", "awsCbor1_1");
@@ -36,11 +35,6 @@ const CONTENT_TYPE: &str = "application/x-amz-cbor-1.1";
 /// read a stream from the wrong place.
 const IN_JSON: [&str; 2] = ["SubscribeToShard", "DescribeStreamSummary"];
 
-/// The most that is reserved for a request on the word of the one before it.
-const RESERVE_MOST_BYTES: usize = 16 << 20;
-/// How much memory is kept for the bulk puts to come.
-const KEPT_BYTES: usize = 24 << 20;
-
 /// The SDK's protocol for Kinesis: writes CBOR or JSON, and reads whichever comes.
 #[derive(Debug)]
 pub(in crate::stream) struct KinesisProtocol {
@@ -48,10 +42,6 @@ pub(in crate::stream) struct KinesisProtocol {
     json: AwsJsonRpcProtocol,
     /// Which is spoken.
     spoken: Arc<Spoken>,
-    /// The size of the last bulk puts, which the next is likely to have too.
-    usual_bytes: AtomicUsize,
-    /// The memory of bulk puts.
-    buffers: Buffers,
 }
 
 /// How a request was written. Kept with the call, for whoever reads the reply.
@@ -81,6 +71,9 @@ impl Intercept for NoteEncoding {
         let is_cbor = kind.is_some_and(|kind| kind.starts_with(CONTENT_TYPE));
         let format = if is_cbor { WireFormat::Cbor } else { WireFormat::Json };
         config.interceptor_state().store_put(Encoding(format));
+        if let Some(digest) = digest(context.request().body()) {
+            config.interceptor_state().store_put(PayloadSigningOverride::Precomputed(digest));
+        }
         Ok(())
     }
 }
@@ -89,12 +82,7 @@ impl KinesisProtocol {
     pub(in crate::stream) fn new(spoken: Arc<Spoken>) -> Self {
         let json = AwsJsonRpcProtocol::aws_json_1_1();
         let json = json.with_default_namespace("com.amazonaws.kinesis");
-        Self {
-            json,
-            spoken,
-            usual_bytes: AtomicUsize::new(0),
-            buffers: Buffers::keeping(KEPT_BYTES),
-        }
+        Self { json, spoken }
     }
 
     /// The request in CBOR, unless it has to be in JSON.
@@ -114,30 +102,19 @@ impl KinesisProtocol {
         if self.spoken.format() == WireFormat::Json || IN_JSON.contains(&operation) {
             return Ok(None);
         }
-        let bulk = operation == "PutRecords";
-        let reserve = self.usual_bytes.load(Ordering::Relaxed);
-        let memory = if bulk { self.buffers.take(reserve + 512) } else { Vec::with_capacity(512) };
-        let mut encoder = Encoder::new(memory);
+        let mut encoder = Encoder::new();
         encoder.write_struct(schema, input)?;
         let (body, has_time) = encoder.finish();
         if has_time {
             return Ok(None);
         }
-        let body = if bulk {
-            // Sizes differ: it is forgotten slowly that one was large.
-            let usual = body.len().max(reserve - reserve / 16).min(RESERVE_MOST_BYTES);
-            self.usual_bytes.store(usual, Ordering::Relaxed);
-            self.buffers.share(body)
-        } else {
-            body.into()
-        };
         request(body, &format!("{}.{operation}", service.as_str())).map(Some)
     }
 }
 
-fn request(body: Bytes, target: &str) -> Result<Request, SerdeError> {
+fn request(body: Pieces, target: &str) -> Result<Request, SerdeError> {
     let length = body.len().to_string();
-    let mut request = Request::new(SdkBody::from(body));
+    let mut request = Request::new(body.into_body());
     request.set_method("POST").map_err(|error| SerdeError::custom(error.to_string()))?;
     request.set_uri("/").map_err(|error| SerdeError::custom(error.to_string()))?;
     let headers = request.headers_mut();

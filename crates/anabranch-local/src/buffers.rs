@@ -11,7 +11,7 @@ const KEPT: usize = 4;
 
 /// Buffers that wait for their next use. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Buffers {
+pub(crate) struct Buffers {
     /// Those that wait.
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     /// How many bytes are kept, in all.
@@ -20,12 +20,12 @@ pub struct Buffers {
 
 impl Buffers {
     /// None yet. So many bytes are kept, in all.
-    pub fn keeping(bytes: usize) -> Self {
+    pub(crate) fn keeping(bytes: usize) -> Self {
         Self { idle: Arc::default(), kept_bytes: bytes }
     }
 
     /// An empty buffer with room for `room` bytes.
-    pub fn take(&self, room: usize) -> Vec<u8> {
+    pub(crate) fn take(&self, room: usize) -> Vec<u8> {
         if room < WORTH_BYTES {
             return Vec::with_capacity(room);
         }
@@ -35,7 +35,7 @@ impl Buffers {
     }
 
     /// Shares a buffer; it is given back when nobody holds it any more.
-    pub fn share(&self, buffer: Vec<u8>) -> Bytes {
+    pub(crate) fn share(&self, buffer: Vec<u8>) -> Bytes {
         if buffer.capacity() < WORTH_BYTES {
             return buffer.into();
         }

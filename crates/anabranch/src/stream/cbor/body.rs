@@ -1,0 +1,88 @@
+//! A request's body in pieces: large data are sent from where they are, and not copied.
+
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Pieces that are sent one after the other. Clones share their memory.
+#[derive(Debug, Clone)]
+pub(super) struct Pieces {
+    all: Arc<[Bytes]>,
+    /// The one that is sent next.
+    next: usize,
+    /// Bytes of those that are not sent.
+    left: u64,
+}
+
+impl Pieces {
+    pub(super) fn new(all: Vec<Bytes>) -> Self {
+        let left = all.iter().map(|piece| piece.len() as u64).sum();
+        Self { all: all.into(), next: 0, left }
+    }
+
+    /// How many bytes they are together.
+    pub(super) fn len(&self) -> u64 {
+        self.left
+    }
+
+    /// The body of a request. It can be had again.
+    pub(super) fn into_body(self) -> SdkBody {
+        match &*self.all {
+            [] => SdkBody::empty(),
+            [whole] => SdkBody::from(whole.clone()),
+            _ => SdkBody::retryable(move || SdkBody::from_body_1_x(self.clone())),
+        }
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(piece) = self.all.get(self.next).cloned() else { return Poll::Ready(None) };
+        self.next += 1;
+        self.left -= piece.len() as u64;
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next == self.all.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// What a body in pieces is signed by: its SHA-256 in hexadecimal. The SDK takes that of whole
+/// bodies only. `None` for those, and for one that is not all there.
+pub(super) fn digest(body: &SdkBody) -> Option<String> {
+    if body.bytes().is_some() {
+        return None;
+    }
+    let mut again = pin!(body.try_clone()?);
+    let mut hash = Sha256::new();
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match again.as_mut().poll_frame(&mut context) {
+            Poll::Ready(Some(Ok(frame))) => hash.update(frame.data_ref()?),
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => return None,
+        }
+    }
+    let mut hex = String::with_capacity(64);
+    for byte in hash.finalize() {
+        write!(hex, "{byte:02x}").ok()?;
+    }
+    Some(hex)
+}
