@@ -15,7 +15,7 @@ use std::time::Duration;
 const ATTEMPTS: u32 = 3;
 /// The pause between two of them.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The region of a local stream, unless somebody says otherwise. Nothing there depends on it.
+/// The region of a local stream, unless somebody says otherwise.
 const LOCAL_REGION: &str = "us-east-1";
 
 /// Kinesis, and the configuration for other clients of AWS.
@@ -36,9 +36,11 @@ impl Connection {
             profile: self.profile.clone(),
             credentials: None,
         };
-        if self.is_local() && self.profile.is_none() && !env_has_credentials() {
-            // A stream on this machine checks no signature.
-            access.credentials = Some(Credentials::new("local", "local", None, None, "local"));
+        if self.is_local() && self.profile.is_none() && !has("AWS_PROFILE") {
+            // A stream on this machine checks no signature, and nothing there depends on a region.
+            if !env_has_credentials() {
+                access.credentials = Some(Credentials::new("local", "local", None, None, "local"));
+            }
             let told = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| has(name));
             if access.region.is_none() && !told {
                 access.region = Some(LOCAL_REGION.to_owned());
@@ -62,7 +64,7 @@ fn has(variable: &str) -> bool {
 }
 
 fn env_has_credentials() -> bool {
-    ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().any(|name| has(name))
+    ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().any(|name| has(name))
 }
 
 fn is_loopback(endpoint: &str) -> bool {
