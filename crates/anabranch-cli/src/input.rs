@@ -1,14 +1,22 @@
 //! Lines from standard input or from files, read by a thread of their own.
+//!
+//! They are handed over in handfuls: those that are there already when the first of them is read. To
+//! wake somebody for each line costs more than all else that is done with it.
 
 use crate::failure::Failure;
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Lines that may wait to be taken.
-const WAITING: usize = 1_024;
+/// Handfuls that may wait to be taken.
+const WAITING: usize = 16;
+/// Lines of a handful, at the most.
+const HANDFUL: usize = 1_024;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
 /// The longest line: a record of 10 MiB as base64 inside JSON, and some more.
 const LONGEST: usize = 32 << 20;
 
@@ -19,7 +27,7 @@ const WAITING_BYTES: usize = 16 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     /// The file, or standard input.
-    pub(crate) source: String,
+    pub(crate) source: Arc<str>,
     /// Its number, from 1.
     pub(crate) number: u64,
     /// Its bytes, without the line break.
@@ -28,18 +36,17 @@ pub(crate) struct Line {
 
 /// Where lines come from, checked before anything else happens.
 pub(crate) struct Input {
-    sources: Vec<(String, Box<dyn BufRead + Send>)>,
+    sources: Vec<(String, Box<dyn Read + Send>)>,
 }
 
 impl Input {
     /// Opens the files, or standard input when there are none. `-` is standard input too.
     pub(crate) fn open(files: &[PathBuf]) -> Result<Self, Failure> {
-        let stdin =
-            || ("standard input".to_owned(), Box::new(BufReader::new(io::stdin())) as Box<_>);
+        let stdin = || ("standard input".to_owned(), Box::new(io::stdin()) as Box<_>);
         if files.is_empty() {
             return Ok(Self { sources: vec![stdin()] });
         }
-        let mut sources: Vec<(String, Box<dyn BufRead + Send>)> = Vec::new();
+        let mut sources: Vec<(String, Box<dyn Read + Send>)> = Vec::new();
         for path in files {
             if path == Path::new("-") {
                 sources.push(stdin());
@@ -55,7 +62,7 @@ impl Input {
             };
             let file =
                 open().map_err(|error| Failure::usage(format!("{name} can't be read: {error}")))?;
-            sources.push((name, Box::new(BufReader::new(file))));
+            sources.push((name, Box::new(file)));
         }
         Ok(Self { sources })
     }
@@ -67,36 +74,55 @@ impl Input {
         let to = Reader { to: send, room: Arc::clone(&room) };
         std::thread::spawn(move || {
             for (source, reader) in self.sources {
-                if !to.read(&source, reader) {
+                if !to.read(&source.into(), reader) {
                     return;
                 }
             }
         });
-        Lines { lines, room }
+        Lines { handfuls: lines, at_hand: Handful::default(), room }
     }
+}
+
+/// Lines that were read together, and what went wrong behind them.
+#[derive(Default)]
+struct Handful {
+    lines: VecDeque<Line>,
+    /// Their bytes.
+    bytes: usize,
+    wrong: Option<Failure>,
 }
 
 /// The lines that were read.
 pub(crate) struct Lines {
-    lines: mpsc::Receiver<Result<Line, Failure>>,
+    handfuls: mpsc::Receiver<Handful>,
+    /// The handful that is taken now.
+    at_hand: Handful,
     room: Arc<Room>,
 }
 
 impl Lines {
+    /// The next line, if it is at hand.
+    pub(crate) fn at_hand(&mut self) -> Option<Result<Line, Failure>> {
+        let line = self.at_hand.lines.pop_front().map(Ok);
+        line.or_else(|| self.at_hand.wrong.take().map(Err))
+    }
+
     /// The next line; `None` behind the last.
     pub(crate) async fn recv(&mut self) -> Option<Result<Line, Failure>> {
-        let line = self.lines.recv().await?;
-        if let Ok(line) = &line {
-            self.room.leave(line.text.len());
+        loop {
+            if let Some(line) = self.at_hand() {
+                return Some(line);
+            }
+            self.at_hand = self.handfuls.recv().await?;
+            self.room.leave(self.at_hand.bytes);
         }
-        Some(line)
     }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         // Whoever waits for room finds the channel closed.
-        self.lines.close();
+        self.handfuls.close();
         self.room.leave(usize::MAX);
     }
 }
@@ -130,26 +156,28 @@ impl Room {
 
 /// The thread that reads.
 struct Reader {
-    to: mpsc::Sender<Result<Line, Failure>>,
+    to: mpsc::Sender<Handful>,
     room: Arc<Room>,
 }
 
 impl Reader {
     /// Reads one source. `false` when there is no point in reading on.
-    fn read(&self, source: &str, mut reader: impl BufRead) -> bool {
+    fn read(&self, source: &Arc<str>, reader: impl Read) -> bool {
+        let mut reader = BufReader::with_capacity(READ_BYTES, reader);
+        let mut handful = Handful::default();
         for number in 1.. {
             let mut text = Vec::new();
-            let wrong = |why: String| {
-                drop(self.to.blocking_send(Err(Failure::result(format!(
-                    "{source}, line {number}: {why}"
-                )))));
-                false
+            let read = reader.by_ref().take(LONGEST as u64).read_until(b'\n', &mut text);
+            let wrong = match read {
+                Ok(0) => return self.hand_over(handful),
+                Ok(LONGEST) => Some(format!("it has more than {LONGEST} bytes")),
+                Ok(_) => None,
+                Err(error) => Some(format!("it can't be read: {error}")),
             };
-            match io::Read::take(&mut reader, LONGEST as u64).read_until(b'\n', &mut text) {
-                Ok(0) => return true,
-                Ok(LONGEST) => return wrong(format!("it has more than {LONGEST} bytes")),
-                Ok(_) => {}
-                Err(error) => return wrong(format!("it can't be read: {error}")),
+            if let Some(why) = wrong {
+                let failure = Failure::result(format!("{source}, line {number}: {why}"));
+                self.hand_over(Handful { wrong: Some(failure), ..handful });
+                return false;
             }
             if text.last() == Some(&b'\n') {
                 text.pop();
@@ -157,26 +185,82 @@ impl Reader {
                     text.pop();
                 }
             }
-            let line = Line { source: source.to_owned(), number, text };
-            self.room.enter(line.text.len());
-            if self.to.blocking_send(Ok(line)).is_err() {
+            handful.bytes += text.len();
+            handful.lines.push_back(Line { source: Arc::clone(source), number, text });
+            // Whoever waits for a line gets it before the next one is waited for.
+            let goes_on = handful.lines.len() < HANDFUL && reader.buffer().contains(&b'\n');
+            if !goes_on && !self.hand_over(std::mem::take(&mut handful)) {
                 return false;
             }
         }
         true
+    }
+
+    /// Waits for room. `false` when nobody takes lines any more.
+    fn hand_over(&self, handful: Handful) -> bool {
+        self.room.enter(handful.bytes);
+        self.to.blocking_send(handful).is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn lines_of(source: impl Read + Send + 'static) -> Lines {
+        Input { sources: vec![("f".to_owned(), Box::new(source))] }.lines()
+    }
+
+    /// Gives one part a read, and counts the reads.
+    struct Parts(Vec<&'static [u8]>, Arc<AtomicUsize>);
+
+    impl Read for Parts {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            if self.0.is_empty() {
+                return Err(io::Error::other("torn"));
+            }
+            let part = self.0.remove(0);
+            into[..part.len()].copy_from_slice(part);
+            Ok(part.len())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_is_handed_over_before_the_next_is_waited_for() {
+        let (pipe, mut writer) = io::pipe().unwrap();
+        let mut lines = lines_of(pipe);
+        for text in ["one", "two"] {
+            io::Write::write_all(&mut writer, format!("{text}\nhal").as_bytes()).unwrap();
+            let line = lines.recv().await.unwrap().unwrap();
+            assert!(line.text.ends_with(text.as_bytes()), "{line:?}");
+            assert!(lines.at_hand().is_none(), "half a line is none");
+        }
+        drop(writer);
+        assert_eq!(lines.recv().await.unwrap().unwrap().text, b"hal");
+        assert!(lines.recv().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn lines_that_are_there_come_together_and_before_what_went_wrong() {
+        let reads = Arc::default();
+        let mut lines = lines_of(Parts(vec![b"a\nb\nc", b"d\ne\n"], Arc::clone(&reads)));
+        let mut texts = vec![lines.recv().await.unwrap().unwrap().text];
+        texts.extend(lines.at_hand().map(|line| line.unwrap().text));
+        assert_eq!(texts, [b"a", b"b"]);
+        assert!(lines.at_hand().is_none());
+        assert_eq!(lines.recv().await.unwrap().unwrap().text, b"cd");
+        assert_eq!(lines.recv().await.unwrap().unwrap().text, b"e");
+        let error = lines.recv().await.unwrap().unwrap_err();
+        assert!(format!("{error:?}").contains("f, line 5: it can't be read: torn"), "{error:?}");
+        assert!(lines.recv().await.is_none());
+        assert_eq!(reads.load(Ordering::SeqCst), 3);
+    }
 
     #[tokio::test]
     async fn lines_come_with_their_numbers_and_the_last_needs_no_break() {
-        let (to, mut lines) = mpsc::channel(10);
-        let reader = Reader { to, room: Arc::default() };
-        let read = tokio::task::spawn_blocking(move || reader.read("f", &b"a\r\n\nb"[..]));
-        assert!(read.await.unwrap());
+        let mut lines = lines_of(&b"a\r\n\nb"[..]);
         for (number, text) in [(1, "a"), (2, ""), (3, "b")] {
             let line = lines.recv().await.unwrap().unwrap();
             assert_eq!((line.number, line.text.as_slice()), (number, text.as_bytes()));
@@ -188,8 +272,7 @@ mod tests {
     async fn long_lines_are_not_read_far_ahead() {
         let line = vec![b'x'; WAITING_BYTES / 4];
         let text = [line.as_slice(); 40].join(&b'\n');
-        let sources = vec![("f".to_owned(), Box::new(io::Cursor::new(text)) as Box<_>)];
-        let mut lines = Input { sources }.lines();
+        let mut lines = lines_of(io::Cursor::new(text));
         for number in 1..=40 {
             // Whoever takes slowly finds as much as may wait, or what is left, and never more.
             let left = (41 - number) * (WAITING_BYTES / 4);

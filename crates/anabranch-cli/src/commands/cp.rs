@@ -1,6 +1,6 @@
 //! `anabranch cp`: records between streams and files, each key in order.
 
-use super::put::{Sending, Sink};
+use super::put::{self, Sending, Sink};
 use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::input::Input;
@@ -135,10 +135,10 @@ async fn from_stream(
         let next = tokio::select! {
             biased;
             () = &mut stop => return reading.stopped(),
-            next = reading.next(aws) => next?,
+            next = async { sink.hand_over().await; reading.next(aws).await } => next?,
         };
         let Some(record) = next else { return Ok(()) };
-        let place = format!("{} {}", record.shard.shard, record.sequence);
+        let place = put::Place::Record(record.shard.shard.clone(), record.sequence);
         tokio::select! {
             biased;
             () = &mut forced => return Err(stopped()),
@@ -311,18 +311,22 @@ async fn from_file(
     let mut lines = input.lines();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let line = tokio::select! {
-            biased;
-            () = &mut stop => return Err(stopped()),
-            line = lines.recv() => match line {
-                Some(line) => line?,
-                None => return Ok(()),
-            },
+        let line = if let Some(line) = lines.at_hand() {
+            line?
+        } else {
+            tokio::select! {
+                biased;
+                () = &mut stop => return Err(stopped()),
+                line = put::next(&mut lines, sink) => match line {
+                    Some(line) => line?,
+                    None => return Ok(()),
+                },
+            }
         };
         if line.text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let place = format!("{}, line {}", line.source, line.number);
+        let place = put::Place::from(&line);
         let record = line::read_json(&line.text)
             .map_err(|why| Failure::result(format!("{place}: {why}. The lines before were put")))?;
         tokio::select! {

@@ -9,13 +9,13 @@ mod tally;
 
 use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::input::{Input, Line};
+use crate::input::{Input, Line, Lines};
 use crate::line;
 use crate::output::note;
 use anabranch::producer::NewRecord;
 use anabranch_model::ids::StreamName;
 use bytes::Bytes;
-pub(crate) use send::{Sending, Sink};
+pub(crate) use send::{Place, Sending, Sink};
 use std::path::PathBuf;
 pub(crate) use tally::Tally;
 
@@ -76,13 +76,17 @@ async fn feed(
     let mut stop = std::pin::pin!(stop);
     let mut forced = std::pin::pin!(crate::stop::signals(2)?);
     loop {
-        let line = tokio::select! {
-            biased;
-            () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
-            line = lines.recv() => match line {
-                Some(line) => line?,
-                None => return Ok(()),
-            },
+        let line = if let Some(line) = lines.at_hand() {
+            line?
+        } else {
+            tokio::select! {
+                biased;
+                () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
+                line = next(&mut lines, sink) => match line {
+                    Some(line) => line?,
+                    None => return Ok(()),
+                },
+            }
         };
         let record = match read(options, &line) {
             Ok(Some(record)) => record,
@@ -99,14 +103,19 @@ async fn feed(
                 )));
             }
         };
-        let place = format!("{}, line {}", line.source, line.number);
         tokio::select! {
             biased;
             () = &mut forced => return Err(Failure::result("stopped at once by a second signal")),
             () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
-            put = sink.put(place, record) => put?,
+            put = sink.put(Place::from(&line), record) => put?,
         }
     }
+}
+
+/// The next line. What was put before it need not wait for it.
+pub(crate) async fn next(lines: &mut Lines, sink: &mut Sink) -> Option<Result<Line, Failure>> {
+    sink.hand_over().await;
+    lines.recv().await
 }
 
 /// The record of a line; `None` for an empty line between JSON objects.

@@ -3,21 +3,26 @@
 use super::{Tally, tally};
 use crate::connection::Aws;
 use crate::failure::Failure;
+use crate::input::Line;
 use crate::notice;
 use anabranch::clock::Clock;
 use anabranch::producer::{
-    Aggregation, KeyId, NewRecord, Producer, PutError, StartError, Ticket, Why,
+    Aggregation, KeyId, NewRecord, Producer, PutError, StartError, Ticket, TryPutError, Why,
 };
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::record::Key;
+use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Tickets that may wait for their outcome to be counted.
-const WAITING: usize = 16_384;
+/// Handfuls of tickets that may wait for their outcomes to be counted.
+const WAITING: usize = 64;
+/// Tickets of a handful, at the most.
+const HANDFUL: usize = 256;
 /// Keys that may stand stopped here; the producer allows as many itself.
 const STOPPED_MAX: usize = 10_000;
 
@@ -54,7 +59,9 @@ pub(crate) fn producer_name(text: &str) -> Result<String, String> {
 pub(crate) struct Sink {
     producer: Producer,
     /// Tickets on their way to the count.
-    tickets: mpsc::Sender<Put>,
+    tickets: mpsc::Sender<Vec<Put>>,
+    /// Those that are not on their way yet.
+    accepted: Vec<Put>,
     /// Keys with a record that the producer did not take: nothing may pass it.
     stopped: BTreeSet<KeyId>,
     /// What is counted so far.
@@ -63,10 +70,33 @@ pub(crate) struct Sink {
     counting: JoinSet<()>,
 }
 
+/// Where a record came from, for messages.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A line of a file, by the file's name and the line's number.
+    Line(Arc<str>, u64),
+    /// A record of a stream.
+    Record(ShardId, SequenceNumber),
+}
+
+impl From<&Line> for Place {
+    fn from(line: &Line) -> Self {
+        Self::Line(Arc::clone(&line.source), line.number)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(source, number) => write!(f, "{source}, line {number}"),
+            Self::Record(shard, sequence) => write!(f, "{shard} {sequence}"),
+        }
+    }
+}
+
 /// A record that was accepted.
 struct Put {
-    /// Where it came from, for messages.
-    place: String,
+    place: Place,
     /// Its bytes.
     bytes: usize,
     ticket: Ticket,
@@ -97,20 +127,30 @@ impl Sink {
         let tally = Arc::new(Tally::new(producer.id().clone(), Clock::machine()));
         let mut counting = JoinSet::new();
         counting.spawn(count(waiting, Arc::clone(&tally)));
-        Ok(Self { producer, tickets, stopped: BTreeSet::new(), tally, counting })
+        let (accepted, stopped) = (Vec::new(), BTreeSet::new());
+        Ok(Self { producer, tickets, accepted, stopped, tally, counting })
     }
 
-    /// Puts a record. `place` is where it came from.
-    pub(crate) async fn put(&mut self, place: String, record: NewRecord) -> Result<(), Failure> {
-        let (bytes, key) = (record.data_len(), record.key_id());
+    /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
+    /// over, which is done for many at once: see [`Sink::hand_over`].
+    pub(crate) async fn put(&mut self, place: Place, record: NewRecord) -> Result<(), Failure> {
+        let key = record.key_id();
         if self.stopped.contains(&key) {
             self.tally.refused(&place, &tally::reason(&Why::KeyStopped));
             return Ok(());
         }
-        match self.producer.put_record(record).await {
+        let bytes = record.data_len();
+        let put = match self.producer.try_put_record(record) {
+            Ok(ticket) => Ok(ticket),
+            Err(TryPutError::Refused(error)) => Err(error),
+            Err(TryPutError::Full(record)) => self.producer.put_record(record).await,
+        };
+        match put {
             Ok(ticket) => {
-                // The counting task ends only after this sender.
-                let _ = self.tickets.send(Put { place, bytes, ticket }).await;
+                self.accepted.push(Put { place, bytes, ticket });
+                if self.accepted.len() >= HANDFUL {
+                    self.hand_over().await;
+                }
             }
             Err(error) => {
                 self.tally.refused(&place, &error.to_string());
@@ -120,6 +160,18 @@ impl Sink {
             }
         }
         Ok(())
+    }
+
+    /// Has the outcomes of all records so far counted. To be called before whatever may wait for
+    /// more of them.
+    pub(crate) async fn hand_over(&mut self) {
+        if self.accepted.is_empty() {
+            return;
+        }
+        // The counting task ends only after this sender. A wait that is broken off loses nothing.
+        if let Ok(place) = self.tickets.reserve().await {
+            place.send(std::mem::take(&mut self.accepted));
+        }
     }
 
     /// Lets no later record of the key pass.
@@ -142,7 +194,6 @@ impl Sink {
 
     /// Waits until every record has its outcome. Whoever insists on a stop ends the wait.
     pub(crate) async fn close(mut self) -> Arc<Tally> {
-        drop(self.tickets);
         let patience = async {
             match crate::stop::insistence() {
                 Ok(stop) => stop.await,
@@ -160,6 +211,8 @@ impl Sink {
                 self.stopped.extend(self.producer.stopped_keys().await);
             }
         }
+        self.hand_over().await;
+        drop(self.tickets);
         while self.counting.join_next().await.is_some() {}
         self.tally.finish(self.stopped);
         self.tally
@@ -167,9 +220,11 @@ impl Sink {
 }
 
 /// Counts outcomes in the order of the puts.
-async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
-    while let Some(Put { place, bytes, ticket }) = waiting.recv().await {
-        tally.settle(&place, bytes, &ticket.await);
+async fn count(mut waiting: mpsc::Receiver<Vec<Put>>, tally: Arc<Tally>) {
+    while let Some(puts) = waiting.recv().await {
+        for Put { place, bytes, ticket } in puts {
+            tally.settle(&place, bytes, &ticket.await);
+        }
     }
 }
 

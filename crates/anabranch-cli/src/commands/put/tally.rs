@@ -1,5 +1,6 @@
 //! What became of the records of a put: counted, shown, and judged.
 
+use super::send::Place;
 use crate::failure::Failure;
 use crate::moment;
 use crate::output::{note, say};
@@ -74,7 +75,7 @@ impl Tally {
     }
 
     /// Counts an outcome.
-    pub(super) fn settle(&self, place: &str, bytes: usize, outcome: &Outcome) {
+    pub(super) fn settle(&self, place: &Place, bytes: usize, outcome: &Outcome) {
         match outcome {
             Outcome::Placed { .. } => {
                 self.placed.fetch_add(1, Ordering::Relaxed);
@@ -94,7 +95,7 @@ impl Tally {
     }
 
     /// Counts a record that was not taken, and says why.
-    pub(super) fn refused(&self, place: &str, why: &str) {
+    pub(super) fn refused(&self, place: &Place, why: &str) {
         let count = self.refused.fetch_add(1, Ordering::Relaxed);
         self.tell(count, place, why);
     }
@@ -104,7 +105,7 @@ impl Tally {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, count: u64, place: &str, why: &str) {
+    fn tell(&self, count: u64, place: &Place, why: &str) {
         if count < TOLD {
             self.bar.suspend(|| note!("warning: {place}: {why}"));
         } else if count == TOLD {
@@ -135,7 +136,7 @@ impl Tally {
             unknown: Self::count(&self.unknown),
             bytes: Self::count(&self.bytes),
             stopped_keys: stopped.map(|id| id.key.as_str()).collect(),
-            seconds: Duration::from_millis(took_ms).as_secs_f64(),
+            seconds: seconds(took_ms),
         };
         if json {
             say!("{}", serde_json::to_string(&summary).unwrap_or_default());
@@ -168,6 +169,12 @@ impl Tally {
             ))),
         }
     }
+}
+
+/// In whole milliseconds, as they are written: not as the nearest sum of nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "it counts as long as a put may last")]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1e3
 }
 
 /// Why a record was not placed, in words.
