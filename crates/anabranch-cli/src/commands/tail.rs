@@ -82,6 +82,9 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     ended.and(output.map(drop))
 }
 
+/// Lines that are there together are printed together, up to so many bytes.
+const TOGETHER_BYTES: usize = 64 << 10;
+
 /// Prints records until there are no more. A failure comes with whether any had come before.
 async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
@@ -91,23 +94,52 @@ async fn follow<A: StreamApi>(
     let form = if options.json { Form::Json } else { Form::Plain };
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut begun = false;
-    while left > 0 {
-        let next = if options.until_caught_up {
-            tail.next_until_caught_up().await
-        } else {
-            tail.next().await
-        };
-        let Some(record) = next else { return Ok(()) };
-        let record = record.map_err(|error| (error, begun))?;
-        begun = true;
-        if options.wants(&record) {
-            left -= 1;
-            if printer.print(form.line(&record.shard, &record)).await.is_err() {
-                return Ok(());
+    let mut lines = String::new();
+    loop {
+        let next = if left == 0 { None } else { next(tail, options, lines.is_empty()).await };
+        let (is_over, failure) = match next {
+            Some(Next::Record(record)) => {
+                begun = true;
+                if options.wants(&record) {
+                    left -= 1;
+                    lines.push_str(&form.line(&record.shard, &record));
+                }
+                if lines.len() < TOGETHER_BYTES {
+                    continue;
+                }
+                (false, None)
             }
+            Some(Next::NotYet) => (false, None),
+            Some(Next::Failed(error)) => (true, Some((error, begun))),
+            None => (true, None),
+        };
+        let gone = !lines.is_empty() && printer.print(std::mem::take(&mut lines)).await.is_err();
+        match failure {
+            Some(failure) => return Err(failure),
+            None if gone || is_over => return Ok(()),
+            None => {}
         }
     }
-    Ok(())
+}
+
+/// What comes next of a stream.
+enum Next {
+    Record(Delivery),
+    /// Nothing is there now.
+    NotYet,
+    Failed(StreamError),
+}
+
+/// What comes next; `None` behind the end. It is waited for if `waits`.
+async fn next<A: StreamApi>(tail: &mut Tail<A>, options: &Options, waits: bool) -> Option<Next> {
+    let next = async {
+        if options.until_caught_up { tail.next_until_caught_up().await } else { tail.next().await }
+    };
+    tokio::select! {
+        biased;
+        next = next => next.map(|next| next.map_or_else(Next::Failed, Next::Record)),
+        () = std::future::ready(()), if !waits => Some(Next::NotYet),
+    }
 }
 
 #[cfg(test)]

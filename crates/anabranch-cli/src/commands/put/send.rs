@@ -19,9 +19,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Handfuls of tickets that may wait for their outcomes to be counted.
-const WAITING: usize = 64;
-/// Tickets of a handful, at the most.
+/// Tickets that may wait for their outcome to be counted. Records of one shard may come in a row, and
+/// those of the others are behind them, so it is more than the producer's buffer takes of small ones.
+const WAITING: usize = 1 << 17;
+/// Tickets that are handed over at once, at the most.
 const HANDFUL: usize = 256;
 /// Keys that may stand stopped here; the producer allows as many itself.
 const STOPPED_MAX: usize = 10_000;
@@ -59,7 +60,7 @@ pub(crate) fn producer_name(text: &str) -> Result<String, String> {
 pub(crate) struct Sink {
     producer: Producer,
     /// Tickets on their way to the count.
-    tickets: mpsc::Sender<Vec<Put>>,
+    tickets: mpsc::Sender<Put>,
     /// Those that are not on their way yet.
     accepted: Vec<Put>,
     /// Keys with a record that the producer did not take: nothing may pass it.
@@ -165,12 +166,9 @@ impl Sink {
     /// Has the outcomes of all records so far counted. To be called before whatever may wait for
     /// more of them.
     pub(crate) async fn hand_over(&mut self) {
-        if self.accepted.is_empty() {
-            return;
-        }
         // The counting task ends only after this sender. A wait that is broken off loses nothing.
-        if let Ok(place) = self.tickets.reserve().await {
-            place.send(std::mem::take(&mut self.accepted));
+        if let Ok(places) = self.tickets.reserve_many(self.accepted.len()).await {
+            places.zip(self.accepted.drain(..)).for_each(|(place, put)| place.send(put));
         }
     }
 
@@ -220,9 +218,10 @@ impl Sink {
 }
 
 /// Counts outcomes in the order of the puts.
-async fn count(mut waiting: mpsc::Receiver<Vec<Put>>, tally: Arc<Tally>) {
-    while let Some(puts) = waiting.recv().await {
-        for Put { place, bytes, ticket } in puts {
+async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
+    let mut puts = Vec::with_capacity(HANDFUL);
+    while waiting.recv_many(&mut puts, HANDFUL).await > 0 {
+        for Put { place, bytes, ticket } in puts.drain(..) {
             tally.settle(&place, bytes, &ticket.await);
         }
     }
