@@ -79,42 +79,45 @@ impl Input {
                 }
             }
         });
-        Lines { handfuls: lines, at_hand: Handful::default(), room }
+        Lines { handfuls: lines, at_hand: VecDeque::new(), room }
     }
 }
 
-/// Lines that were read together, and what went wrong behind them.
+/// Lines that were read together.
 #[derive(Default)]
 struct Handful {
     lines: VecDeque<Line>,
     /// Their bytes.
     bytes: usize,
-    wrong: Option<Failure>,
 }
 
 /// The lines that were read.
 pub(crate) struct Lines {
-    handfuls: mpsc::Receiver<Handful>,
-    /// The handful that is taken now.
-    at_hand: Handful,
+    handfuls: mpsc::Receiver<Result<Handful, Failure>>,
+    /// Those of the last handful that were not taken.
+    at_hand: VecDeque<Line>,
     room: Arc<Room>,
 }
 
 impl Lines {
     /// The next line, if it is at hand.
-    pub(crate) fn at_hand(&mut self) -> Option<Result<Line, Failure>> {
-        let line = self.at_hand.lines.pop_front().map(Ok);
-        line.or_else(|| self.at_hand.wrong.take().map(Err))
+    pub(crate) fn at_hand(&mut self) -> Option<Line> {
+        self.at_hand.pop_front()
     }
 
     /// The next line; `None` behind the last.
     pub(crate) async fn recv(&mut self) -> Option<Result<Line, Failure>> {
         loop {
             if let Some(line) = self.at_hand() {
-                return Some(line);
+                return Some(Ok(line));
             }
-            self.at_hand = self.handfuls.recv().await?;
-            self.room.leave(self.at_hand.bytes);
+            match self.handfuls.recv().await? {
+                Ok(handful) => {
+                    self.room.leave(handful.bytes);
+                    self.at_hand = handful.lines;
+                }
+                Err(failure) => return Some(Err(failure)),
+            }
         }
     }
 }
@@ -156,7 +159,7 @@ impl Room {
 
 /// The thread that reads.
 struct Reader {
-    to: mpsc::Sender<Handful>,
+    to: mpsc::Sender<Result<Handful, Failure>>,
     room: Arc<Room>,
 }
 
@@ -169,14 +172,14 @@ impl Reader {
             let mut text = Vec::new();
             let read = reader.by_ref().take(LONGEST as u64).read_until(b'\n', &mut text);
             let wrong = match read {
-                Ok(0) => return self.hand_over(handful),
+                Ok(0) => return true,
                 Ok(LONGEST) => Some(format!("it has more than {LONGEST} bytes")),
                 Ok(_) => None,
                 Err(error) => Some(format!("it can't be read: {error}")),
             };
             if let Some(why) = wrong {
                 let failure = Failure::result(format!("{source}, line {number}: {why}"));
-                self.hand_over(Handful { wrong: Some(failure), ..handful });
+                let _ = self.to.blocking_send(Err(failure));
                 return false;
             }
             if text.last() == Some(&b'\n') {
@@ -187,7 +190,8 @@ impl Reader {
             }
             handful.bytes += text.len();
             handful.lines.push_back(Line { source: Arc::clone(source), number, text });
-            // Whoever waits for a line gets it before the next one is waited for.
+            // Whoever waits for a line gets it before the next one is waited for, so that nothing is
+            // in hand when a read ends or fails.
             let goes_on = handful.lines.len() < HANDFUL && reader.buffer().contains(&b'\n');
             if !goes_on && !self.hand_over(std::mem::take(&mut handful)) {
                 return false;
@@ -199,7 +203,7 @@ impl Reader {
     /// Waits for room. `false` when nobody takes lines any more.
     fn hand_over(&self, handful: Handful) -> bool {
         self.room.enter(handful.bytes);
-        self.to.blocking_send(handful).is_ok()
+        self.to.blocking_send(Ok(handful)).is_ok()
     }
 }
 
@@ -247,7 +251,7 @@ mod tests {
         let reads = Arc::default();
         let mut lines = lines_of(Parts(vec![b"a\nb\nc", b"d\ne\n"], Arc::clone(&reads)));
         let mut texts = vec![lines.recv().await.unwrap().unwrap().text];
-        texts.extend(lines.at_hand().map(|line| line.unwrap().text));
+        texts.extend(lines.at_hand().map(|line| line.text));
         assert_eq!(texts, [b"a", b"b"]);
         assert!(lines.at_hand().is_none());
         assert_eq!(lines.recv().await.unwrap().unwrap().text, b"cd");

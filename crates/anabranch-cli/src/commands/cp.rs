@@ -1,6 +1,6 @@
 //! `anabranch cp`: records between streams and files, each key in order.
 
-use super::put::{self, Sending, Sink};
+use super::put::{self, Origin, Sending, Sink};
 use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::input::Input;
@@ -138,11 +138,11 @@ async fn from_stream(
             next = async { sink.hand_over().await; reading.next(aws).await } => next?,
         };
         let Some(record) = next else { return Ok(()) };
-        let place = put::Place::Record(record.shard.shard.clone(), record.sequence);
+        let origin = Origin::Record(record.shard.shard.clone(), record.sequence);
         tokio::select! {
             biased;
             () = &mut forced => return Err(stopped()),
-            put = sink.put(place, again(&record)) => put?,
+            put = sink.put(origin, again(&record)) => put?,
         }
     }
 }
@@ -311,28 +311,18 @@ async fn from_file(
     let mut lines = input.lines();
     let mut stop = std::pin::pin!(stop);
     loop {
-        let line = if let Some(line) = lines.at_hand() {
-            line?
-        } else {
-            tokio::select! {
-                biased;
-                () = &mut stop => return Err(stopped()),
-                line = put::next(&mut lines, sink) => match line {
-                    Some(line) => line?,
-                    None => return Ok(()),
-                },
-            }
-        };
+        let Some(line) = put::next(&mut lines, sink, stop.as_mut()).await? else { return Ok(()) };
         if line.text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let place = put::Place::from(&line);
-        let record = line::read_json(&line.text)
-            .map_err(|why| Failure::result(format!("{place}: {why}. The lines before were put")))?;
+        let origin = Origin::from(&line);
+        let record = line::read_json(&line.text).map_err(|why| {
+            Failure::result(format!("{origin}: {why}. The lines before were put"))
+        })?;
         tokio::select! {
             biased;
             () = &mut stop => return Err(stopped()),
-            put = sink.put(place, record) => put?,
+            put = sink.put(origin, record) => put?,
         }
     }
 }

@@ -11,6 +11,11 @@ use anabranch::stream::api::{StreamApi, StreamError};
 use anabranch::tail::Tail;
 use anabranch_model::ids::StreamName;
 
+/// Lines are printed together up to so many bytes.
+const TOGETHER_BYTES: usize = 64 << 10;
+/// A line waits for so many records, at the most, that are there too.
+const TOGETHER: usize = 1_000;
+
 /// What can be chosen about a tail.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
@@ -82,10 +87,10 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     ended.and(output.map(drop))
 }
 
-/// Lines that are there together are printed together, up to so many bytes.
-const TOGETHER_BYTES: usize = 64 << 10;
-
 /// Prints records until there are no more. A failure comes with whether any had come before.
+///
+/// Lines that are there together are printed together, because each print waits for the thread that
+/// prints.
 async fn follow<A: StreamApi>(
     tail: &mut Tail<A>,
     options: &Options,
@@ -94,29 +99,31 @@ async fn follow<A: StreamApi>(
     let form = if options.json { Form::Json } else { Form::Plain };
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut begun = false;
-    let mut lines = String::new();
+    let (mut lines, mut looked_at) = (String::new(), 0);
     loop {
         let next = if left == 0 { None } else { next(tail, options, lines.is_empty()).await };
-        let (is_over, failure) = match next {
+        let end = match next {
             Some(Next::Record(record)) => {
                 begun = true;
                 if options.wants(&record) {
                     left -= 1;
                     lines.push_str(&form.line(&record.shard, &record));
                 }
-                if lines.len() < TOGETHER_BYTES {
+                looked_at += 1;
+                if lines.len() < TOGETHER_BYTES && looked_at < TOGETHER {
                     continue;
                 }
-                (false, None)
+                None
             }
-            Some(Next::NotYet) => (false, None),
-            Some(Next::Failed(error)) => (true, Some((error, begun))),
-            None => (true, None),
+            Some(Next::NotYet) => None,
+            Some(Next::Failed(error)) => Some(Err((error, begun))),
+            None => Some(Ok(())),
         };
+        looked_at = 0;
         let gone = !lines.is_empty() && printer.print(std::mem::take(&mut lines)).await.is_err();
-        match failure {
-            Some(failure) => return Err(failure),
-            None if gone || is_over => return Ok(()),
+        match end {
+            Some(end) => return end,
+            None if gone => return Ok(()),
             None => {}
         }
     }

@@ -7,6 +7,9 @@ use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, Stre
 use anabranch::stream::aws::{Access, SetupError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
+use aws_config::environment::EnvironmentVariableRegionProvider;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::ProfileFileRegionProvider;
 use aws_sdk_kinesis::config::Credentials;
 use aws_types::SdkConfig;
 use std::time::Duration;
@@ -36,20 +39,31 @@ impl Connection {
             profile: self.profile.clone(),
             credentials: None,
         };
-        if self.is_local() && self.profile.is_none() && !has("AWS_PROFILE") {
-            // A stream on this machine checks no signature, and nothing there depends on a region.
-            if !env_has_credentials() {
+        if self.is_local() {
+            if self.profile.is_none() && !env_has_credentials() {
+                // A stream on this machine checks no signature.
                 access.credentials = Some(Credentials::new("local", "local", None, None, "local"));
             }
-            let told = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|name| has(name));
-            if access.region.is_none() && !told {
-                access.region = Some(LOCAL_REGION.to_owned());
+            if access.region.is_none() {
+                access.region = Some(self.region_here().await);
             }
         }
         let what = "the region and the credentials of the environment";
         let config = Box::pin(waiting::watched(what, access.config())).await;
         let config = waiting::told(config.map_err(|error| setup_failure(&error))?);
         Ok(Aws { kinesis: AwsKinesis::new(&config), config })
+    }
+
+    /// The region for an endpoint on this machine: that of the environment or the profile, if they
+    /// have one. Nobody else is asked: most of what listens there does not care.
+    async fn region_here(&self) -> String {
+        let mut profile = ProfileFileRegionProvider::builder();
+        if let Some(name) = &self.profile {
+            profile = profile.profile_name(name);
+        }
+        let told = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new());
+        let told = told.or_else(profile.build()).region().await;
+        told.map_or_else(|| LOCAL_REGION.to_owned(), |region| region.to_string())
     }
 
     /// Whether the endpoint is on this machine.
@@ -64,7 +78,7 @@ fn has(variable: &str) -> bool {
 }
 
 fn env_has_credentials() -> bool {
-    ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().any(|name| has(name))
+    ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().any(|name| has(name))
 }
 
 fn is_loopback(endpoint: &str) -> bool {

@@ -6,6 +6,7 @@
 mod postgres_server;
 mod stage;
 mod ready;
+mod region;
 mod output;
 mod killed;
 mod full_disk;

@@ -15,8 +15,9 @@ use crate::output::note;
 use anabranch::producer::NewRecord;
 use anabranch_model::ids::StreamName;
 use bytes::Bytes;
-pub(crate) use send::{Place, Sending, Sink};
+pub(crate) use send::{Origin, Sending, Sink};
 use std::path::PathBuf;
+use std::pin::Pin;
 pub(crate) use tally::Tally;
 
 /// What can be chosen about a put.
@@ -76,30 +77,19 @@ async fn feed(
     let mut stop = std::pin::pin!(stop);
     let mut forced = std::pin::pin!(crate::stop::signals(2)?);
     loop {
-        let line = if let Some(line) = lines.at_hand() {
-            line?
-        } else {
-            tokio::select! {
-                biased;
-                () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
-                line = next(&mut lines, sink) => match line {
-                    Some(line) => line?,
-                    None => return Ok(()),
-                },
-            }
-        };
+        let Some(line) = next(&mut lines, sink, stop.as_mut()).await? else { return Ok(()) };
+        let origin = Origin::from(&line);
         let record = match read(options, &line) {
             Ok(Some(record)) => record,
             Ok(None) => continue,
             Err(why) if options.skip_bad_lines => {
-                note!("warning: {}, line {}: {why}; it is skipped", line.source, line.number);
+                note!("warning: {origin}: {why}; it is skipped");
                 sink.tally().refuse();
                 continue;
             }
             Err(why) => {
                 return Err(Failure::result(format!(
-                    "{}, line {}: {why}. The lines before it were put, the rest was not",
-                    line.source, line.number
+                    "{origin}: {why}. The lines before it were put, the rest was not"
                 )));
             }
         };
@@ -107,15 +97,25 @@ async fn feed(
             biased;
             () = &mut forced => return Err(Failure::result("stopped at once by a second signal")),
             () = &mut stop => return Err(Failure::result("stopped before the end of the input")),
-            put = sink.put(Place::from(&line), record) => put?,
+            put = sink.put(origin, record) => put?,
         }
     }
 }
 
-/// The next line. What was put before it need not wait for it.
-pub(crate) async fn next(lines: &mut Lines, sink: &mut Sink) -> Option<Result<Line, Failure>> {
-    sink.hand_over().await;
-    lines.recv().await
+/// The next line; `None` behind the last. What was put before it need not wait for it.
+pub(crate) async fn next(
+    lines: &mut Lines,
+    sink: &mut Sink,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Line>, Failure> {
+    if let Some(line) = lines.at_hand() {
+        return Ok(Some(line));
+    }
+    tokio::select! {
+        biased;
+        () = stop => Err(Failure::result("stopped before the end of the input")),
+        line = async { sink.hand_over().await; lines.recv().await } => line.transpose(),
+    }
 }
 
 /// The record of a line; `None` for an empty line between JSON objects.

@@ -19,9 +19,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Tickets that may wait for their outcome to be counted. Records of one shard may come in a row, and
-/// those of the others are behind them, so it is more than the producer's buffer takes of small ones.
-const WAITING: usize = 1 << 17;
+/// Tickets that may wait for their outcome to be counted. So many records are under way at the most:
+/// more would be older by the time they leave, and a stop would have to wait for them.
+const WAITING: usize = 16_384;
 /// Tickets that are handed over at once, at the most.
 const HANDFUL: usize = 256;
 /// Keys that may stand stopped here; the producer allows as many itself.
@@ -73,20 +73,20 @@ pub(crate) struct Sink {
 
 /// Where a record came from, for messages.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Origin {
     /// A line of a file, by the file's name and the line's number.
     Line(Arc<str>, u64),
     /// A record of a stream.
     Record(ShardId, SequenceNumber),
 }
 
-impl From<&Line> for Place {
+impl From<&Line> for Origin {
     fn from(line: &Line) -> Self {
         Self::Line(Arc::clone(&line.source), line.number)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(source, number) => write!(f, "{source}, line {number}"),
@@ -97,7 +97,7 @@ impl fmt::Display for Place {
 
 /// A record that was accepted.
 struct Put {
-    place: Place,
+    origin: Origin,
     /// Its bytes.
     bytes: usize,
     ticket: Ticket,
@@ -134,27 +134,30 @@ impl Sink {
 
     /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
     /// over, which is done for many at once: see [`Sink::hand_over`].
-    pub(crate) async fn put(&mut self, place: Place, record: NewRecord) -> Result<(), Failure> {
+    pub(crate) async fn put(&mut self, origin: Origin, record: NewRecord) -> Result<(), Failure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
-            self.tally.refused(&place, &tally::reason(&Why::KeyStopped));
+            self.tally.refused(&origin, &tally::reason(&Why::KeyStopped));
             return Ok(());
         }
         let bytes = record.data_len();
         let put = match self.producer.try_put_record(record) {
             Ok(ticket) => Ok(ticket),
             Err(TryPutError::Refused(error)) => Err(error),
-            Err(TryPutError::Full(record)) => self.producer.put_record(record).await,
+            Err(TryPutError::Full(record)) => {
+                self.hand_over().await;
+                self.producer.put_record(record).await
+            }
         };
         match put {
             Ok(ticket) => {
-                self.accepted.push(Put { place, bytes, ticket });
+                self.accepted.push(Put { origin, bytes, ticket });
                 if self.accepted.len() >= HANDFUL {
                     self.hand_over().await;
                 }
             }
             Err(error) => {
-                self.tally.refused(&place, &error.to_string());
+                self.tally.refused(&origin, &error.to_string());
                 if error != PutError::Closed {
                     self.stop(&key)?;
                 }
@@ -205,7 +208,7 @@ impl Sink {
                 self.stopped.extend(self.producer.stopped_keys().await);
                 self.producer.close(Duration::ZERO).await;
             }
-            () = self.producer.flush() => {
+            () = async { self.hand_over().await; self.producer.flush().await } => {
                 self.stopped.extend(self.producer.stopped_keys().await);
             }
         }
@@ -221,8 +224,8 @@ impl Sink {
 async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
     let mut puts = Vec::with_capacity(HANDFUL);
     while waiting.recv_many(&mut puts, HANDFUL).await > 0 {
-        for Put { place, bytes, ticket } in puts.drain(..) {
-            tally.settle(&place, bytes, &ticket.await);
+        for Put { origin, bytes, ticket } in puts.drain(..) {
+            tally.settle(&origin, bytes, &ticket.await);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What became of the records of a put: counted, shown, and judged.
 
-use super::send::Place;
+use super::send::Origin;
 use crate::failure::Failure;
 use crate::moment;
 use crate::output::{note, say};
@@ -75,19 +75,19 @@ impl Tally {
     }
 
     /// Counts an outcome.
-    pub(super) fn settle(&self, place: &Place, bytes: usize, outcome: &Outcome) {
+    pub(super) fn settle(&self, origin: &Origin, bytes: usize, outcome: &Outcome) {
         match outcome {
             Outcome::Placed { .. } => {
                 self.placed.fetch_add(1, Ordering::Relaxed);
                 self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                 self.bar.inc(1);
             }
-            Outcome::Rejected { why, .. } => self.refused(place, &reason(why)),
+            Outcome::Rejected { why, .. } => self.refused(origin, &reason(why)),
             Outcome::Unknown { .. } => {
                 let count = self.unknown.fetch_add(1, Ordering::Relaxed);
                 self.tell(
                     count,
-                    place,
+                    origin,
                     "nobody knows whether it is in the stream: a reply was lost",
                 );
             }
@@ -95,9 +95,9 @@ impl Tally {
     }
 
     /// Counts a record that was not taken, and says why.
-    pub(super) fn refused(&self, place: &Place, why: &str) {
+    pub(super) fn refused(&self, origin: &Origin, why: &str) {
         let count = self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell(count, place, why);
+        self.tell(count, origin, why);
     }
 
     /// Counts a line that was told of elsewhere.
@@ -105,9 +105,9 @@ impl Tally {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, count: u64, place: &Place, why: &str) {
+    fn tell(&self, count: u64, origin: &Origin, why: &str) {
         if count < TOLD {
-            self.bar.suspend(|| note!("warning: {place}: {why}"));
+            self.bar.suspend(|| note!("warning: {origin}: {why}"));
         } else if count == TOLD {
             self.bar
                 .suspend(|| note!("warning: more records have no place; they are counted only"));

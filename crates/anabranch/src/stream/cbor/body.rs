@@ -34,7 +34,6 @@ impl Pieces {
     /// The body of a request. It can be had again.
     pub(super) fn into_body(self) -> SdkBody {
         match &*self.all {
-            [] => SdkBody::empty(),
             [whole] => SdkBody::from(whole.clone()),
             _ => SdkBody::retryable(move || SdkBody::from_body_1_x(self.clone())),
         }

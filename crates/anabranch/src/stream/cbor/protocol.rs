@@ -52,7 +52,7 @@ impl Storable for Encoding {
     type Storer = StoreReplace<Self>;
 }
 
-/// Keeps with each call how its request was written.
+/// Keeps with each call how its request was written, and what a body in pieces is signed by.
 #[derive(Debug)]
 pub(in crate::stream) struct NoteEncoding;
 
