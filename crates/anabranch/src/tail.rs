@@ -231,8 +231,8 @@ impl<A: StreamApi> Tail<A> {
     }
 
     fn take(&mut self, mut chunk: Chunk) {
-        // Behind the end of a closed shard are its children.
-        if chunk.behind_ms == 0 && !chunk.at_end {
+        // Behind the end of a closed shard are its children, and behind a part of a reply is the rest.
+        if !chunk.more && !chunk.at_end {
             self.caught_up.insert(Arc::clone(&chunk.shard));
         } else {
             self.caught_up.remove(&chunk.shard);

@@ -61,7 +61,8 @@ impl Topology {
         let caught_up = records.next_counter >= inside.log.next_counter();
         drop(inside);
         let behind_ms = match records.last_arrival_ms() {
-            Some(last_ms) if !caught_up => now_ms.saturating_sub(last_ms),
+            // Nought is for who has everything, however lately the last record came.
+            Some(last_ms) if !caught_up => now_ms.saturating_sub(last_ms).max(1),
             _ => 0,
         };
         let ended = caught_up && !state.is_open();

@@ -54,6 +54,8 @@ pub(super) struct Reply {
     pub(super) behind_ms: u64,
     /// Whether the closed shard has no more.
     pub(super) at_end: bool,
+    /// Whether more is behind it, or may be.
+    pub(super) more: bool,
 }
 
 /// Nobody takes the records: the lanes have stopped.
@@ -64,9 +66,9 @@ impl Feed {
     /// Gives all records of a reply to their lanes, and waits while those are full. The reply's
     /// room is free again when the last of them is done.
     pub(super) async fn give(&self, reply: Reply) -> Result<(), LanesStopped> {
-        let Reply { records, room, behind_ms, at_end } = reply;
+        let Reply { records, room, behind_ms, at_end, more } = reply;
         if records.is_empty() {
-            return self.tell_empty(behind_ms, at_end).await;
+            return self.tell_empty(behind_ms, at_end, more).await;
         }
         self.vitals.enter(Step::Decode);
         self.progress.read(records.iter().map(|record| record.data.len()).sum());
@@ -84,10 +86,10 @@ impl Feed {
             }
             // What lays them in waits for nothing, so no part is kept and moved across a wait.
             while let Laid::Full = self.lay(&mut parts, most, &mut slice) {
-                self.send(&mut slice, false).await?;
+                self.send(&mut slice, false, true).await?;
             }
         }
-        self.send(&mut slice, at_end).await
+        self.send(&mut slice, at_end, more).await
     }
 
     /// Lays parts into the slice of each lane, until one has to wait because its lane's is full. A
@@ -122,17 +124,22 @@ impl Feed {
         }
     }
 
-    async fn tell_empty(&self, behind_ms: u64, at_end: bool) -> Result<(), LanesStopped> {
+    async fn tell_empty(
+        &self,
+        behind_ms: u64,
+        at_end: bool,
+        more: bool,
+    ) -> Result<(), LanesStopped> {
         let Some(lane) = self.lanes.first().filter(|_| self.tells_empty) else { return Ok(()) };
         let (shard, records) = (Arc::clone(&self.shard), Vec::new());
         let (room, own, place) = (None, None, None);
-        let chunk = Chunk { shard, records, behind_ms, at_end, room, own, place };
+        let chunk = Chunk { shard, records, behind_ms, at_end, more, room, own, place };
         self.vitals.enter(Step::Lanes);
         if lane.send(chunk).await { Ok(()) } else { Err(LanesStopped) }
     }
 
     /// Sends each lane its records. Dropped in the middle, it leaves in `progress` who has them.
-    async fn send(&self, slice: &mut Slice, at_end: bool) -> Result<(), LanesStopped> {
+    async fn send(&self, slice: &mut Slice, at_end: bool, more: bool) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
         self.vitals.enter(Step::Lanes);
         self.progress.give(to, slice.lanes.iter().map(Vec::len));
@@ -142,7 +149,7 @@ impl Feed {
                 let (shard, room) = (Arc::clone(&self.shard), slice.room.clone());
                 let own = Some(self.share.chunk(records.len(), &self.clock).await);
                 let (behind_ms, place) = (slice.behind_ms, None);
-                let chunk = Chunk { shard, records, behind_ms, at_end, room, own, place };
+                let chunk = Chunk { shard, records, behind_ms, at_end, more, room, own, place };
                 if !lane.send(chunk).await {
                     return Err(LanesStopped);
                 }

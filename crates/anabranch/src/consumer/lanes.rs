@@ -35,6 +35,8 @@ pub(crate) struct Chunk {
     pub(crate) behind_ms: u64,
     /// Whether the closed shard has no more.
     pub(crate) at_end: bool,
+    /// Whether more of the shard is there, or may be: the rest of their reply, or what comes behind it.
+    pub(crate) more: bool,
     /// The memory that they share with the rest of their reply.
     pub(super) room: Option<Arc<Room>>,
     /// The memory that they take by themselves.

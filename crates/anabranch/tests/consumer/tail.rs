@@ -4,9 +4,11 @@ use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
 use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{Fetched, ShardIterator, StreamApi, StreamError};
 use anabranch::tail::Tail;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
+use anabranch_model::ids::StreamName;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
@@ -78,6 +80,52 @@ async fn who_has_caught_up_has_read_the_children_of_closed_shards_too() {
         assert_eq!(catch_up(&world, &mut tail).await, world.oracle.puts());
         world.oracle.check();
     }
+}
+
+/// A double of the service that is never behind, as some are.
+struct NeverBehind {
+    local: LocalKinesis,
+}
+
+impl StreamApi for NeverBehind {
+    delegate!(local: describe list_shards iterator consumers subscribe put_records put_record);
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        let fetched = self.local.records(stream, iterator, limit).await?;
+        Ok(Fetched { behind_ms: 0, ..fetched })
+    }
+}
+
+/// How many records come until it has caught up, for a taker that lets others run.
+async fn count<A: StreamApi>(tail: Tail<A>) -> usize {
+    // With so little memory parts of replies wait for the taker in all shards.
+    let mut tail = tail.with_memory_bytes(1);
+    let mut count = 0;
+    while let Some(record) = tail.next_until_caught_up().await {
+        record.unwrap();
+        count += 1;
+        if count % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_a_part_of_a_reply_nor_a_full_one_is_all_of_a_shard() {
+    let world = World::ticking(8);
+    (0..100).for_each(|_| world.put_round(1_000));
+    let put = world.oracle.puts();
+    assert_eq!(count(tail(&world, StartPosition::TrimHorizon)).await, put);
+    let local = LocalKinesis::new(Arc::clone(&world.engine));
+    let tail = Tail::new(NeverBehind { local }, STREAM).since(StartPosition::TrimHorizon);
+    let tail = tail.with_clock(Clock::of_runtime(), Chance::seeded(5));
+    assert_eq!(count(tail).await, put, "where nothing says that more is there");
 }
 
 #[tokio::test(start_paused = true)]

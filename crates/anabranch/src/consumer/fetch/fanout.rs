@@ -250,7 +250,8 @@ impl<A: StreamApi> FanOut<A> {
                 vitals.enter(Step::Room);
                 room = Some(share.admit(&records, own, &source.clock).await);
             }
-            let reply = Reply { records, room, behind_ms, at_end: event.continuation.is_none() };
+            let (at_end, more) = (event.continuation.is_none(), behind_ms > 0);
+            let reply = Reply { records, room, behind_ms, at_end, more };
             if source.feed.give(reply).await.is_err() {
                 return Ok(SubscriptionEnd::Unwanted);
             }

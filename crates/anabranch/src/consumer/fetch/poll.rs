@@ -153,7 +153,8 @@ impl<A: StreamApi> Poll<A> {
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
         let reply = (asked_ms, &*fetched.records, behind_ms);
         self.source.reached(&mut place.reach, waited_ms, reply).await;
-        let full = came >= limit as usize;
+        // Some doubles of the service are never behind, so what may have been cut off counts too.
+        let full = came >= limit as usize || bytes >= limits::GET_RECORDS_MAX_BYTES / 2;
         // Who is caught up and finds a record at a time needs no room for ten megabytes.
         place.expects = if behind_ms > 0 || came > 1 { Expects::Much } else { Expects::Little };
         if came > 0 {
@@ -161,7 +162,8 @@ impl<A: StreamApi> Poll<A> {
         }
         let room = Some(room.settle(&fetched.records));
         let at_end = place.iterator.is_none();
-        let reply = Reply { records: fetched.records, room, behind_ms, at_end };
+        let more = behind_ms > 0 || full;
+        let reply = Reply { records: fetched.records, room, behind_ms, at_end, more };
         if self.source.feed.give(reply).await.is_err() {
             return Round::Over(FetchEnd::Stopped);
         }
