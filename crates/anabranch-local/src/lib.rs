@@ -16,7 +16,6 @@ mod shard;
 mod shard_log;
 mod segment;
 mod buffer;
-mod buffers;
 mod record_batch;
 mod reshard;
 mod consumer;

@@ -87,6 +87,18 @@ fn limit_and_millis_behind_latest_follow_the_reader() {
 }
 
 #[test]
+fn who_has_not_read_all_is_behind_also_within_a_millisecond() {
+    let stage = Stage::with_stream(1);
+    let mut iterator = stage.iterator(0, "TRIM_HORIZON").unwrap();
+    ["a", "b"].map(|key| stage.put(key));
+    for behind in [1, 0] {
+        let reply = stage.get_some(&iterator, Some(1)).unwrap();
+        assert_eq!((reply.records.len(), reply.millis_behind_latest), (1, behind));
+        iterator = reply.next_iterator.expect("an open shard goes on");
+    }
+}
+
+#[test]
 fn a_reply_is_at_most_ten_mebibytes_and_ten_thousand_records() {
     let stage = Stage::with_stream(1);
     let data = vec![1; 1_000_000];
