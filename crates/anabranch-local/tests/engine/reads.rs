@@ -90,7 +90,9 @@ fn limit_and_millis_behind_latest_follow_the_reader() {
 fn who_has_not_read_all_is_behind_also_within_a_millisecond() {
     let stage = Stage::with_stream(1);
     let mut iterator = stage.iterator(0, "TRIM_HORIZON").unwrap();
-    ["a", "b"].map(|key| stage.put(key));
+    for key in ["a", "b"] {
+        stage.put(key);
+    }
     for behind in [1, 0] {
         let reply = stage.get_some(&iterator, Some(1)).unwrap();
         assert_eq!((reply.records.len(), reply.millis_behind_latest), (1, behind));
