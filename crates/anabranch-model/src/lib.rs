@@ -23,4 +23,5 @@ pub mod pack;
 pub mod bucket;
 pub mod retry;
 pub mod watch;
+pub mod rows;
 pub mod produce;

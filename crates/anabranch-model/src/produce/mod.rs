@@ -23,7 +23,6 @@ mod pending;
 mod written;
 mod records;
 mod lane;
-mod arrivals;
 mod container;
 mod router;
 pub mod rate;

@@ -1,8 +1,10 @@
 //! Where outcomes are told: the driver's side of all tickets whose records are outstanding.
 
-use super::outcome::{GROUP, Group};
+use super::group::{GROUP, Group};
 use super::outcomes::{BulkCell, OpenBulk};
-use anabranch_model::produce::outcome::{Attempt, Fate};
+use super::told::Settled;
+use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
+use anabranch_model::rows::Rows;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -15,8 +17,25 @@ pub(super) struct Desk {
     free: Vec<u32>,
     /// The place of the group whose tickets are coming in.
     current: u32,
+    /// How many of these came in.
+    came: u32,
     /// The places of those after it.
     next: VecDeque<u32>,
+    /// Outcomes of tickets that are not told yet, in a row for each group.
+    untold: Rows<Untold>,
+    /// The receipts that these speak of.
+    receipts: Vec<Arc<Receipt>>,
+    /// The unusual outcomes that they speak of.
+    others: Vec<Option<Settled>>,
+}
+
+/// An outcome that is not told yet.
+#[derive(Debug)]
+enum Untold {
+    /// The ticket at this place has this receipt and place in the container.
+    Placed { at: u32, receipt: u32, sub: u32 },
+    /// The ticket at this place has this other outcome.
+    Other { at: u32, other: u32 },
 }
 
 #[derive(Debug)]
@@ -65,19 +84,23 @@ impl Desk {
             return place;
         }
         self.places.push(open);
-        u32::try_from(self.places.len() - 1).expect("memory ends before the places do")
+        last(self.places.len())
     }
 
-    /// The ticket that comes in now, by its place in its group.
+    /// The ticket that comes in now. They come in the order in which they were given out.
     #[inline]
-    pub(super) fn slot(&mut self, at: u8, cost: u32) -> Slot {
-        if at == 0 {
-            self.current = self.next.pop_front().unwrap_or(self.current);
+    pub(super) fn slot(&mut self, cost: u32) -> Slot {
+        if self.came == 0 || self.came as usize == GROUP {
+            self.current = self.next.pop_front().expect("a group comes with its first ticket");
+            self.came = 0;
         }
-        Slot { place: self.current, cost, at: at.into() }
+        let at = self.came;
+        self.came += 1;
+        Slot { place: self.current, cost, at }
     }
 
-    /// Resolves a ticket.
+    /// Takes the outcome of a ticket. That of a bulk is told with the last of its records, that of
+    /// a group by [`Desk::tell`].
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
     pub(super) fn settle(
@@ -88,23 +111,68 @@ impl Desk {
         past: Option<Arc<Vec<Attempt>>>,
     ) {
         let Slot { place, at, .. } = slot;
-        let is_over = match &mut self.places[place as usize] {
-            Open::Group { group, left } => {
-                group.cell(at).settle(fate, sub, past);
-                *left -= 1;
-                *left == 0
+        match &mut self.places[place as usize] {
+            Open::Group { .. } => {
+                let untold = self.note(at, fate, sub, past);
+                self.untold.add(place as usize, untold);
             }
-            Open::Bulk(bulk) => bulk.settle(at, fate, sub, past),
-            Open::Free => false,
-        };
-        if is_over {
-            self.close(place);
+            Open::Bulk(bulk) => {
+                if bulk.settle(at, fate, sub, past) {
+                    self.close_bulk(place);
+                }
+            }
+            Open::Free => {}
         }
     }
 
-    /// Frees a place whose tickets have their outcomes.
+    /// Notes the outcome of a ticket.
+    #[inline]
+    fn note(&mut self, at: u32, fate: &Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Untold {
+        if let (Fate::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
+            // The records of a container are settled one after the other.
+            if !self.receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
+                self.receipts.push(Arc::clone(receipt));
+            }
+            return Untold::Placed { at, receipt: last(self.receipts.len()), sub };
+        }
+        self.others.push(Some(Settled { fate: fate.clone(), sub, past }));
+        Untold::Other { at, other: last(self.others.len()) }
+    }
+
+    /// Tells the outcomes of tickets that were settled, of each group at once.
+    pub(super) fn tell(&mut self) {
+        let Self { places, free, untold, receipts, others, .. } = self;
+        untold.drain(|place, row| {
+            let Open::Group { group, left } = &mut places[place] else { return };
+            group.tell(|told| {
+                for (_, untold) in row {
+                    match untold {
+                        Untold::Placed { at, receipt, sub } => {
+                            told.place(at, &receipts[receipt as usize], sub);
+                        }
+                        Untold::Other { at, other } => {
+                            others[other as usize]
+                                .take()
+                                .into_iter()
+                                .for_each(|one| told.note(at, one));
+                        }
+                    }
+                    *left -= 1;
+                }
+                *left == 0
+            });
+            if *left == 0 {
+                places[place] = Open::Free;
+                free.push(last(place + 1));
+            }
+        });
+        receipts.clear();
+        others.clear();
+    }
+
+    /// Frees the place of a bulk whose records have their outcomes, and tells these.
     #[inline(never)]
-    fn close(&mut self, place: u32) {
+    fn close_bulk(&mut self, place: u32) {
         let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
         self.free.push(place);
         if let Open::Bulk(bulk) = over {
@@ -113,14 +181,18 @@ impl Desk {
     }
 }
 
+/// The last place of so many.
+fn last(count: usize) -> u32 {
+    u32::try_from(count - 1).expect("memory ends before the places do")
+}
+
 impl Drop for Desk {
     /// Resolves every ticket that is left, however this came: nobody knows of its record.
     fn drop(&mut self) {
+        self.tell();
         for open in self.places.drain(..) {
             match open {
-                Open::Group { group, .. } => {
-                    group.cells().for_each(|cell| cell.settle(&Fate::Unknown, 0, None));
-                }
+                Open::Group { group, .. } => group.tell(|_| true),
                 Open::Bulk(bulk) => bulk.tell(),
                 Open::Free => {}
             }
@@ -162,42 +234,80 @@ mod tests {
     use super::super::bell::Bell;
     use super::super::outcome::{Outcome, Ticket};
     use super::*;
+    use anabranch_model::ids::ShardId;
     use anabranch_model::produce::outcome::Why;
+    use anabranch_model::sequence::SequenceNumber;
+    use proptest::prelude::*;
 
     /// A group's tickets, and what the driver has of them.
-    fn tickets(desk: &mut Desk, count: u8) -> Vec<(Ticket, Slot)> {
+    fn tickets(desk: &mut Desk, count: usize) -> Vec<(Ticket, Slot)> {
         let group = Group::new(&Arc::new(Bell::default()));
         desk.open([Arc::clone(&group)].into_iter());
-        (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(at, 1))).collect()
+        (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(1))).collect()
+    }
+
+    fn receipt(container: u64) -> Fate {
+        let shard = ShardId::from_index(u32::try_from(container).unwrap());
+        let sequence = SequenceNumber::default();
+        Fate::Placed(Arc::new(Receipt { shard, sequence, attempts: Vec::new(), tries: 1 }))
+    }
+
+    proptest! {
+        #[test]
+        fn each_ticket_learns_its_own_outcome_when_it_is_told_and_not_before(
+            order in Just((0..3 * GROUP).collect::<Vec<_>>()).prop_shuffle(),
+            fates in proptest::collection::vec(0_u64..6, 3 * GROUP),
+            tells in proptest::collection::vec(proptest::bool::weighted(0.05), 3 * GROUP),
+        ) {
+            let mut desk = Desk::default();
+            let (tickets, slots): (Vec<_>, Vec<_>) =
+                (0..3).flat_map(|_| tickets(&mut desk, GROUP)).unzip();
+            let mut slots: Vec<_> = slots.into_iter().map(Some).collect();
+            let receipts: Vec<Fate> = (0..4).map(receipt).collect();
+            let mut untold = Vec::new();
+            for (step, at) in order.into_iter().enumerate() {
+                let (slot, sub) = (slots[at].take().unwrap(), step as u64);
+                let past = (fates[at] == 3).then(|| Arc::new(Vec::new()));
+                match receipts.get(usize::try_from(fates[at]).unwrap()) {
+                    Some(placed) => desk.settle(slot, placed, sub, past),
+                    None if fates[at] == 4 => desk.settle(slot, &Fate::Unknown, 0, None),
+                    None => desk.settle(slot, &Fate::Rejected(Why::Expired), 0, None),
+                }
+                untold.push((at, sub));
+                if tells[step] || untold.len() == 500 {
+                    let none = untold.iter().all(|(at, _)| tickets[*at].try_outcome().is_none());
+                    prop_assert!(none, "not before");
+                    desk.tell();
+                    for (at, sub) in untold.drain(..) {
+                        match (fates[at], tickets[at].try_outcome().unwrap()) {
+                            (0..4, Outcome::Placed { shard, sub: told, .. }) => {
+                                prop_assert_eq!((shard.index().map(u64::from), told), (Some(fates[at]), sub));
+                            }
+                            (4, Outcome::Unknown { .. }) | (5, Outcome::Rejected { .. }) => {}
+                            (_, other) => prop_assert!(false, "{} is told {:?}", fates[at], other),
+                        }
+                    }
+                }
+            }
+            desk.tell();
+            prop_assert!(tickets.iter().all(|ticket| ticket.try_outcome().is_some()));
+            prop_assert!(desk.places.iter().all(|open| matches!(open, Open::Free)), "nothing is kept");
+            prop_assert!(desk.receipts.is_empty() && desk.others.is_empty());
+        }
     }
 
     #[test]
-    fn each_ticket_learns_its_own_outcome_once_however_they_are_settled() {
+    fn the_place_of_a_group_is_used_again() {
         let mut desk = Desk::default();
-        let all = u8::try_from(GROUP).unwrap();
-        let mut kept = tickets(&mut desk, all);
-        let (last, slot) = kept.pop().unwrap();
+        let kept = tickets(&mut desk, GROUP);
         for _ in 0..10 {
-            let mut others = tickets(&mut desk, all);
-            others.rotate_left(7);
-            for (at, (ticket, slot)) in others.into_iter().enumerate() {
-                let why = if at % 2 == 0 { Why::Closed } else { Why::Expired };
-                desk.settle(slot, &Fate::Rejected(why.clone()), 0, None);
-                let Some(Outcome::Rejected { why: told, .. }) = ticket.try_outcome() else {
-                    panic!("{ticket:?}")
-                };
-                assert_eq!(told, why);
+            for (_, slot) in tickets(&mut desk, GROUP) {
+                desk.settle(slot, &Fate::Unknown, 0, None);
             }
+            desk.tell();
         }
-        assert_eq!(desk.places.len(), 2, "a place is used again");
-        for (ticket, slot) in kept {
-            desk.settle(slot, &Fate::Unknown, 0, None);
-            assert!(matches!(ticket.try_outcome(), Some(Outcome::Unknown { .. })));
-        }
-        assert!(last.try_outcome().is_none(), "its record is outstanding");
-        desk.settle(slot, &Fate::Unknown, 0, None);
-        assert!(last.try_outcome().is_some());
-        assert!(desk.places.iter().all(|open| matches!(open, Open::Free)), "nothing is kept");
+        assert_eq!(desk.places.len(), 2);
+        assert!(kept.iter().all(|(ticket, _)| ticket.try_outcome().is_none()));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::bell::waking;
 use super::bulk::Part;
 use super::call::Caller;
 use super::desk::{Desk, Slot};
-use super::intake::{Accepted, AcceptedBulk, Ask, Intake, Taken, WAKE_BYTES};
+use super::handed::Handed;
+use super::intake::{AcceptedBulk, Ask, Intake, Taken, WAKE_BYTES};
 use super::put::Account;
-use super::record::NewRecord;
 use super::report::Report;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
@@ -16,6 +16,7 @@ use anabranch_model::produce::outcome::{Fate, Settled, Why};
 use anabranch_model::produce::{Action, Content, Machine, Offer, Read, Reply, ShardsRead};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -162,29 +163,30 @@ impl<A: StreamApi> Driver<A> {
         let count = self.open(&mut taken);
         self.report.received(count);
         let Taken { records, asks, .. } = &mut taken;
-        let keys: Vec<&[u8]> = records.iter().map(|one| one.record.key.as_bytes()).collect();
+        let keys: Vec<&[u8]> = records.keys().collect();
         let hashes = hash_keys(&keys);
         let mut from = 0;
         for (at, ask) in asks.drain(..) {
-            self.enter(&records[from..at], &hashes[from..at], now_ms);
+            self.enter(records, &hashes, from..at, now_ms);
             self.asked(ask, now_ms);
             from = at;
         }
-        self.enter(&records[from..], &hashes[from..], now_ms);
+        self.enter(records, &hashes, from..records.len(), now_ms);
         records.clear();
         self.taken = taken;
     }
 
     /// Hands records to the machine.
-    fn enter(&mut self, records: &[Accepted], hashes: &[HashKey], now_ms: u64) {
-        self.batches.enter(records.len());
-        let hash = |at: usize| records[at].record.explicit.unwrap_or(hashes[at]);
+    fn enter(&mut self, records: &Handed, hashes: &[HashKey], part: Range<usize>, now_ms: u64) {
+        self.batches.enter(part.len());
+        let from = part.start;
+        let hash = |at: usize| records.explicit(from + at).unwrap_or(hashes[from + at]);
         let offer = |at: usize| {
-            let NewRecord { key, explicit, data } = &records[at].record;
-            let content = Content::Shared { key, data };
+            let (content, explicit) = (records.content(from + at), records.explicit(from + at));
             Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
         };
-        let slots = records.iter().map(|accepted| self.desk.slot(accepted.at, accepted.cost));
+        let (desk, intake) = (&mut self.desk, &self.intake);
+        let slots = part.map(|at| desk.slot(intake.room_of(records.cost(at))));
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
@@ -237,29 +239,42 @@ impl<A: StreamApi> Driver<A> {
     /// Carries out what the machine wants done now.
     fn turn(&mut self, now_ms: u64) {
         let mut freed = 0;
-        while let Some(action) = self.machine.poll(now_ms) {
-            match action {
-                Action::Send(request) => {
-                    self.report.sent(&request);
-                    let (id, containers) = (request.id, request.entries.len());
-                    let call = Call::Request { id, sent_ms: now_ms, containers };
-                    let put = self.caller.clone().put(request);
-                    let task = self.calls.spawn(async move { Done::Reply(put.await) });
-                    self.whose.insert(task.id(), call);
-                }
-                Action::Read(read) => {
-                    let list = self.caller.clone().shards(read.full);
-                    let task = self.calls.spawn(async move { Done::Shards(list.await) });
-                    self.whose.insert(task.id(), Call::Read(read));
-                }
-                Action::Settle(settled) => freed += self.settle(settled, now_ms),
-                Action::Notice(notice) => self.report.notice(notice),
+        loop {
+            while let Some(action) = self.machine.next_action() {
+                freed += self.carry_out(action, now_ms);
             }
-        }
-        if freed > 0 {
-            waking(|| self.intake.room.add_permits(freed));
+            // Before the machine builds new containers, which takes its time.
+            self.desk.tell();
+            let room = std::mem::take(&mut freed);
+            if room > 0 {
+                waking(|| self.intake.room.add_permits(room));
+            }
+            let Some(action) = self.machine.poll(now_ms) else { break };
+            freed += self.carry_out(action, now_ms);
         }
         self.batches.tell();
+    }
+
+    /// Carries out one thing, and says how much room that frees.
+    fn carry_out(&mut self, action: Action<Slot>, now_ms: u64) -> usize {
+        match action {
+            Action::Send(request) => {
+                self.report.sent(&request);
+                let (id, containers) = (request.id, request.entries.len());
+                let call = Call::Request { id, sent_ms: now_ms, containers };
+                let put = self.caller.clone().put(request);
+                let task = self.calls.spawn(async move { Done::Reply(put.await) });
+                self.whose.insert(task.id(), call);
+            }
+            Action::Read(read) => {
+                let list = self.caller.clone().shards(read.full);
+                let task = self.calls.spawn(async move { Done::Shards(list.await) });
+                self.whose.insert(task.id(), Call::Read(read));
+            }
+            Action::Settle(settled) => return self.settle(settled, now_ms),
+            Action::Notice(notice) => self.report.notice(notice),
+        }
+        0
     }
 
     fn done(&mut self, done: Result<(Id, Done), JoinError>) {
@@ -360,8 +375,8 @@ impl<A> Drop for Driver<A> {
             self.settle(settled, now_ms);
         }
         let never = Fate::Rejected(Why::Closed);
-        for accepted in taken.records {
-            let slot = self.desk.slot(accepted.at, accepted.cost);
+        for at in 0..taken.records.len() {
+            let slot = self.desk.slot(self.intake.room_of(taken.records.cost(at)));
             self.desk.settle(slot, &never, 0, None);
         }
         for (_, ask) in taken.asks {

@@ -3,7 +3,9 @@
 use super::bell::{Bell, waking};
 use super::bulk::Bulk;
 use super::desk::{BulkPlace, Slot};
-use super::outcome::{GROUP, Group, Ticket};
+use super::group::{GROUP, Group};
+use super::handed::Handed;
+use super::outcome::Ticket;
 use super::outcomes::{BulkCell, BulkTicket};
 use super::record::NewRecord;
 use anabranch_model::produce::KeyId;
@@ -25,13 +27,13 @@ pub(super) struct Intake {
     /// Room for records, in bytes. Closed with the producer.
     pub(super) room: Semaphore,
     /// All the room there is.
-    pub(super) room_bytes: usize,
+    room_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Inside {
     /// Records in the order of acceptance.
-    records: Vec<Accepted>,
+    records: Handed,
     /// What is asked of the driver, and bulks, each at its place among the records.
     asks: Vec<(usize, Ask)>,
     /// What records and bulks cost together.
@@ -41,23 +43,13 @@ struct Inside {
     /// The group that tickets come from now.
     group: Arc<Group>,
     /// How many of it are given out.
-    given: u8,
+    given: usize,
     /// The groups whose first ticket is one of these records, in their order.
     groups: Vec<Arc<Group>>,
     /// Whether records are still taken.
     open: bool,
     /// Whether the driver is gone, so that nobody answers what is asked.
     ended: bool,
-}
-
-/// A record that was accepted.
-#[derive(Debug)]
-pub(super) struct Accepted {
-    pub(super) record: NewRecord,
-    /// What it holds of the room.
-    pub(super) cost: u32,
-    /// The place of its ticket in the group. The one at 0 is the first of the next group.
-    pub(super) at: u8,
 }
 
 /// A bulk that was accepted.
@@ -96,7 +88,7 @@ pub(super) enum Ask {
 /// What the driver takes in.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    pub(super) records: Vec<Accepted>,
+    pub(super) records: Handed,
     pub(super) groups: Vec<Arc<Group>>,
     pub(super) asks: Vec<(usize, Ask)>,
 }
@@ -106,7 +98,7 @@ impl Intake {
         let bell = Arc::new(Bell::default());
         Self {
             inside: Mutex::new(Inside {
-                records: Vec::new(),
+                records: Handed::default(),
                 bytes: 0,
                 asks: Vec::new(),
                 urgent: false,
@@ -122,6 +114,11 @@ impl Intake {
         }
     }
 
+    /// What a cost takes of the room. What is larger than all of it takes all of it.
+    pub(super) fn room_of(&self, cost: usize) -> u32 {
+        u32::try_from(cost.min(self.room_bytes)).unwrap_or(u32::MAX)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inside> {
         // Nothing here panics half-way through a change.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,8 +132,10 @@ impl Intake {
         }
         let (group, at) = inside.next(&self.bell);
         let rings = inside.enter(cost);
-        inside.records.push(Accepted { record, cost, at });
+        let copied = inside.records.push(record);
         drop(inside);
+        // The memory is its owner's, and so is what is done to give it back.
+        drop(copied);
         if rings {
             self.bell.ring();
         }
@@ -217,8 +216,8 @@ impl Inside {
     }
 
     /// The group and place of the next ticket.
-    fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, u8) {
-        if usize::from(self.given) == GROUP {
+    fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, usize) {
+        if self.given == GROUP {
             self.group = Group::new(bell);
             self.given = 0;
         }

@@ -1,13 +1,13 @@
 //! Tickets: a future for each record, which resolves once.
 
-use super::bell::{Bell, waking};
+use super::group::Group;
 use anabranch_model::ids::ShardId;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
 use anabranch_model::sequence::SequenceNumber;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// What became of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,127 +82,19 @@ impl Attempts {
 #[must_use = "the outcome of the record is learnt by awaiting its ticket"]
 pub struct Ticket {
     group: Arc<Group>,
-    at: u8,
-}
-
-/// Tickets whose memory is got, and given back, together. One allocation for each record would cost
-/// more than all else that a put does.
-#[derive(Debug)]
-pub(super) struct Group {
-    cells: [Cell; GROUP],
-    /// Is told when a ticket is awaited.
-    bell: Arc<Bell>,
-}
-
-/// How many these are.
-pub(super) const GROUP: usize = 32;
-
-/// What a ticket and the driver share.
-#[derive(Debug)]
-pub(super) struct Cell(Mutex<State>);
-
-/// Where a ticket stands. Small, because there is one for each record that is outstanding.
-#[derive(Debug)]
-enum State {
-    /// Nobody asked yet, or this one did.
-    Waiting(Option<Waker>),
-    /// The usual outcome is there.
-    Placed { receipt: Arc<Receipt>, sub: u32 },
-    /// Another outcome is there.
-    Other(Box<Settled>),
-}
-
-/// An outcome as the machine tells it.
-#[derive(Debug)]
-pub(super) struct Settled {
-    pub(super) fate: Fate,
-    pub(super) sub: u64,
-    pub(super) past: Option<Arc<Vec<Attempt>>>,
-}
-
-impl Settled {
-    pub(super) fn outcome(&self) -> Outcome {
-        outcome(self.fate.clone(), self.sub, self.past.clone())
-    }
-}
-
-impl Group {
-    pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
-        let cells = std::array::from_fn(|_| Cell(Mutex::new(State::Waiting(None))));
-        Arc::new(Self { cells, bell: Arc::clone(bell) })
-    }
-
-    /// All of its cells.
-    pub(super) fn cells(&self) -> impl Iterator<Item = &Cell> {
-        self.cells.iter()
-    }
-
-    /// The cell at this place.
-    #[inline]
-    pub(super) fn cell(&self, at: u32) -> &Cell {
-        &self.cells[at as usize]
-    }
-}
-
-impl Cell {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is replaced as a whole, so a panic can't leave it half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Resolves the ticket. Only the first time counts.
-    #[inline]
-    pub(super) fn settle(&self, fate: &Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) {
-        let settled = match (fate, u32::try_from(sub), past) {
-            (Fate::Placed(receipt), Ok(sub), None) => {
-                State::Placed { receipt: Arc::clone(receipt), sub }
-            }
-            (fate, _, past) => State::Other(Box::new(Settled { fate: fate.clone(), sub, past })),
-        };
-        let mut state = self.lock();
-        if let State::Waiting(waker) = &mut *state {
-            let waker = waker.take();
-            *state = settled;
-            drop(state);
-            if let Some(waker) = waker {
-                waking(|| waker.wake());
-            }
-        }
-    }
+    /// Its place there. A whole word: a part of one, just written, is slow to read as one.
+    at: usize,
 }
 
 impl Ticket {
     #[inline]
-    pub(super) fn of(group: Arc<Group>, at: u8) -> Self {
+    pub(super) fn of(group: Arc<Group>, at: usize) -> Self {
         Self { group, at }
-    }
-
-    fn cell(&self) -> &Cell {
-        self.group.cell(self.at.into())
     }
 
     /// The outcome, if it is there already.
     pub fn try_outcome(&self) -> Option<Outcome> {
-        self.cell().lock().outcome()
-    }
-}
-
-/// Remembers whom to wake.
-pub(super) fn remember(waker: &mut Option<Waker>, context: &Context<'_>) {
-    match waker {
-        Some(waker) => waker.clone_from(context.waker()),
-        None => *waker = Some(context.waker().clone()),
-    }
-}
-
-impl State {
-    #[inline]
-    fn outcome(&self) -> Option<Outcome> {
-        match self {
-            Self::Waiting(_) => None,
-            Self::Placed { receipt, sub } => Some(placed(Arc::clone(receipt), *sub, None)),
-            Self::Other(settled) => Some(settled.outcome()),
-        }
+        self.group.outcome(self.at)
     }
 }
 
@@ -210,14 +102,7 @@ impl Future for Ticket {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.cell().lock();
-        if let State::Waiting(waker) = &mut *state {
-            remember(waker, context);
-            drop(state);
-            self.group.bell.someone_waits();
-            return Poll::Pending;
-        }
-        state.outcome().map_or(Poll::Pending, Poll::Ready)
+        self.group.poll(self.at, context)
     }
 }
 

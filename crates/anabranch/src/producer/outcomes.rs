@@ -1,55 +1,35 @@
 //! The outcomes of a bulk: they are told together, and the memory for them is got together.
 
 use super::bell::{Bell, waking};
-use super::outcome::{self, Outcome};
+use super::outcome::{Outcome, outcome};
 use super::put::Account;
-use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
+use super::told::{Settled, Told};
+use anabranch_model::produce::outcome::{Attempt, Fate};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// No receipt: the record has another outcome.
-const NONE: u32 = u32::MAX;
-
 /// What became of the records of a bulk, in their order.
 #[derive(Debug, Clone)]
 pub struct Outcomes(Arc<Told>);
 
-#[derive(Debug, Default)]
-struct Told {
-    /// Of each record its receipt and its place in the container.
-    places: Vec<(u32, u32)>,
-    /// Of each container that was placed.
-    receipts: Vec<Arc<Receipt>>,
-    /// Outcomes that are not the usual one, by the places of their records.
-    others: Vec<(u32, outcome::Settled)>,
-}
-
 impl Outcomes {
     /// How many records these are.
     pub fn len(&self) -> usize {
-        self.0.places.len()
+        self.0.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.places.is_empty()
+        self.len() == 0
     }
 
     /// What became of the record at this place of the bulk.
     pub fn get(&self, at: usize) -> Option<Outcome> {
-        let told = &*self.0;
-        let (receipt, sub) = *told.places.get(at)?;
-        if let Some(receipt) = told.receipts.get(receipt as usize) {
-            return Some(outcome::placed(Arc::clone(receipt), sub, None));
-        }
-        let other = told.others.binary_search_by_key(&at, |(at, _)| *at as usize);
         // Where nothing was told, the producer was brought down.
-        Some(other.map_or_else(
-            |_| outcome::outcome(Fate::Unknown, 0, None),
-            |found| told.others[found].1.outcome(),
-        ))
+        let unknown = || outcome(Fate::Unknown, 0, None);
+        (at < self.len()).then(|| self.0.get(at).unwrap_or_else(unknown))
     }
 
     /// What became of each record, in the order of the bulk.
@@ -59,17 +39,7 @@ impl Outcomes {
 
     /// How many were placed, and how many were not.
     pub fn account(&self) -> Account {
-        let others = self.0.places.iter().filter(|(receipt, _)| *receipt == NONE).count();
-        let is_rejected =
-            |told: &&(u32, outcome::Settled)| matches!(told.1.fate, Fate::Rejected(_));
-        let is_placed = |told: &&(u32, outcome::Settled)| matches!(told.1.fate, Fate::Placed(_));
-        let rejected = self.0.others.iter().filter(is_rejected).count();
-        let placed = self.0.others.iter().filter(is_placed).count();
-        Account {
-            placed: (self.len() - others + placed) as u64,
-            rejected: rejected as u64,
-            unknown: (others - rejected - placed) as u64,
-        }
+        self.0.account()
     }
 
     /// Whether every record was placed.
@@ -140,6 +110,14 @@ impl BulkTicket {
     }
 }
 
+/// Remembers whom to wake.
+fn remember(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *waker = Some(context.waker().clone()),
+    }
+}
+
 impl Future for BulkTicket {
     type Output = Outcomes;
 
@@ -148,7 +126,7 @@ impl Future for BulkTicket {
         match &mut *state {
             State::Told(outcomes) => Poll::Ready(outcomes.clone()),
             State::Waiting(waker) => {
-                outcome::remember(waker, context);
+                remember(waker, context);
                 drop(state);
                 self.0.bell.someone_waits();
                 Poll::Pending
@@ -168,8 +146,7 @@ pub(super) struct OpenBulk {
 
 impl OpenBulk {
     pub(super) fn new(cell: Arc<BulkCell>, records: usize) -> Self {
-        let told = Told { places: vec![(NONE, 0); records], ..Told::default() };
-        Self { cell, told, left: records }
+        Self { cell, told: Told::nothing_of(records), left: records }
     }
 
     /// Notes an outcome. Says whether it was the last one.
@@ -183,28 +160,15 @@ impl OpenBulk {
     ) -> bool {
         self.left -= 1;
         if let (Fate::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
-            // The records of a container are settled one after the other.
-            let receipts = &mut self.told.receipts;
-            if !receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
-                receipts.push(Arc::clone(receipt));
-            }
-            let receipt = u32::try_from(receipts.len() - 1).unwrap_or(NONE);
-            self.told.places[at as usize] = (receipt, sub);
+            self.told.place(at, receipt, sub);
         } else {
-            self.settle_other(at, outcome::Settled { fate: fate.clone(), sub, past });
+            self.told.note(at, Settled { fate: fate.clone(), sub, past });
         }
         self.left == 0
     }
 
-    /// Notes an outcome that is not the usual one.
-    #[cold]
-    fn settle_other(&mut self, at: u32, settled: outcome::Settled) {
-        self.told.others.push((at, settled));
-    }
-
     /// Tells the outcomes. What has none is unknown.
-    pub(super) fn tell(mut self) {
-        self.told.others.sort_unstable_by_key(|(at, _)| *at);
+    pub(super) fn tell(self) {
         self.cell.tell(self.told);
     }
 }

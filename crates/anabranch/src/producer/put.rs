@@ -121,7 +121,7 @@ impl Producer {
     /// Waits for a record's room.
     async fn room_for(&self, record: &NewRecord) -> Result<Room, PutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.room_of(record.cost());
+        let cost = self.intake.room_of(record.cost());
         // Who puts without a pause still lets others run, the driver among them.
         tokio::task::coop::consume_budget().await;
         self.room(cost).await
@@ -200,7 +200,7 @@ impl Producer {
     /// stream does not take, and why.
     fn bulk_cost(&self, bulk: &Bulk) -> Result<Option<u32>, (usize, PutError)> {
         let cost = bulk.check(self.record_max_bytes)?;
-        Ok((!bulk.is_empty()).then(|| self.room_of(cost)))
+        Ok((!bulk.is_empty()).then(|| self.intake.room_of(cost)))
     }
 
     /// Puts a record if there is room now.
@@ -215,18 +215,13 @@ impl Producer {
     /// Puts a record if there is room now, with everything that a record can have.
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.room_of(record.cost());
+        let cost = self.intake.room_of(record.cost());
         match self.intake.room.try_acquire_many(cost) {
             Ok(room) => room.forget(),
             Err(TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
             Err(TryAcquireError::Closed) => return Err(PutError::Closed.into()),
         }
         Ok(self.accept(record, Room { cost, waited: false })?)
-    }
-
-    /// What a cost takes of the room. What is larger than all of it takes all of it.
-    fn room_of(&self, cost: usize) -> u32 {
-        u32::try_from(cost.min(self.intake.room_bytes)).unwrap_or(u32::MAX)
     }
 
     fn accept(&self, record: NewRecord, room: Room) -> Result<Ticket, PutError> {

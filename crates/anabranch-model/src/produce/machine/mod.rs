@@ -17,7 +17,6 @@ mod expire;
 
 pub use call::{Action, Entry, EntryReply, Notice, Read, Reply, Request, ShardsRead};
 
-use super::arrivals::Arrivals;
 use super::container::Flight;
 use super::lane::{Lane, Place};
 use super::outcome::{Fate, Settled, Why};
@@ -29,6 +28,7 @@ use super::stopped::{KeyId, Stopped};
 use super::written::{Noted, SparePages};
 use crate::aggregate::encode::Builder;
 use crate::hash::{HashKey, HashRange};
+use crate::rows::Rows;
 use crate::sequence::SequenceNumber;
 use call::InFlight;
 use limit::Limiter;
@@ -104,7 +104,7 @@ pub struct Machine<T> {
     /// Memory of lanes.
     pages: SparePages,
     /// Records on their way into lanes: empty in between, its memory is used again.
-    arrivals: Arrivals<T>,
+    arrivals: Rows<T>,
     /// The state of the jitter.
     jitter: u64,
     /// What is to be done, oldest first.
@@ -169,7 +169,7 @@ impl<T> Machine<T> {
             next_mark: 0,
             spare: Vec::new(),
             pages: SparePages::new(),
-            arrivals: Arrivals::default(),
+            arrivals: Rows::default(),
             jitter: seed,
             actions: VecDeque::new(),
         }

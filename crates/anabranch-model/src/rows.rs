@@ -1,0 +1,122 @@
+//! Things that come together and belong to different places, sorted by place: those of a place are
+//! then handled one behind the other, while its memory is at hand.
+
+/// The end of a row.
+const END: u32 = u32::MAX;
+/// The memory of more is not kept.
+const KEPT_MOST: usize = 1 << 16;
+
+/// Things in a row for each place. Those of a row are in the order in which they came.
+#[derive(Debug)]
+pub struct Rows<T> {
+    /// All of them in their order, each with where the next one of its row is.
+    things: Vec<(u32, Option<T>)>,
+    /// The first and the last one of each place.
+    rows: Vec<(u32, u32)>,
+    /// The places that have a row, in the order of their first ones.
+    places: Vec<usize>,
+}
+
+impl<T> Default for Rows<T> {
+    fn default() -> Self {
+        Self { things: Vec::new(), rows: Vec::new(), places: Vec::new() }
+    }
+}
+
+impl<T> Rows<T> {
+    /// Adds the next one, which belongs to this place. Places are numbers from 0 on, and few.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than fit into 32 bits.
+    #[inline]
+    pub fn add(&mut self, place: usize, thing: T) {
+        let at = u32::try_from(self.things.len()).expect("few come together");
+        self.things.push((END, Some(thing)));
+        if place >= self.rows.len() {
+            self.rows.resize(place + 1, (END, END));
+        }
+        let (first, last) = &mut self.rows[place];
+        if *first == END {
+            *first = at;
+            self.places.push(place);
+        } else {
+            self.things[*last as usize].0 = at;
+        }
+        *last = at;
+    }
+
+    /// Counts one that belongs to none.
+    pub fn skip(&mut self) {
+        self.things.push((END, None));
+    }
+
+    /// Takes the rows out: of each place its things, and how many came before each.
+    pub fn drain(&mut self, mut take: impl FnMut(usize, Row<'_, T>)) {
+        for at in 0..self.places.len() {
+            let place = self.places[at];
+            let (next, _) = std::mem::replace(&mut self.rows[place], (END, END));
+            take(place, Row { things: &mut self.things, next });
+        }
+        self.places.clear();
+        self.things.clear();
+        if self.things.capacity() > KEPT_MOST {
+            self.things = Vec::new();
+        }
+    }
+}
+
+/// The things of a place.
+#[derive(Debug)]
+pub struct Row<'a, T> {
+    things: &'a mut [(u32, Option<T>)],
+    next: u32,
+}
+
+impl<T> Iterator for Row<'_, T> {
+    type Item = (usize, T);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, T)> {
+        let at = self.next as usize;
+        let (next, thing) = self.things.get_mut(at)?;
+        self.next = *next;
+        Some((at, thing.take()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn each_place_gets_what_is_its_own_in_order(
+            groups in proptest::collection::vec(
+                proptest::collection::vec(proptest::option::weighted(0.9, 0_usize..6), 0..40), 1..5),
+        ) {
+            let mut rows = Rows::default();
+            for places in groups {
+                let mut want: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
+                for (at, place) in places.into_iter().enumerate() {
+                    let thing = at.to_string();
+                    match place {
+                        Some(place) => {
+                            want.entry(place).or_default().push((at, thing.clone()));
+                            rows.add(place, thing);
+                        }
+                        None => rows.skip(),
+                    }
+                }
+                let mut got = BTreeMap::new();
+                rows.drain(|place, row| {
+                    let before = got.insert(place, row.collect::<Vec<_>>());
+                    assert_eq!(before, None, "one row for a place");
+                });
+                prop_assert_eq!(got, want);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A group of tickets: their memory is got together, and their outcomes are told together as far as
+//! they come together.
+
+use super::bell::{Bell, waking};
+use super::outcome::{Outcome, outcome};
+use super::told::Told;
+use anabranch_model::produce::outcome::Fate;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// How many tickets these are. Fewer tell their outcomes one by one where there are many shards;
+/// more are kept for long by a ticket that is.
+pub(super) const GROUP: usize = 256;
+
+/// What tickets and the driver share. One allocation, or one lock, for each record would cost more
+/// than all else that a put does.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// All outcomes, once they are there. Read without a lock.
+    whole: OnceLock<Told>,
+    /// Those that are there until then, and who waits for others.
+    early: Mutex<Early>,
+    /// Is told when a ticket is awaited.
+    bell: Arc<Bell>,
+}
+
+#[derive(Debug)]
+struct Early {
+    told: Told,
+    /// Who waits, by the places of their tickets, in order.
+    waiting: Vec<(usize, Waker)>,
+}
+
+impl Group {
+    pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
+        let early = Early { told: Told::nothing_of(GROUP), waiting: Vec::new() };
+        Arc::new(Self { whole: OnceLock::new(), early: Mutex::new(early), bell: Arc::clone(bell) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Early> {
+        // Each change is whole before anything can panic.
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The outcome at this place, if all are there.
+    #[inline]
+    fn whole(&self, at: usize) -> Option<Outcome> {
+        let told = self.whole.get()?;
+        // Where nothing was told, the producer was brought down.
+        Some(told.get(at).unwrap_or_else(|| outcome(Fate::Unknown, 0, None)))
+    }
+
+    /// The outcome at this place, if it is there. All may have come since the lock was asked for.
+    fn early(&self, early: &Early, at: usize) -> Option<Outcome> {
+        self.whole(at).or_else(|| early.told.get(at))
+    }
+
+    /// The outcome of the ticket at this place, if it is there already.
+    pub(super) fn outcome(&self, at: usize) -> Option<Outcome> {
+        self.whole(at).or_else(|| self.early(&self.lock(), at))
+    }
+
+    /// The outcome of the ticket at this place. Wakes the task when it is there.
+    #[inline]
+    pub(super) fn poll(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
+        match self.whole(at) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => self.wait(at, context),
+        }
+    }
+
+    fn wait(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
+        // Wakers are cloned and dropped without the lock: what they do is their owner's.
+        let waker = context.waker().clone();
+        let mut early = self.lock();
+        if let Some(outcome) = self.early(&early, at) {
+            return Poll::Ready(outcome);
+        }
+        let _before = early.wait(at, waker);
+        drop(early);
+        self.bell.someone_waits();
+        Poll::Pending
+    }
+
+    /// Tells outcomes: those that `tell` notes, which says whether these are the last ones.
+    pub(super) fn tell(&self, tell: impl FnOnce(&mut Told) -> bool) {
+        let mut early = self.lock();
+        let Early { told, waiting } = &mut *early;
+        let awake: Vec<_> = if tell(told) {
+            // There are no others to be told, so this is the first time.
+            let _ = self.whole.set(std::mem::take(told));
+            std::mem::take(waiting)
+        } else {
+            waiting.extract_if(.., |(at, _)| told.is_told(*at)).collect()
+        };
+        drop(early);
+        for (_, waker) in awake {
+            waking(|| waker.wake());
+        }
+    }
+}
+
+impl Early {
+    /// Has someone wait. Gives back who waited before at this place.
+    fn wait(&mut self, at: usize, waker: Waker) -> Option<Waker> {
+        match self.waiting.binary_search_by_key(&at, |(at, _)| *at) {
+            Ok(found) => Some(std::mem::replace(&mut self.waiting[found].1, waker)),
+            Err(free) => {
+                self.waiting.insert(free, (at, waker));
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::Ticket;
+    use super::super::told::Settled;
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    fn settle(told: &mut Told, at: usize) {
+        let fate = Fate::Unknown;
+        told.note(u32::try_from(at).unwrap(), Settled { fate, sub: 0, past: None });
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn poll(ticket: &mut Ticket, waker: &Arc<Count>) -> bool {
+        let waker = Waker::from(Arc::clone(waker));
+        pin!(ticket).poll(&mut Context::from_waker(&waker)).is_ready()
+    }
+
+    #[test]
+    fn who_waits_is_woken_with_its_own_outcome_and_not_with_those_of_others() {
+        let group = Group::new(&Arc::new(Bell::default()));
+        let mut tickets: Vec<Ticket> =
+            [7, 3, GROUP - 1].map(|at| Ticket::of(Arc::clone(&group), at)).into();
+        let wakers: Vec<Arc<Count>> = tickets.iter().map(|_| Arc::default()).collect();
+        let woken = || wakers.iter().map(|one| one.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let earlier = Arc::default();
+        assert!(!poll(&mut tickets[0], &earlier));
+        for (ticket, waker) in tickets.iter_mut().zip(&wakers) {
+            assert!(!poll(ticket, waker));
+        }
+        group.tell(|told| {
+            [2, 7].into_iter().for_each(|at| settle(told, at));
+            false
+        });
+        assert_eq!(woken(), [1, 0, 0]);
+        assert_eq!(earlier.0.load(Ordering::Relaxed), 0, "only who asked last is woken");
+        assert!(poll(&mut tickets[0], &wakers[0]), "although the others have none");
+        assert!(!poll(&mut tickets[1], &wakers[1]));
+        group.tell(|told| {
+            settle(told, 3);
+            true
+        });
+        assert_eq!(woken(), [1, 1, 1]);
+        assert!(tickets.iter_mut().all(|ticket| poll(ticket, &earlier)), "none is left");
+        assert_eq!(woken(), [1, 1, 1]);
+    }
+
+    /// Polls other tickets of its group whenever it is cloned, woken or dropped.
+    struct Meddler(Arc<Group>);
+
+    impl Meddler {
+        fn meddle(&self) {
+            assert!(self.0.outcome(1).is_none_or(|outcome| !outcome.is_placed()));
+        }
+    }
+
+    impl Wake for Meddler {
+        fn wake(self: Arc<Self>) {
+            self.meddle();
+        }
+    }
+
+    impl Drop for Meddler {
+        fn drop(&mut self) {
+            self.meddle();
+        }
+    }
+
+    #[test]
+    fn a_waker_may_look_at_tickets_of_the_same_group() {
+        let group = Group::new(&Arc::new(Bell::default()));
+        let mut ticket = pin!(Ticket::of(Arc::clone(&group), 0));
+        for _ in 0..2 {
+            // The second one replaces the first, which is then dropped.
+            let waker = Waker::from(Arc::new(Meddler(Arc::clone(&group))));
+            assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        group.tell(|told| {
+            settle(told, 0);
+            false
+        });
+        let waker = Waker::from(Arc::new(Meddler(Arc::clone(&group))));
+        assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    }
+
+    #[test]
+    fn no_outcome_is_missed_by_those_who_begin_to_wait_while_it_is_told() {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+        let runtime = runtime.unwrap();
+        for round in 0..200 {
+            let group = Group::new(&Arc::new(Bell::default()));
+            let ticket = |at| Ticket::of(Arc::clone(&group), at);
+            let waiting: Vec<_> = (0..GROUP).map(|at| runtime.spawn(ticket(at))).collect();
+            // In parts of one to all.
+            let part = 1 + (round * 7) % GROUP;
+            for from in (0..GROUP).step_by(part) {
+                let until = (from + part).min(GROUP);
+                group.tell(|told| {
+                    (from..until).for_each(|at| settle(told, at));
+                    until == GROUP
+                });
+            }
+            let all = async {
+                for one in waiting {
+                    assert!(matches!(one.await.unwrap(), Outcome::Unknown { .. }));
+                }
+            };
+            let limit = std::time::Duration::from_secs(30);
+            runtime.block_on(async { tokio::time::timeout(limit, all).await }).expect("all end");
+        }
+    }
+}

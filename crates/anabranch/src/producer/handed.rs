@@ -1,0 +1,167 @@
+//! Records on their way from puts to the driver, in the order of acceptance.
+
+use super::record::{NewRecord, cost};
+use anabranch_model::hash::HashKey;
+use anabranch_model::produce::Content;
+
+/// Records with at most so many bytes of key and data are copied: their memory is then given back
+/// at once, by whoever put them, and they lie together.
+const COPIED_BYTES: usize = 512;
+/// Memory of more bytes, or for more records, is not kept.
+const KEPT_MOST: usize = 1 << 20;
+
+/// Records that were put one by one.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// Where each record is.
+    places: Vec<Place>,
+    /// Keys and data of those that are copied, each key before its data.
+    bytes: Vec<u8>,
+    /// The others.
+    whole: Vec<NewRecord>,
+}
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// It is copied, and begins here.
+    Copied { from: usize, key_len: u16, data_len: u16 },
+    /// It is the record at this place among those that are not.
+    Whole(usize),
+}
+
+impl Handed {
+    /// How many these are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Adds the next record. One that was copied is given back, to be dropped.
+    #[inline]
+    pub(super) fn push(&mut self, record: NewRecord) -> Option<NewRecord> {
+        let (key, data) = (record.key.as_bytes(), &record.data);
+        if record.explicit.is_none()
+            && key.len() + data.len() <= COPIED_BYTES
+            && let (Ok(key_len), Ok(data_len)) =
+                (u16::try_from(key.len()), u16::try_from(data.len()))
+        {
+            self.places.push(Place::Copied { from: self.bytes.len(), key_len, data_len });
+            self.bytes.extend_from_slice(key);
+            self.bytes.extend_from_slice(data);
+            return Some(record);
+        }
+        self.places.push(Place::Whole(self.whole.len()));
+        self.whole.push(record);
+        None
+    }
+
+    /// The key and data of the record at this place.
+    #[inline]
+    pub(super) fn content(&self, at: usize) -> Content<'_> {
+        match self.places[at] {
+            Place::Copied { from, key_len, data_len } => {
+                let (key_len, data_len) = (usize::from(key_len), usize::from(data_len));
+                Content::Lent { both: &self.bytes[from..from + key_len + data_len], key_len }
+            }
+            Place::Whole(at) => {
+                let NewRecord { key, data, .. } = &self.whole[at];
+                Content::Shared { key, data }
+            }
+        }
+    }
+
+    /// The explicit hash key of the record at this place.
+    #[inline]
+    pub(super) fn explicit(&self, at: usize) -> Option<HashKey> {
+        match self.places[at] {
+            Place::Copied { .. } => None,
+            Place::Whole(at) => self.whole[at].explicit,
+        }
+    }
+
+    /// The keys, in the order of the records.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.places.iter().map(|place| match *place {
+            Place::Copied { from, key_len, .. } => &self.bytes[from..from + usize::from(key_len)],
+            Place::Whole(at) => self.whole[at].key.as_bytes(),
+        })
+    }
+
+    /// What the record at this place takes of the buffer.
+    #[inline]
+    pub(super) fn cost(&self, at: usize) -> usize {
+        match self.places[at] {
+            Place::Copied { key_len, data_len, .. } => cost(key_len.into(), data_len.into()),
+            Place::Whole(at) => self.whole[at].cost(),
+        }
+    }
+
+    /// Has no records any more. Its memory is kept, unless it is very much.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+        self.bytes.clear();
+        self.whole.clear();
+        if self.bytes.capacity() > KEPT_MOST || self.places.capacity() > KEPT_MOST {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn records() -> impl Strategy<Value = Vec<NewRecord>> {
+        let key = prop_oneof!["[a-zé]{1,8}", "k{400,600}"];
+        let data = prop_oneof![0_usize..200, 400_usize..700, Just(70_000)];
+        let record = (key, data, proptest::option::weighted(0.2, any::<u128>()), any::<u8>());
+        let record = record.prop_map(|(key, len, explicit, byte)| {
+            let record = NewRecord::new(key, vec![byte; len]);
+            explicit.into_iter().fold(record, |one, hash| one.with_explicit_hash_key(HashKey(hash)))
+        });
+        proptest::collection::vec(record, 0..30)
+    }
+
+    proptest! {
+        #[test]
+        fn each_record_comes_out_as_it_was_put(rounds in proptest::collection::vec(records(), 1..4)) {
+            let mut handed = Handed::default();
+            for records in rounds {
+                for record in records.clone() {
+                    let small = record.key.len() + record.data.len() <= COPIED_BYTES;
+                    let is_copied = small && record.explicit.is_none();
+                    prop_assert_eq!(handed.push(record).is_some(), is_copied);
+                }
+                prop_assert_eq!(handed.len(), records.len());
+                let keys: Vec<&[u8]> = handed.keys().collect();
+                for (at, record) in records.iter().enumerate() {
+                    let (key, data): (&[u8], &[u8]) = match handed.content(at) {
+                        Content::Shared { key, data } => (key.as_bytes(), data),
+                        Content::Lent { both, key_len } => both.split_at(key_len),
+                    };
+                    prop_assert_eq!(key, record.key.as_bytes());
+                    prop_assert_eq!(keys[at], key);
+                    prop_assert_eq!(data, &record.data[..]);
+                    prop_assert_eq!(handed.explicit(at), record.explicit);
+                    prop_assert_eq!(handed.cost(at), record.cost());
+                }
+                handed.clear();
+                prop_assert_eq!(handed.len(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_moment_of_very_much_leaves_no_memory_behind() {
+        let mut handed = Handed::default();
+        let record = NewRecord::new("key", vec![1; 500]);
+        (0..3 * KEPT_MOST / 500).for_each(|_| drop(handed.push(record.clone())));
+        handed.clear();
+        assert_eq!(handed.bytes.capacity(), 0);
+        handed.push(record);
+        let before = handed.bytes.capacity();
+        handed.clear();
+        assert_eq!(handed.bytes.capacity(), before, "what is usual is used again");
+    }
+}

@@ -1,0 +1,95 @@
+//! Outcomes that are kept together: those of a bulk, and those of a group of tickets.
+
+use super::outcome::{Outcome, outcome, placed};
+use super::put::Account;
+use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
+use std::sync::Arc;
+
+/// Nothing is told of the record.
+const NOTHING: u32 = u32::MAX;
+/// The record has an outcome that is not the usual one.
+const OTHER: u32 = NOTHING - 1;
+
+/// What became of records, by their places.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Of each record the place of its receipt here, and its own place in the container.
+    places: Vec<(u32, u32)>,
+    /// Of each container that was placed.
+    receipts: Vec<Arc<Receipt>>,
+    /// Outcomes that are not the usual one.
+    others: Vec<Settled>,
+}
+
+/// An outcome as the machine tells it.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) fate: Fate,
+    pub(super) sub: u64,
+    pub(super) past: Option<Arc<Vec<Attempt>>>,
+}
+
+impl Told {
+    /// Nothing yet of so many records.
+    pub(super) fn nothing_of(records: usize) -> Self {
+        Self { places: vec![(NOTHING, 0); records], ..Self::default() }
+    }
+
+    /// How many records these are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Notes that a record was placed, as usual.
+    #[inline]
+    pub(super) fn place(&mut self, at: u32, receipt: &Arc<Receipt>, sub: u32) {
+        // The records of a container are noted one after the other.
+        let receipts = &mut self.receipts;
+        if !receipts.last().is_some_and(|last| Arc::ptr_eq(last, receipt)) {
+            receipts.push(Arc::clone(receipt));
+        }
+        let receipt = u32::try_from(receipts.len() - 1).unwrap_or(NOTHING);
+        self.places[at as usize] = (receipt, sub);
+    }
+
+    /// Notes another outcome.
+    #[cold]
+    pub(super) fn note(&mut self, at: u32, settled: Settled) {
+        let other = u32::try_from(self.others.len()).unwrap_or(NOTHING);
+        self.places[at as usize] = (OTHER, other);
+        self.others.push(settled);
+    }
+
+    /// Whether something is told of the record at this place.
+    pub(super) fn is_told(&self, at: usize) -> bool {
+        self.places.get(at).is_some_and(|(receipt, _)| *receipt != NOTHING)
+    }
+
+    /// What is told of the record at this place.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Option<Outcome> {
+        let (receipt, sub) = *self.places.get(at)?;
+        if let Some(receipt) = self.receipts.get(receipt as usize) {
+            return Some(placed(Arc::clone(receipt), sub, None));
+        }
+        if receipt != OTHER {
+            return None;
+        }
+        let Settled { fate, sub, past } = self.others.get(sub as usize)?;
+        Some(outcome(fate.clone(), *sub, past.clone()))
+    }
+
+    /// How many were placed, and how many were not. What nothing is told of is unknown.
+    pub(super) fn account(&self) -> Account {
+        let others = self.places.iter().filter(|(receipt, _)| *receipt >= OTHER).count();
+        let is_placed = |other: &&Settled| matches!(other.fate, Fate::Placed(_));
+        let is_rejected = |other: &&Settled| matches!(other.fate, Fate::Rejected(_));
+        let placed = self.others.iter().filter(is_placed).count();
+        let rejected = self.others.iter().filter(is_rejected).count();
+        Account {
+            placed: (self.len() - others + placed) as u64,
+            rejected: rejected as u64,
+            unknown: (others - rejected - placed) as u64,
+        }
+    }
+}
