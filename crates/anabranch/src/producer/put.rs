@@ -119,32 +119,39 @@ impl Producer {
     }
 
     /// Waits for a record's room.
+    #[inline]
     async fn room_for(&self, record: &NewRecord) -> Result<Room, PutError> {
         record.check(self.record_max_bytes)?;
         let cost = self.intake.room_of(record.cost());
         // Who puts without a pause still lets others run, the driver among them.
         tokio::task::coop::consume_budget().await;
-        self.room(cost).await
-    }
-
-    /// Waits for so much room.
-    #[inline]
-    async fn room(&self, cost: u32) -> Result<Room, PutError> {
         // Room at once is the usual case, and needs no place in the queue for it. Whoever stands in
         // that queue is not overtaken: free room is theirs before it is anyone's.
+        match self.room_now(cost)? {
+            Some(room) => Ok(room),
+            None => self.wait_for_room(cost).await,
+        }
+    }
+
+    /// So much room, if it is there now.
+    #[inline]
+    fn room_now(&self, cost: u32) -> Result<Option<Room>, PutError> {
         match self.intake.room.try_acquire_many(cost) {
             Ok(room) => {
                 room.forget();
-                Ok(Room { cost, waited: false })
+                Ok(Some(Room { cost, waited: false }))
             }
+            Err(TryAcquireError::NoPermits) => Ok(None),
             Err(TryAcquireError::Closed) => Err(PutError::Closed),
-            Err(TryAcquireError::NoPermits) => {
-                self.intake.bell.someone_waits();
-                let room = self.intake.room.acquire_many(cost).await;
-                room.map_err(|_| PutError::Closed)?.forget();
-                Ok(Room { cost, waited: true })
-            }
         }
+    }
+
+    /// Waits for so much room.
+    async fn wait_for_room(&self, cost: u32) -> Result<Room, PutError> {
+        self.intake.bell.someone_waits();
+        let room = self.intake.room.acquire_many(cost).await;
+        room.map_err(|_| PutError::Closed)?.forget();
+        Ok(Room { cost, waited: true })
     }
 
     /// What is put after a wait for room may be what others behind it wait for.
@@ -170,14 +177,15 @@ impl Producer {
             // Who puts without a pause still lets others run, the driver among them.
             tokio::task::yield_now().await;
         }
-        match self.room(cost).await {
-            Ok(room) => {
-                let ticket = self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?;
-                self.pass_on(room);
-                Ok(ticket)
-            }
-            Err(_) => Err(PutBulkError::closed(bulk)),
-        }
+        let room = match self.room_now(cost) {
+            Ok(None) => self.wait_for_room(cost).await,
+            Ok(Some(room)) => Ok(room),
+            Err(closed) => Err(closed),
+        };
+        let Ok(room) = room else { return Err(PutBulkError::closed(bulk)) };
+        let ticket = self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?;
+        self.pass_on(room);
+        Ok(ticket)
     }
 
     /// Puts many records if there is room for all of them now. A bulk that is larger than the buffer
@@ -188,12 +196,11 @@ impl Producer {
             Ok(None) => return Ok(BulkTicket::of_nothing(&self.intake.bell)),
             Err((at, why)) => return Err(PutBulkError { at: Some(at), why, bulk }.into()),
         };
-        match self.intake.room.try_acquire_many(cost) {
-            Ok(room) => room.forget(),
-            Err(TryAcquireError::NoPermits) => return Err(TryPutBulkError::Full(bulk)),
-            Err(TryAcquireError::Closed) => return Err(PutBulkError::closed(bulk).into()),
+        match self.room_now(cost) {
+            Ok(Some(_)) => Ok(self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?),
+            Ok(None) => Err(TryPutBulkError::Full(bulk)),
+            Err(_) => Err(PutBulkError::closed(bulk).into()),
         }
-        Ok(self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?)
     }
 
     /// What a bulk takes of the room: nothing if it has no records. Otherwise which record the
@@ -216,12 +223,10 @@ impl Producer {
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
         let cost = self.intake.room_of(record.cost());
-        match self.intake.room.try_acquire_many(cost) {
-            Ok(room) => room.forget(),
-            Err(TryAcquireError::NoPermits) => return Err(TryPutError::Full(record)),
-            Err(TryAcquireError::Closed) => return Err(PutError::Closed.into()),
+        match self.room_now(cost)? {
+            Some(room) => Ok(self.accept(record, room)?),
+            None => Err(TryPutError::Full(record)),
         }
-        Ok(self.accept(record, Room { cost, waited: false })?)
     }
 
     fn accept(&self, record: NewRecord, room: Room) -> Result<Ticket, PutError> {

@@ -1,6 +1,6 @@
 //! Ends: room, flush, close, drop, and threads.
 
-use crate::stage::{STREAM, Stage, in_time};
+use crate::stage::{STREAM, Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
     Builder, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why,
@@ -126,6 +126,21 @@ async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
     }
     assert_eq!(*told.lock().unwrap(), [2]);
     assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_outcomes_are_told_when_a_flush_returns() {
+    let producer = quick().start(Stage::new(1).api()).await.unwrap();
+    for round in 0..30 {
+        let mut tickets = Vec::new();
+        for number in 0..2_000 {
+            tickets.push(producer.put(number.to_string(), "1").await.unwrap());
+        }
+        in_time(producer.flush()).await;
+        // The last ones first: they are told last.
+        let untold = tickets.iter().rev().filter(|ticket| ticket.try_outcome().is_none()).count();
+        assert_eq!(untold, 0, "in round {round}");
+    }
 }
 
 #[tokio::test]
