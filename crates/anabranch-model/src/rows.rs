@@ -24,7 +24,8 @@ impl<T> Default for Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// Adds the next one, which belongs to this place. Places are numbers from 0 on, and few.
+    /// Adds the next one, which belongs to this place. Places are numbers from 0 on; there is
+    /// memory for all up to the highest.
     ///
     /// # Panics
     ///
@@ -49,6 +50,12 @@ impl<T> Rows<T> {
     /// Counts one that belongs to none.
     pub fn skip(&mut self) {
         self.things.push((END, None));
+    }
+
+    /// Has the rows be taken out in the order of these keys of their places, and not in that of
+    /// their first things.
+    pub fn order_by_key<K: Ord>(&mut self, mut key: impl FnMut(usize) -> K) {
+        self.places.sort_by_key(|place| key(*place));
     }
 
     /// Takes the rows out: of each place its things, and how many came before each.

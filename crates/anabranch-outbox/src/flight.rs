@@ -108,13 +108,9 @@ impl Flight {
     /// Waits until some rows have their outcome, and gives them in the order of sending.
     pub(crate) async fn settled(&mut self) -> Vec<(Note, Outcome)> {
         poll_fn(|context| {
-            let mut settled = Vec::new();
-            self.sent.retain_mut(|(note, ticket)| match Pin::new(ticket).poll(context) {
-                Poll::Ready(outcome) => {
-                    settled.push((note.clone(), outcome));
-                    false
-                }
-                Poll::Pending => true,
+            let settled = self.take(|ticket| match Pin::new(ticket).poll(context) {
+                Poll::Ready(outcome) => Some(outcome),
+                Poll::Pending => None,
             });
             if settled.is_empty() { Poll::Pending } else { Poll::Ready(settled) }
         })
@@ -123,13 +119,30 @@ impl Flight {
 
     /// The rows that have their outcome now.
     pub(crate) fn settled_now(&mut self) -> Vec<(Note, Outcome)> {
-        let mut settled = Vec::new();
-        self.sent.retain(|(note, ticket)| match ticket.try_outcome() {
-            Some(outcome) => {
-                settled.push((note.clone(), outcome));
-                false
-            }
-            None => true,
+        self.take(|ticket| ticket.try_outcome())
+    }
+
+    /// Takes the rows that have their outcome, in the order of sending.
+    fn take(
+        &mut self,
+        mut outcome: impl FnMut(&mut Ticket) -> Option<Outcome>,
+    ) -> Vec<(Note, Outcome)> {
+        // The newest first: an outcome is told after those that its key had before, so none of
+        // these is missed while outcomes come in.
+        let sent = self.sent.iter_mut().enumerate().rev();
+        let found = sent.filter_map(|(at, (_, ticket))| Some((at, outcome(ticket)?)));
+        let mut found: Vec<(usize, Outcome)> = found.collect();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let mut settled = Vec::with_capacity(found.len());
+        let mut next = 0;
+        self.sent.retain(|(note, _)| {
+            let at = next;
+            next += 1;
+            let Some((_, outcome)) = found.pop_if(|(place, _)| *place == at) else { return true };
+            settled.push((note.clone(), outcome));
+            false
         });
         settled
     }

@@ -8,6 +8,9 @@ use anabranch_model::rows::Rows;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Memory for more outcomes is not kept.
+const KEPT_MOST: usize = 1 << 12;
+
 /// The tickets of outstanding records. The driver holds each group once, and not each ticket.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -21,12 +24,16 @@ pub(super) struct Desk {
     came: u32,
     /// The places of those after it.
     next: VecDeque<u32>,
+    /// How many groups came.
+    groups: u64,
     /// Outcomes of tickets that are not told yet, in a row for each group.
     untold: Rows<Untold>,
     /// The receipts that these speak of.
     receipts: Vec<Arc<Receipt>>,
     /// The unusual outcomes that they speak of.
     others: Vec<Option<Settled>>,
+    /// Bulks with all their outcomes, which are not told yet.
+    over: Vec<Box<OpenBulk>>,
 }
 
 /// An outcome that is not told yet.
@@ -43,6 +50,8 @@ enum Open {
     /// A group of tickets.
     Group {
         group: Arc<Group>,
+        /// How many groups came before it.
+        number: u64,
         /// Its tickets without an outcome.
         left: usize,
     },
@@ -67,7 +76,9 @@ impl Desk {
     /// Takes groups, whose tickets come in after those of the groups before.
     pub(super) fn open(&mut self, groups: impl Iterator<Item = Arc<Group>>) {
         for group in groups {
-            let place = self.add(Open::Group { group, left: GROUP });
+            let number = self.groups;
+            self.groups += 1;
+            let place = self.add(Open::Group { group, number, left: GROUP });
             self.next.push_back(place);
         }
     }
@@ -99,8 +110,7 @@ impl Desk {
         Slot { place: self.current, cost, at }
     }
 
-    /// Takes the outcome of a ticket. That of a bulk is told with the last of its records, that of
-    /// a group by [`Desk::tell`].
+    /// Takes the outcome of a ticket, which is told by [`Desk::tell`].
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a slot is used up by settling it")]
     pub(super) fn settle(
@@ -139,11 +149,16 @@ impl Desk {
         Untold::Other { at, other: last(self.others.len()) }
     }
 
-    /// Tells the outcomes of tickets that were settled, of each group at once.
+    /// Tells the outcomes that are there: of each group at once, those that were put first before
+    /// others, and bulks last. So whoever knows of a record knows of all that its key had before.
     pub(super) fn tell(&mut self) {
-        let Self { places, free, untold, receipts, others, .. } = self;
+        let Self { places, free, untold, receipts, others, over, .. } = self;
+        untold.order_by_key(|place| match &places[place] {
+            Open::Group { number, .. } => *number,
+            _ => u64::MAX,
+        });
         untold.drain(|place, row| {
-            let Open::Group { group, left } = &mut places[place] else { return };
+            let Open::Group { group, left, .. } = &mut places[place] else { return };
             group.tell(|told| {
                 for (_, untold) in row {
                     match untold {
@@ -166,17 +181,20 @@ impl Desk {
                 free.push(last(place + 1));
             }
         });
+        over.drain(..).for_each(|bulk| bulk.tell());
         receipts.clear();
+        receipts.shrink_to(KEPT_MOST);
         others.clear();
+        others.shrink_to(KEPT_MOST);
     }
 
-    /// Frees the place of a bulk whose records have their outcomes, and tells these.
+    /// Frees the place of a bulk whose records have their outcomes.
     #[inline(never)]
     fn close_bulk(&mut self, place: u32) {
         let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
         self.free.push(place);
         if let Open::Bulk(bulk) = over {
-            bulk.tell();
+            self.over.push(bulk);
         }
     }
 }
@@ -233,17 +251,30 @@ impl BulkPlace {
 mod tests {
     use super::super::bell::Bell;
     use super::super::outcome::{Outcome, Ticket};
+    use super::super::outcomes::BulkTicket;
     use super::*;
     use anabranch_model::ids::ShardId;
     use anabranch_model::produce::outcome::Why;
     use anabranch_model::sequence::SequenceNumber;
     use proptest::prelude::*;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::sync::Mutex;
+    use std::task::{Context, Wake, Waker};
 
     /// A group's tickets, and what the driver has of them.
     fn tickets(desk: &mut Desk, count: usize) -> Vec<(Ticket, Slot)> {
         let group = Group::new(&Arc::new(Bell::default()));
         desk.open([Arc::clone(&group)].into_iter());
         (0..count).map(|at| (Ticket::of(Arc::clone(&group), at), desk.slot(1))).collect()
+    }
+
+    /// The same for a bulk.
+    fn bulk(desk: &mut Desk, records: usize) -> (BulkTicket, Vec<Slot>) {
+        let cell = BulkCell::new(&Arc::new(Bell::default()));
+        let place = desk.open_bulk(&cell, records);
+        let slots = place.slots(std::iter::repeat_n(1, records), u32::try_from(records).unwrap());
+        (BulkTicket::of(cell), slots.collect())
     }
 
     fn receipt(container: u64) -> Fate {
@@ -297,17 +328,74 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_group_is_used_again() {
+    fn places_are_used_again_by_groups_and_by_bulks_and_no_outcome_strays() {
         let mut desk = Desk::default();
         let kept = tickets(&mut desk, GROUP);
-        for _ in 0..10 {
-            for (_, slot) in tickets(&mut desk, GROUP) {
+        for round in 0..10 {
+            let group = tickets(&mut desk, GROUP);
+            let (bulk, mut of_bulk) = bulk(&mut desk, 5);
+            let (told, slots): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+            let before_last = GROUP - 1 - round % 2;
+            for (at, slot) in slots.into_iter().enumerate() {
+                desk.settle(slot, &Fate::Rejected(Why::Expired), 0, None);
+                if at == before_last {
+                    // A bulk that is over before it is told gives its place to what comes next.
+                    for slot in of_bulk.drain(..) {
+                        desk.settle(slot, &Fate::Unknown, 0, None);
+                    }
+                    assert!(bulk.try_outcomes().is_none());
+                }
+            }
+            let next = tickets(&mut desk, GROUP);
+            desk.tell();
+            assert!(
+                told.iter().all(|one| matches!(one.try_outcome(), Some(Outcome::Rejected { .. })))
+            );
+            assert_eq!(bulk.try_outcomes().unwrap().account().unknown, 5);
+            assert!(next.iter().all(|(ticket, _)| ticket.try_outcome().is_none()));
+            for (_, slot) in next {
                 desk.settle(slot, &Fate::Unknown, 0, None);
             }
             desk.tell();
         }
-        assert_eq!(desk.places.len(), 2);
+        assert_eq!(desk.places.len(), 3);
         assert!(kept.iter().all(|(ticket, _)| ticket.try_outcome().is_none()));
+    }
+
+    /// Notes its name when it is woken.
+    struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+    impl Wake for Named {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+
+    #[test]
+    fn outcomes_are_told_in_the_order_of_the_puts_and_bulks_last() {
+        let mut desk = Desk::default();
+        let awake = Arc::default();
+        let waker = |name| Waker::from(Arc::new(Named(name, Arc::clone(&awake))));
+        // The groups take places in another order than that of their puts.
+        let first = tickets(&mut desk, GROUP);
+        let mut second = tickets(&mut desk, GROUP);
+        first.into_iter().for_each(|(_, slot)| desk.settle(slot, &Fate::Unknown, 0, None));
+        desk.tell();
+        let mut third = tickets(&mut desk, GROUP);
+        let (mut bulk, slots) = bulk(&mut desk, 1);
+        assert_eq!(desk.places.len(), 3);
+        let poll = |future: Pin<&mut dyn Future<Output = Outcome>>, name| {
+            assert!(future.poll(&mut Context::from_waker(&waker(name))).is_pending());
+        };
+        poll(pin!(&mut third[0].0), "third");
+        poll(pin!(&mut second[9].0), "second");
+        assert!(pin!(&mut bulk).poll(&mut Context::from_waker(&waker("bulk"))).is_pending());
+        slots.into_iter().for_each(|slot| desk.settle(slot, &Fate::Unknown, 0, None));
+        desk.settle(third.swap_remove(0).1, &Fate::Unknown, 0, None);
+        desk.settle(second.swap_remove(9).1, &Fate::Unknown, 0, None);
+        assert!(awake.lock().unwrap().is_empty());
+        desk.tell();
+        assert_eq!(*awake.lock().unwrap(), ["second", "third", "bulk"]);
     }
 
     #[test]

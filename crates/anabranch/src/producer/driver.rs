@@ -365,6 +365,8 @@ impl<A> Drop for Driver<A> {
             self.report.received(never_taken);
             self.report.given_up();
             self.report.abandoned(abandoned);
+            // Before those are let go who wait for a flush: it ends with all outcomes told.
+            drop(std::mem::take(&mut self.desk));
             return;
         }
         self.report.never_taken(never_taken);
@@ -379,12 +381,13 @@ impl<A> Drop for Driver<A> {
             let slot = self.desk.slot(self.intake.room_of(taken.records.cost(at)));
             self.desk.settle(slot, &never, 0, None);
         }
-        for (_, ask) in taken.asks {
+        for (_, ask) in &taken.asks {
             if let Ask::Put(put) = ask {
                 let slots = put.slots().into_iter().flatten();
                 slots.for_each(|slot| self.desk.settle(slot, &never, 0, None));
             }
         }
+        drop(std::mem::take(&mut self.desk));
         self.report.abandoned(abandoned);
     }
 }

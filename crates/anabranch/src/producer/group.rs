@@ -69,15 +69,25 @@ impl Group {
         }
     }
 
+    #[inline(never)]
     fn wait(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
-        // Wakers are cloned and dropped without the lock: what they do is their owner's.
-        let waker = context.waker().clone();
-        let mut early = self.lock();
+        let early = self.lock();
         if let Some(outcome) = self.early(&early, at) {
             return Poll::Ready(outcome);
         }
-        let _before = early.wait(at, waker);
+        let waits_already = early.is_awaited_by(at, context.waker());
         drop(early);
+        if !waits_already {
+            // Wakers are cloned and dropped without the lock: what they do is their owner's.
+            let waker = context.waker().clone();
+            let mut early = self.lock();
+            if let Some(outcome) = self.early(&early, at) {
+                return Poll::Ready(outcome);
+            }
+            let before = early.wait(at, waker);
+            drop(early);
+            drop(before);
+        }
         self.bell.someone_waits();
         Poll::Pending
     }
@@ -101,6 +111,12 @@ impl Group {
 }
 
 impl Early {
+    /// Whether this one waits already at this place.
+    fn is_awaited_by(&self, at: usize, waker: &Waker) -> bool {
+        let found = self.waiting.binary_search_by_key(&at, |(at, _)| *at);
+        found.is_ok_and(|found| self.waiting[found].1.will_wake(waker))
+    }
+
     /// Has someone wait. Gives back who waited before at this place.
     fn wait(&mut self, at: usize, waker: Waker) -> Option<Waker> {
         match self.waiting.binary_search_by_key(&at, |(at, _)| *at) {

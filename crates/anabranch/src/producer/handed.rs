@@ -7,8 +7,10 @@ use anabranch_model::produce::Content;
 /// Records with at most so many bytes of key and data are copied: their memory is then given back
 /// at once, by whoever put them, and they lie together.
 const COPIED_BYTES: usize = 512;
-/// Memory of more bytes, or for more records, is not kept.
-const KEPT_MOST: usize = 1 << 20;
+/// Memory of more bytes is not kept.
+const KEPT_BYTES: usize = 1 << 20;
+/// Nor is that for more records.
+const KEPT_RECORDS: usize = 1 << 14;
 
 /// Records that were put one by one.
 #[derive(Debug, Default)]
@@ -101,9 +103,9 @@ impl Handed {
         self.places.clear();
         self.bytes.clear();
         self.whole.clear();
-        if self.bytes.capacity() > KEPT_MOST || self.places.capacity() > KEPT_MOST {
-            *self = Self::default();
-        }
+        self.places.shrink_to(KEPT_RECORDS);
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.whole.shrink_to(KEPT_RECORDS);
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
                     prop_assert_eq!(handed.cost(at), record.cost());
                 }
                 handed.clear();
-                prop_assert_eq!(handed.len(), 0);
+                prop_assert!(handed.len() == 0 && handed.whole.is_empty() && handed.bytes.is_empty());
             }
         }
     }
@@ -155,13 +157,13 @@ mod tests {
     #[test]
     fn a_moment_of_very_much_leaves_no_memory_behind() {
         let mut handed = Handed::default();
-        let record = NewRecord::new("key", vec![1; 500]);
-        (0..3 * KEPT_MOST / 500).for_each(|_| drop(handed.push(record.clone())));
+        let (small, large) =
+            (NewRecord::new("key", vec![1; 100]), NewRecord::new("key", vec![1; 600]));
+        for _ in 0..2 * KEPT_RECORDS {
+            assert!(handed.push(small.clone()).is_some() && handed.push(large.clone()).is_none());
+        }
         handed.clear();
-        assert_eq!(handed.bytes.capacity(), 0);
-        handed.push(record);
-        let before = handed.bytes.capacity();
-        handed.clear();
-        assert_eq!(handed.bytes.capacity(), before, "what is usual is used again");
+        let kept = (handed.places.capacity(), handed.bytes.capacity(), handed.whole.capacity());
+        assert_eq!(kept, (KEPT_RECORDS, KEPT_BYTES, KEPT_RECORDS), "what is usual is used again");
     }
 }

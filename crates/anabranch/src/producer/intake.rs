@@ -125,6 +125,7 @@ impl Intake {
     }
 
     /// Hands a record over. `None` if the producer is closed.
+    #[inline]
     pub(super) fn push(&self, record: NewRecord, cost: u32) -> Option<Ticket> {
         let mut inside = self.lock();
         if !inside.open {
@@ -134,11 +135,11 @@ impl Intake {
         let rings = inside.enter(cost);
         let copied = inside.records.push(record);
         drop(inside);
-        // The memory is its owner's, and so is what is done to give it back.
-        drop(copied);
         if rings {
             self.bell.ring();
         }
+        // Last of all: the memory is its owner's, and so is what is done to give it back.
+        drop(copied);
         Some(Ticket::of(group, at))
     }
 

@@ -106,34 +106,28 @@ impl Producer {
         key: impl Into<Key>,
         data: impl Into<Bytes>,
     ) -> Result<Ticket, PutError> {
-        // Not by way of `put_record`, which would move the record once more.
-        let record = NewRecord::new(key, data);
-        let room = self.room_for(&record).await?;
-        self.accept(record, room)
+        self.put_record(NewRecord::new(key, data)).await
     }
 
     /// Puts a record, with everything that a record can have.
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
-        let room = self.room_for(&record).await?;
-        self.accept(record, room)
-    }
-
-    /// Waits for a record's room.
-    #[inline]
-    async fn room_for(&self, record: &NewRecord) -> Result<Room, PutError> {
-        record.check(self.record_max_bytes)?;
-        let cost = self.intake.room_of(record.cost());
         // Who puts without a pause still lets others run, the driver among them.
         tokio::task::coop::consume_budget().await;
-        // Room at once is the usual case, and needs no place in the queue for it. Whoever stands in
-        // that queue is not overtaken: free room is theirs before it is anyone's.
-        match self.room_now(cost)? {
-            Some(room) => Ok(room),
-            None => self.wait_for_room(cost).await,
+        match self.try_put_record(record) {
+            Ok(ticket) => Ok(ticket),
+            Err(TryPutError::Refused(why)) => Err(why),
+            Err(TryPutError::Full(record)) => self.put_waiting(record).await,
         }
     }
 
-    /// So much room, if it is there now.
+    /// Waits for a record's room, and puts it.
+    async fn put_waiting(&self, record: NewRecord) -> Result<Ticket, PutError> {
+        let room = self.wait_for_room(self.intake.room_of(record.cost())).await?;
+        self.accept(record, room)
+    }
+
+    /// So much room, if it is there now. It needs no place in the queue for it; whoever stands in
+    /// that is not overtaken: free room is theirs before it is anyone's.
     #[inline]
     fn room_now(&self, cost: u32) -> Result<Option<Room>, PutError> {
         match self.intake.room.try_acquire_many(cost) {
@@ -220,6 +214,7 @@ impl Producer {
     }
 
     /// Puts a record if there is room now, with everything that a record can have.
+    #[inline]
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
         let cost = self.intake.room_of(record.cost());
@@ -229,6 +224,7 @@ impl Producer {
         }
     }
 
+    #[inline]
     fn accept(&self, record: NewRecord, room: Room) -> Result<Ticket, PutError> {
         let ticket = self.intake.push(record, room.cost).ok_or(PutError::Closed)?;
         self.pass_on(room);

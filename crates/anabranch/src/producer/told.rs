@@ -3,6 +3,7 @@
 use super::outcome::{Outcome, outcome, placed};
 use super::put::Account;
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
+use std::fmt;
 use std::sync::Arc;
 
 /// Nothing is told of the record.
@@ -11,7 +12,7 @@ const NOTHING: u32 = u32::MAX;
 const OTHER: u32 = NOTHING - 1;
 
 /// What became of records, by their places.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Told {
     /// Of each record the place of its receipt here, and its own place in the container.
     places: Vec<(u32, u32)>,
@@ -27,6 +28,13 @@ pub(super) struct Settled {
     pub(super) fate: Fate,
     pub(super) sub: u64,
     pub(super) past: Option<Arc<Vec<Attempt>>>,
+}
+
+impl fmt::Debug for Told {
+    /// How many these are, and not all of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Told").field("records", &self.len()).finish_non_exhaustive()
+    }
 }
 
 impl Told {

@@ -9,7 +9,9 @@ use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
+use bytes::Bytes;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -154,6 +156,64 @@ async fn every_ticket_resolves_although_a_waker_panics_when_the_producer_is_drop
     assert!(!in_time(ticket).await.is_placed());
     assert_eq!(in_time(bulk).await.account().placed, 0);
     assert!(bomb.try_outcome().is_some() && bulk_bomb.try_outcomes().is_some());
+}
+
+#[test]
+fn a_flush_ends_with_all_outcomes_told_although_the_driver_is_brought_down() {
+    for round in 0..5 {
+        let home = tokio::runtime::Runtime::new().unwrap();
+        let elsewhere = tokio::runtime::Runtime::new().unwrap();
+        let stage = Stage::new(2);
+        let producer = home.block_on(quick().start(stage.api())).unwrap();
+        stage.fault(Operation::PutRecords, Effect::InternalError, 1.0);
+        let tickets = elsewhere.block_on(async {
+            let mut tickets = Vec::new();
+            for number in 0..5_000 {
+                tickets.push(producer.put(number.to_string(), "1").await.unwrap());
+            }
+            tickets
+        });
+        let flushed = elsewhere.spawn(async move {
+            producer.flush().await;
+            // The last ones first: they are told last.
+            tickets.iter().rev().filter(|ticket| ticket.try_outcome().is_none()).count()
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        drop(home);
+        let untold = elsewhere.block_on(in_time(flushed)).unwrap();
+        assert_eq!(untold, 0, "in round {round}");
+    }
+}
+
+/// Data whose memory can't be given back without a panic.
+struct Clinging;
+
+impl AsRef<[u8]> for Clinging {
+    fn as_ref(&self) -> &[u8] {
+        b"clinging"
+    }
+}
+
+impl Drop for Clinging {
+    fn drop(&mut self) {
+        panic!("this memory is not given back");
+    }
+}
+
+#[tokio::test]
+async fn a_record_whose_memory_is_given_back_with_a_panic_is_put_all_the_same() {
+    let stage = Stage::new(1);
+    let producer = quick().start(stage.api()).await.unwrap();
+    let data = Bytes::from_owner(Clinging);
+    let put = catch_unwind(AssertUnwindSafe(|| producer.try_put("k", data)));
+    assert!(put.is_err(), "the panic is the caller's");
+    // Nobody waits for it, and nothing more is put.
+    in_time(async {
+        while producer.stats().placed == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
