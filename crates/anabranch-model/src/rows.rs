@@ -12,14 +12,14 @@ pub struct Rows<T> {
     /// All of them in their order, each with where the next one of its row is.
     things: Vec<(u32, Option<T>)>,
     /// The first and the last one of each place.
-    rows: Vec<(u32, u32)>,
+    ends: Vec<(u32, u32)>,
     /// The places that have a row, in the order of their first ones.
     places: Vec<usize>,
 }
 
 impl<T> Default for Rows<T> {
     fn default() -> Self {
-        Self { things: Vec::new(), rows: Vec::new(), places: Vec::new() }
+        Self { things: Vec::new(), ends: Vec::new(), places: Vec::new() }
     }
 }
 
@@ -34,10 +34,10 @@ impl<T> Rows<T> {
     pub fn add(&mut self, place: usize, thing: T) {
         let at = u32::try_from(self.things.len()).expect("few come together");
         self.things.push((END, Some(thing)));
-        if place >= self.rows.len() {
-            self.rows.resize(place + 1, (END, END));
+        if place >= self.ends.len() {
+            self.ends.resize(place + 1, (END, END));
         }
-        let (first, last) = &mut self.rows[place];
+        let (first, last) = &mut self.ends[place];
         if *first == END {
             *first = at;
             self.places.push(place);
@@ -62,7 +62,7 @@ impl<T> Rows<T> {
     pub fn drain(&mut self, mut take: impl FnMut(usize, Row<'_, T>)) {
         for at in 0..self.places.len() {
             let place = self.places[at];
-            let (next, _) = std::mem::replace(&mut self.rows[place], (END, END));
+            let (next, _) = std::mem::replace(&mut self.ends[place], (END, END));
             take(place, Row { things: &mut self.things, next });
         }
         self.places.clear();

@@ -12,6 +12,7 @@ use aws_sdk_kinesis::types::PutRecordsRequestEntry;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 const KEYS: u64 = 10_000;
 /// All cases one after the other, so that a busy moment of the machine meets all.
@@ -32,6 +33,7 @@ struct Case {
     /// Records without an outcome, at the most.
     outstanding: usize,
     puts: Puts,
+    two_threads: bool,
 }
 
 /// How records are put.
@@ -48,87 +50,67 @@ enum Puts {
 /// Records of a bulk.
 const BULK: usize = 500;
 
-const CASES: [Case; 10] = [
-    Case {
-        name: "CBOR, 100 B, 5,000 outstanding",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 5_000,
-        puts: Puts::Shared,
-    },
-    Case {
-        name: "CBOR, 100 B, 500,000 outstanding",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 500_000,
-        puts: Puts::Shared,
-    },
-    Case {
-        name: "CBOR, 100 B each its own, 5,000",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 5_000,
-        puts: Puts::Own,
-    },
-    Case {
-        name: "CBOR, 100 B each its own, 500,000",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 500_000,
-        puts: Puts::Own,
-    },
-    Case {
-        name: "CBOR, 100 B in bulks of 500, 5,000",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 5_000,
-        puts: Puts::Bulk,
-    },
-    Case {
-        name: "CBOR, 100 B in bulks of 500, 500,000",
-        format: WireFormat::Cbor,
-        bytes: 100,
-        outstanding: 500_000,
-        puts: Puts::Bulk,
-    },
-    Case {
-        name: "CBOR, 1 KiB, 5,000 outstanding",
-        format: WireFormat::Cbor,
-        bytes: 1024,
-        outstanding: 5_000,
-        puts: Puts::Shared,
-    },
-    Case {
-        name: "CBOR, 1 KiB, 100,000 outstanding",
-        format: WireFormat::Cbor,
-        bytes: 1024,
-        outstanding: 100_000,
-        puts: Puts::Shared,
-    },
-    Case {
-        name: "JSON, 100 B, 5,000 outstanding",
-        format: WireFormat::Json,
-        bytes: 100,
-        outstanding: 5_000,
-        puts: Puts::Shared,
-    },
-    Case {
-        name: "JSON, 1 KiB, 5,000 outstanding",
-        format: WireFormat::Json,
-        bytes: 1024,
-        outstanding: 5_000,
-        puts: Puts::Shared,
-    },
+impl Case {
+    const fn new(
+        name: &'static str,
+        format: WireFormat,
+        bytes: usize,
+        outstanding: usize,
+        puts: Puts,
+    ) -> Self {
+        Self { name, format, bytes, outstanding, puts, two_threads: false }
+    }
+
+    /// Puts on one thread, and the driver on another, as in most services.
+    const fn on_two_threads(mut self) -> Self {
+        self.two_threads = true;
+        self
+    }
+}
+
+const CASES: [Case; 12] = [
+    Case::new("CBOR, 100 B, 5,000 outstanding", WireFormat::Cbor, 100, 5_000, Puts::Shared),
+    Case::new("CBOR, 100 B, 500,000 outstanding", WireFormat::Cbor, 100, 500_000, Puts::Shared),
+    Case::new("CBOR, 100 B each its own, 5,000", WireFormat::Cbor, 100, 5_000, Puts::Own),
+    Case::new("CBOR, 100 B each its own, 500,000", WireFormat::Cbor, 100, 500_000, Puts::Own),
+    Case::new("  on two threads", WireFormat::Cbor, 100, 500_000, Puts::Own).on_two_threads(),
+    Case::new("CBOR, 100 B in bulks of 500, 5,000", WireFormat::Cbor, 100, 5_000, Puts::Bulk),
+    Case::new("CBOR, 100 B in bulks of 500, 500,000", WireFormat::Cbor, 100, 500_000, Puts::Bulk),
+    Case::new("  of 500 on two threads", WireFormat::Cbor, 100, 500_000, Puts::Bulk)
+        .on_two_threads(),
+    Case::new("CBOR, 1 KiB, 5,000 outstanding", WireFormat::Cbor, 1024, 5_000, Puts::Shared),
+    Case::new("CBOR, 1 KiB, 100,000 outstanding", WireFormat::Cbor, 1024, 100_000, Puts::Shared),
+    Case::new("JSON, 100 B, 5,000 outstanding", WireFormat::Json, 100, 5_000, Puts::Shared),
+    Case::new("JSON, 1 KiB, 5,000 outstanding", WireFormat::Json, 1024, 5_000, Puts::Shared),
 ];
 
+/// Where the cases run.
+struct Runtimes {
+    one: Runtime,
+    two: Runtime,
+}
+
+impl Runtimes {
+    fn start() -> std::io::Result<Self> {
+        let one = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut two = tokio::runtime::Builder::new_multi_thread();
+        Ok(Self { one, two: two.worker_threads(2).enable_all().build()? })
+    }
+
+    fn put(&self, endpoint: &Endpoint, case: &Case, records: u64) -> Result<f64, String> {
+        let runtime = if case.two_threads { &self.two } else { &self.one };
+        runtime.block_on(put(endpoint, case, scaled(records, case.bytes)))
+    }
+}
+
 pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
+    let runtimes = Runtimes::start().map_err(|error| error.to_string())?;
+    let runtime = &runtimes.one;
     let endpoint = Endpoint::start(0)?;
     let mut ours: Vec<Rounds> = CASES.iter().map(|_| Rounds::default()).collect();
     if let Some(only) = only {
         for case in CASES.iter().filter(|case| case.name.contains(*only)) {
-            let figure = runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?;
+            let figure = runtimes.put(&endpoint, case, records)?;
             println!("{}: {figure:.0} ns", case.name);
         }
         if FLOOR.contains(*only) {
@@ -150,7 +132,7 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     ];
     for _ in 0..ROUNDS {
         for (case, rounds) in CASES.iter().zip(&mut ours) {
-            rounds.add(runtime.block_on(put(&endpoint, case, scaled(records, case.bytes)))?);
+            rounds.add(runtimes.put(&endpoint, case, records)?);
         }
         for (bytes, rounds) in &mut bare {
             rounds.add(runtime.block_on(put_bare(

@@ -33,7 +33,7 @@ pub(super) struct Desk {
     /// The unusual outcomes that they speak of.
     others: Vec<Option<Settled>>,
     /// Bulks with all their outcomes, which are not told yet.
-    over: Vec<Box<OpenBulk>>,
+    over: Vec<OpenBulk>,
 }
 
 /// An outcome that is not told yet.
@@ -181,7 +181,7 @@ impl Desk {
                 free.push(last(place + 1));
             }
         });
-        over.drain(..).for_each(|bulk| bulk.tell());
+        over.drain(..).for_each(OpenBulk::tell);
         receipts.clear();
         receipts.shrink_to(KEPT_MOST);
         others.clear();
@@ -194,7 +194,7 @@ impl Desk {
         let over = std::mem::replace(&mut self.places[place as usize], Open::Free);
         self.free.push(place);
         if let Open::Bulk(bulk) = over {
-            self.over.push(bulk);
+            self.over.push(*bulk);
         }
     }
 }
@@ -379,7 +379,9 @@ mod tests {
         // The groups take places in another order than that of their puts.
         let first = tickets(&mut desk, GROUP);
         let mut second = tickets(&mut desk, GROUP);
-        first.into_iter().for_each(|(_, slot)| desk.settle(slot, &Fate::Unknown, 0, None));
+        for (_, slot) in first {
+            desk.settle(slot, &Fate::Unknown, 0, None);
+        }
         desk.tell();
         let mut third = tickets(&mut desk, GROUP);
         let (mut bulk, slots) = bulk(&mut desk, 1);
@@ -390,7 +392,9 @@ mod tests {
         poll(pin!(&mut third[0].0), "third");
         poll(pin!(&mut second[9].0), "second");
         assert!(pin!(&mut bulk).poll(&mut Context::from_waker(&waker("bulk"))).is_pending());
-        slots.into_iter().for_each(|slot| desk.settle(slot, &Fate::Unknown, 0, None));
+        for slot in slots {
+            desk.settle(slot, &Fate::Unknown, 0, None);
+        }
         desk.settle(third.swap_remove(0).1, &Fate::Unknown, 0, None);
         desk.settle(second.swap_remove(9).1, &Fate::Unknown, 0, None);
         assert!(awake.lock().unwrap().is_empty());

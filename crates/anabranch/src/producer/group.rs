@@ -8,9 +8,9 @@ use anabranch_model::produce::outcome::Fate;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// How many tickets these are. Fewer tell their outcomes one by one where there are many shards;
-/// more are kept for long by a ticket that is.
-pub(super) const GROUP: usize = 256;
+/// How many tickets these are. More are told a little faster, but one record that waits for long
+/// keeps the memory of all.
+pub(super) const GROUP: usize = 64;
 
 /// What tickets and the driver share. One allocation, or one lock, for each record would cost more
 /// than all else that a put does.
@@ -172,7 +172,8 @@ mod tests {
             assert!(!poll(ticket, waker));
         }
         group.tell(|told| {
-            [2, 7].into_iter().for_each(|at| settle(told, at));
+            settle(told, 2);
+            settle(told, 7);
             false
         });
         assert_eq!(woken(), [1, 0, 0]);
