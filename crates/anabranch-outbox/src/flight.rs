@@ -147,3 +147,44 @@ impl Flight {
         settled
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anabranch::producer::{Attempts, Producer};
+    use anabranch::stream::LocalKinesis;
+    use anabranch_local::{Clock, Engine, Options, op::create_stream};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn no_row_is_settled_before_one_that_was_sent_earlier_while_outcomes_come_in() {
+        let engine = Arc::new(Engine::new(Options::instant(), Clock::system()));
+        let request = create_stream::Request {
+            stream_name: Some("orders".to_owned()),
+            shard_count: Some(1),
+            ..create_stream::Request::default()
+        };
+        engine.create_stream(&request).unwrap();
+        let producer = Producer::new("orders").start(LocalKinesis::new(engine)).await.unwrap();
+        let mut flight = Flight::default();
+        for id in 0..10 {
+            let note = Note {
+                name: RowName { id, transaction: None },
+                key: "k".to_owned(),
+                created_us: None,
+            };
+            flight.is_sent(note, producer.put("k", "data").await.unwrap());
+        }
+        // The outcomes of all rows are told after three of them were looked at.
+        let mut looks = 0;
+        let settled = flight.take(|_| {
+            looks += 1;
+            (looks > 3).then(|| Outcome::Unknown { attempts: Attempts::default() })
+        });
+        let ids: Vec<i64> = settled.iter().map(|(note, _)| note.name.id).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(flight.sent(), 3);
+        let rest = flight.settled().await;
+        assert_eq!(rest.first().map(|(note, _)| note.name.id), Some(7));
+    }
+}
