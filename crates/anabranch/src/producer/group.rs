@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(woken(), [1, 1, 1]);
     }
 
-    /// Polls other tickets of its group whenever it is cloned, woken or dropped.
+    /// Looks at another ticket of its group when it is woken or dropped.
     struct Meddler(Arc<Group>);
 
     impl Meddler {
