@@ -127,8 +127,8 @@ impl Flight {
         &mut self,
         mut outcome: impl FnMut(&mut Ticket) -> Option<Outcome>,
     ) -> Vec<(Note, Outcome)> {
-        // The newest first: an outcome is told after those that its key had before, so none of
-        // these is missed while outcomes come in.
+        // The newest first: of rows put one by one, an outcome is told after those that its key had
+        // before, so none of these is missed while outcomes come in.
         let sent = self.sent.iter_mut().enumerate().rev();
         let found = sent.filter_map(|(at, (_, ticket))| Some((at, outcome(ticket)?)));
         let mut found: Vec<(usize, Outcome)> = found.collect();

@@ -150,7 +150,8 @@ impl Desk {
     }
 
     /// Tells the outcomes that are there: of each group at once, those that were put first before
-    /// others, and bulks last. So whoever knows of a record knows of all that its key had before.
+    /// others, and bulks last. So whoever knows of a record, or of a bulk, knows of all that were
+    /// put one by one before it with its key. Bulks are told when all of their records are settled.
     pub(super) fn tell(&mut self) {
         let Self { places, free, untold, receipts, others, over, .. } = self;
         untold.order_by_key(|place| match &places[place] {
