@@ -110,28 +110,22 @@ impl BulkTicket {
     }
 }
 
-/// Remembers whom to wake.
-fn remember(waker: &mut Option<Waker>, context: &Context<'_>) {
-    match waker {
-        Some(waker) => waker.clone_from(context.waker()),
-        None => *waker = Some(context.waker().clone()),
-    }
-}
-
 impl Future for BulkTicket {
     type Output = Outcomes;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcomes> {
-        let mut state = self.0.lock();
-        match &mut *state {
-            State::Told(outcomes) => Poll::Ready(outcomes.clone()),
-            State::Waiting(waker) => {
-                remember(waker, context);
-                drop(state);
-                self.0.bell.someone_waits();
-                Poll::Pending
-            }
+        if let Some(outcomes) = self.try_outcomes() {
+            return Poll::Ready(outcomes);
         }
+        // Wakers are cloned and dropped without the lock: what they do is their owner's.
+        let mut waker = Some(context.waker().clone());
+        match &mut *self.0.lock() {
+            State::Told(outcomes) => return Poll::Ready(outcomes.clone()),
+            State::Waiting(before) => std::mem::swap(before, &mut waker),
+        }
+        drop(waker);
+        self.0.bell.someone_waits();
+        Poll::Pending
     }
 }
 
@@ -170,5 +164,48 @@ impl OpenBulk {
     /// Tells the outcomes. What has none is unknown.
     pub(super) fn tell(self) {
         self.cell.tell(self.told);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Wake;
+
+    /// Looks at the ticket when it is woken or dropped.
+    struct Meddler(Arc<BulkCell>);
+
+    impl Meddler {
+        fn meddle(&self) {
+            let outcomes = BulkTicket::of(Arc::clone(&self.0)).try_outcomes();
+            assert!(outcomes.is_none_or(|outcomes| outcomes.is_empty()));
+        }
+    }
+
+    impl Wake for Meddler {
+        fn wake(self: Arc<Self>) {
+            self.meddle();
+        }
+    }
+
+    impl Drop for Meddler {
+        fn drop(&mut self) {
+            self.meddle();
+        }
+    }
+
+    #[test]
+    fn a_waker_may_look_at_its_own_bulk() {
+        let cell = BulkCell::new(&Arc::new(Bell::default()));
+        let mut ticket = pin!(BulkTicket::of(Arc::clone(&cell)));
+        let mut poll = || {
+            // Each one but the first replaces another, which is then dropped.
+            let waker = Waker::from(Arc::new(Meddler(Arc::clone(&cell))));
+            ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        };
+        assert!(!poll() && !poll());
+        cell.tell(Told::default());
+        assert!(poll());
     }
 }
