@@ -2,7 +2,7 @@
 
 use super::group::{GROUP, Group};
 use super::outcomes::{BulkCell, OpenBulk};
-use super::told::Settled;
+use super::told::{Settled, sheet};
 use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
 use anabranch_model::rows::Rows;
 use std::collections::VecDeque;
@@ -158,14 +158,16 @@ impl Desk {
             Open::Group { number, .. } => *number,
             _ => u64::MAX,
         });
+        let sheet = sheet(receipts);
         untold.drain(|place, row| {
             let Open::Group { group, left, .. } = &mut places[place] else { return };
             group.tell(|told| {
                 for (_, untold) in row {
                     match untold {
-                        Untold::Placed { at, receipt, sub } => {
-                            told.place(at, &receipts[receipt as usize], sub);
-                        }
+                        Untold::Placed { at, receipt, sub } => match &sheet {
+                            Some(sheet) => told.place_by(at, sheet, receipt, sub),
+                            None => told.place(at, &receipts[receipt as usize], sub),
+                        },
                         Untold::Other { at, other } => {
                             others[other as usize]
                                 .take()
@@ -278,44 +280,70 @@ mod tests {
         (BulkTicket::of(cell), slots.collect())
     }
 
-    fn receipt(container: u64) -> Fate {
+    /// Containers that are placed: if all are told at once, these are not few.
+    const CONTAINERS: usize = 150;
+    /// What stands for a record that is rejected, above all that are placed and one that is unknown.
+    const REJECTED: usize = CONTAINERS + 1;
+
+    fn receipt(container: usize) -> Fate {
         let shard = ShardId::from_index(u32::try_from(container).unwrap());
         let sequence = SequenceNumber::default();
         Fate::Placed(Arc::new(Receipt { shard, sequence, attempts: Vec::new(), tries: 1 }))
+    }
+
+    fn container(shard: &ShardId) -> usize {
+        usize::try_from(shard.index().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_record_of_a_bulk_has_its_own_receipt() {
+        let mut desk = Desk::default();
+        let (ticket, slots) = bulk(&mut desk, 2 * CONTAINERS);
+        let receipts: Vec<Fate> = (0..CONTAINERS).map(receipt).collect();
+        for (at, slot) in slots.into_iter().enumerate() {
+            desk.settle(slot, &receipts[at / 2], at as u64 % 2, None);
+        }
+        desk.tell();
+        let outcomes = ticket.try_outcomes().unwrap();
+        for (at, outcome) in outcomes.iter().enumerate() {
+            let Outcome::Placed { shard, sub, .. } = outcome else { panic!("{outcome:?}") };
+            assert_eq!((container(&shard), sub), (at / 2, at as u64 % 2));
+        }
     }
 
     proptest! {
         #[test]
         fn each_ticket_learns_its_own_outcome_when_it_is_told_and_not_before(
             order in Just((0..3 * GROUP).collect::<Vec<_>>()).prop_shuffle(),
-            fates in proptest::collection::vec(0_u64..6, 3 * GROUP),
-            tells in proptest::collection::vec(proptest::bool::weighted(0.05), 3 * GROUP),
+            fates in proptest::collection::vec(0_usize..=REJECTED, 3 * GROUP),
+            tells in proptest::collection::vec(proptest::bool::weighted(0.02), 3 * GROUP),
         ) {
             let mut desk = Desk::default();
             let (tickets, slots): (Vec<_>, Vec<_>) =
                 (0..3).flat_map(|_| tickets(&mut desk, GROUP)).unzip();
             let mut slots: Vec<_> = slots.into_iter().map(Some).collect();
-            let receipts: Vec<Fate> = (0..4).map(receipt).collect();
+            let receipts: Vec<Fate> = (0..CONTAINERS).map(receipt).collect();
             let mut untold = Vec::new();
             for (step, at) in order.into_iter().enumerate() {
                 let (slot, sub) = (slots[at].take().unwrap(), step as u64);
-                let past = (fates[at] == 3).then(|| Arc::new(Vec::new()));
-                match receipts.get(usize::try_from(fates[at]).unwrap()) {
+                let past = fates[at].is_multiple_of(7).then(|| Arc::new(Vec::new()));
+                match receipts.get(fates[at]) {
                     Some(placed) => desk.settle(slot, placed, sub, past),
-                    None if fates[at] == 4 => desk.settle(slot, &Fate::Unknown, 0, None),
+                    None if fates[at] == CONTAINERS => desk.settle(slot, &Fate::Unknown, 0, None),
                     None => desk.settle(slot, &Fate::Rejected(Why::Expired), 0, None),
                 }
                 untold.push((at, sub));
-                if tells[step] || untold.len() == 500 {
+                if tells[step] || step + 1 == tickets.len() {
                     let none = untold.iter().all(|(at, _)| tickets[*at].try_outcome().is_none());
                     prop_assert!(none, "not before");
                     desk.tell();
                     for (at, sub) in untold.drain(..) {
                         match (fates[at], tickets[at].try_outcome().unwrap()) {
-                            (0..4, Outcome::Placed { shard, sub: told, .. }) => {
-                                prop_assert_eq!((shard.index().map(u64::from), told), (Some(fates[at]), sub));
+                            (0..CONTAINERS, Outcome::Placed { shard, sub: told, .. }) => {
+                                prop_assert_eq!((container(&shard), told), (fates[at], sub));
                             }
-                            (4, Outcome::Unknown { .. }) | (5, Outcome::Rejected { .. }) => {}
+                            (CONTAINERS, Outcome::Unknown { .. })
+                            | (REJECTED, Outcome::Rejected { .. }) => {}
                             (_, other) => prop_assert!(false, "{} is told {:?}", fates[at], other),
                         }
                     }

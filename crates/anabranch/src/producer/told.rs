@@ -18,8 +18,23 @@ pub(super) struct Told {
     places: Vec<(u32, u32)>,
     /// Of each container that was placed.
     receipts: Vec<Arc<Receipt>>,
+    /// Of containers that were placed together with few others.
+    sheets: Vec<Sheet>,
     /// Outcomes that are not the usual one.
     others: Vec<Settled>,
+}
+
+/// The few receipts that came together: to hold all of them costs less than to hold each one.
+pub(super) type Sheet = Arc<[Arc<Receipt>]>;
+
+/// This many are few. One record that waits for long keeps all of a sheet.
+const FEW: usize = 128;
+/// The place of a receipt that is on a sheet has this bit, the sheet's place, and the line.
+const ON_SHEET: u32 = 1 << 31;
+
+/// A sheet of these receipts, if they are few.
+pub(super) fn sheet(receipts: &[Arc<Receipt>]) -> Option<Sheet> {
+    (receipts.len() <= FEW).then(|| receipts.into())
 }
 
 /// An outcome as the machine tells it.
@@ -60,6 +75,28 @@ impl Told {
         self.places[at as usize] = (receipt, sub);
     }
 
+    /// Notes that a record was placed, as usual. Its receipt is at this line of the sheet.
+    #[inline]
+    pub(super) fn place_by(&mut self, at: u32, sheet: &Sheet, line: u32, sub: u32) {
+        // Those of a sheet are noted one after the other.
+        if !self.sheets.last().is_some_and(|last| Arc::ptr_eq(last, sheet)) {
+            self.sheets.push(Arc::clone(sheet));
+        }
+        let place = (self.sheets.len() - 1) * FEW + line as usize;
+        let place = u32::try_from(place).expect("a group has few sheets");
+        self.places[at as usize] = (ON_SHEET | place, sub);
+    }
+
+    /// The receipt at this place, if it is the place of one.
+    #[inline]
+    fn receipt(&self, place: u32) -> Option<&Arc<Receipt>> {
+        if place < ON_SHEET {
+            return self.receipts.get(place as usize);
+        }
+        let at = (place & !ON_SHEET) as usize;
+        self.sheets.get(at / FEW)?.get(at % FEW)
+    }
+
     /// Notes another outcome.
     #[cold]
     pub(super) fn note(&mut self, at: u32, settled: Settled) {
@@ -77,7 +114,7 @@ impl Told {
     #[inline]
     pub(super) fn get(&self, at: usize) -> Option<Outcome> {
         let (receipt, sub) = *self.places.get(at)?;
-        if let Some(receipt) = self.receipts.get(receipt as usize) {
+        if let Some(receipt) = self.receipt(receipt) {
             return Some(placed(Arc::clone(receipt), sub, None));
         }
         if receipt != OTHER {
