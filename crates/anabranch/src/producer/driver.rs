@@ -186,7 +186,7 @@ impl<A: StreamApi> Driver<A> {
             Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
         };
         let (desk, intake) = (&mut self.desk, &self.intake);
-        let slots = part.map(|at| desk.slot(intake.room_of(records.cost(at))));
+        let slots = part.map(|at| desk.slot(intake.room.of(records.cost(at))));
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
@@ -245,10 +245,7 @@ impl<A: StreamApi> Driver<A> {
             }
             // Before the machine builds new containers, which takes its time.
             self.desk.tell();
-            let room = std::mem::take(&mut freed);
-            if room > 0 {
-                waking(|| self.intake.room.add_permits(room));
-            }
+            self.intake.room.free(std::mem::take(&mut freed));
             let Some(action) = self.machine.poll(now_ms) else { break };
             freed += self.carry_out(action, now_ms);
         }
@@ -378,7 +375,7 @@ impl<A> Drop for Driver<A> {
         }
         let never = Fate::Rejected(Why::Closed);
         for at in 0..taken.records.len() {
-            let slot = self.desk.slot(self.intake.room_of(taken.records.cost(at)));
+            let slot = self.desk.slot(self.intake.room.of(taken.records.cost(at)));
             self.desk.settle(slot, &never, 0, None);
         }
         for (_, ask) in &taken.asks {

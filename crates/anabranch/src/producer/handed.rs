@@ -1,6 +1,6 @@
 //! Records on their way from puts to the driver, in the order of acceptance.
 
-use super::record::{NewRecord, cost};
+use super::record::{NewRecord, PutError, check, cost};
 use anabranch_model::hash::HashKey;
 use anabranch_model::produce::Content;
 
@@ -32,6 +32,33 @@ enum Place {
     Whole(usize),
 }
 
+/// A record that is copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Small<'a> {
+    key: &'a [u8],
+    data: &'a [u8],
+}
+
+impl<'a> Small<'a> {
+    /// A record of which there is nothing but these. `None` if it is too large.
+    #[inline]
+    pub(super) fn of(key: &'a [u8], data: &'a [u8]) -> Option<Self> {
+        (key.len() + data.len() <= COPIED_BYTES).then_some(Self { key, data })
+    }
+
+    /// Whether the stream takes it.
+    #[inline]
+    pub(super) fn check(&self, max_bytes: usize) -> Result<(), PutError> {
+        check(self.key, self.data.len(), max_bytes)
+    }
+
+    /// What it takes of the buffer.
+    #[inline]
+    pub(super) fn cost(&self) -> usize {
+        cost(self.key.len(), self.data.len())
+    }
+}
+
 impl Handed {
     /// How many these are.
     pub(super) fn len(&self) -> usize {
@@ -41,20 +68,25 @@ impl Handed {
     /// Adds the next record. One that was copied is given back, to be dropped.
     #[inline]
     pub(super) fn push(&mut self, record: NewRecord) -> Option<NewRecord> {
-        let (key, data) = (record.key.as_bytes(), &record.data);
         if record.explicit.is_none()
-            && key.len() + data.len() <= COPIED_BYTES
-            && let (Ok(key_len), Ok(data_len)) =
-                (u16::try_from(key.len()), u16::try_from(data.len()))
+            && let Some(small) = Small::of(record.key.as_bytes(), &record.data)
         {
-            self.places.push(Place::Copied { from: self.bytes.len(), key_len, data_len });
-            self.bytes.extend_from_slice(key);
-            self.bytes.extend_from_slice(data);
+            self.copy(small);
             return Some(record);
         }
         self.places.push(Place::Whole(self.whole.len()));
         self.whole.push(record);
         None
+    }
+
+    /// Adds the next record.
+    #[inline]
+    pub(super) fn copy(&mut self, Small { key, data }: Small<'_>) {
+        let len = |part: &[u8]| u16::try_from(part.len()).expect("small ones are shorter");
+        let (key_len, data_len) = (len(key), len(data));
+        self.places.push(Place::Copied { from: self.bytes.len(), key_len, data_len });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(data);
     }
 
     /// The key and data of the record at this place.

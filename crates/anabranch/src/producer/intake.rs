@@ -1,21 +1,23 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::bell::{Bell, waking};
+use super::bell::Bell;
 use super::bulk::Bulk;
 use super::desk::{BulkPlace, Slot};
 use super::group::{GROUP, Group};
-use super::handed::Handed;
+use super::handed::{Handed, Small};
 use super::outcome::Ticket;
 use super::outcomes::{BulkCell, BulkTicket};
-use super::record::NewRecord;
+use super::record::{NewRecord, PutError};
+use super::room::{Aside, Room};
 use anabranch_model::produce::KeyId;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::put::Account;
 
 /// The driver is woken at once when this much waits; less may wait a moment for more.
-pub(super) const WAKE_BYTES: usize = 64 * 1024;
+pub(super) const WAKE_BYTES: usize = 128 * 1024;
 
 /// What puts and the driver share.
 #[derive(Debug)]
@@ -24,10 +26,10 @@ pub(super) struct Intake {
     inside: Mutex<Inside>,
     /// Wakes the driver.
     pub(super) bell: Arc<Bell>,
-    /// Room for records, in bytes. Closed with the producer.
-    pub(super) room: Semaphore,
-    /// All the room there is.
-    room_bytes: usize,
+    /// Room for records.
+    pub(super) room: Room,
+    /// Whether whoever puts next is to let others run first.
+    crowded: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,10 @@ struct Inside {
     asks: Vec<(usize, Ask)>,
     /// What records and bulks cost together.
     bytes: usize,
+    /// What was put since someone was last asked to let others run.
+    since_pause: usize,
+    /// Room that is set aside for small records.
+    aside: Aside,
     /// Whether someone waits for an answer to what is asked.
     urgent: bool,
     /// The group that tickets come from now.
@@ -100,6 +106,8 @@ impl Intake {
             inside: Mutex::new(Inside {
                 records: Handed::default(),
                 bytes: 0,
+                since_pause: 0,
+                aside: Aside::default(),
                 asks: Vec::new(),
                 urgent: false,
                 group: Group::new(&bell),
@@ -109,14 +117,20 @@ impl Intake {
                 ended: false,
             }),
             bell,
-            room: Semaphore::new(room_bytes),
-            room_bytes,
+            room: Room::new(room_bytes),
+            crowded: AtomicBool::new(false),
         }
     }
 
-    /// What a cost takes of the room. What is larger than all of it takes all of it.
-    pub(super) fn room_of(&self, cost: usize) -> u32 {
-        u32::try_from(cost.min(self.room_bytes)).unwrap_or(u32::MAX)
+    /// Who puts without a pause still lets others run now and then, the driver among them.
+    #[inline]
+    pub(super) async fn pause_if_crowded(&self) {
+        if self.crowded.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+            // Not before: all that the task puts meanwhile has to pause too, or it overtakes this
+            // one, and the task goes on without a pause.
+            self.crowded.store(false, Ordering::Relaxed);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inside> {
@@ -124,23 +138,76 @@ impl Intake {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts what waits, and has whoever puts after much of it pause. Says whether the driver is to
+    /// be woken: by the first, and by much.
+    #[inline]
+    fn enter(&self, inside: &mut Inside, cost: u32) -> bool {
+        let before = inside.bytes;
+        inside.bytes += cost as usize;
+        inside.since_pause += cost as usize;
+        if inside.since_pause >= WAKE_BYTES {
+            inside.since_pause = 0;
+            self.crowded.store(true, Ordering::Relaxed);
+        }
+        before == 0 || (before < WAKE_BYTES && inside.bytes >= WAKE_BYTES)
+    }
+
+    /// Takes so much room, if it is there now.
+    pub(super) fn room_now(&self, cost: u32) -> Result<bool, PutError> {
+        Ok(self.room.take(cost)? || (self.free_aside() && self.room.take(cost)?))
+    }
+
+    /// Frees the room that is set aside for small records. Says whether that was anything.
+    fn free_aside(&self) -> bool {
+        let aside = self.lock().aside.take();
+        self.room.free(aside);
+        aside > 0
+    }
+
+    /// Hands a small record over, if there is room for it now. It is copied.
+    #[inline]
+    pub(super) fn push_small(&self, record: Small<'_>) -> Result<Option<Ticket>, PutError> {
+        let cost = self.room.of(record.cost());
+        let mut inside = self.lock();
+        if !inside.open {
+            return Err(PutError::Closed);
+        }
+        if !self.room.take_aside(&mut inside.aside, cost) {
+            return Ok(None);
+        }
+        let (ticket, ()) = self.add(inside, cost, |records| records.copy(record));
+        Ok(Some(ticket))
+    }
+
     /// Hands a record over. `None` if the producer is closed.
     #[inline]
     pub(super) fn push(&self, record: NewRecord, cost: u32) -> Option<Ticket> {
-        let mut inside = self.lock();
+        let inside = self.lock();
         if !inside.open {
             return None;
         }
+        let (ticket, copied) = self.add(inside, cost, |records| records.push(record));
+        // Last of all: the memory is its owner's, and so is what is done to give it back.
+        drop(copied);
+        Some(ticket)
+    }
+
+    /// Adds a record whose room is taken, and gives its ticket.
+    #[inline]
+    fn add<R>(
+        &self,
+        mut inside: MutexGuard<'_, Inside>,
+        cost: u32,
+        add: impl FnOnce(&mut Handed) -> R,
+    ) -> (Ticket, R) {
         let (group, at) = inside.next(&self.bell);
-        let rings = inside.enter(cost);
-        let copied = inside.records.push(record);
+        let rings = self.enter(&mut inside, cost);
+        let added = add(&mut inside.records);
         drop(inside);
         if rings {
             self.bell.ring();
         }
-        // Last of all: the memory is its owner's, and so is what is done to give it back.
-        drop(copied);
-        Some(Ticket::of(group, at))
+        (Ticket::of(group, at), added)
     }
 
     /// Hands a bulk over. Gives it back if the producer is closed.
@@ -150,7 +217,7 @@ impl Intake {
         if !inside.open {
             return Err(bulk);
         }
-        let rings = inside.enter(cost);
+        let rings = self.enter(&mut inside, cost);
         let at = inside.records.len();
         let put = AcceptedBulk { bulk, cell: Arc::clone(&cell), cost, place: None };
         inside.asks.push((at, Ask::Put(put)));
@@ -175,7 +242,7 @@ impl Intake {
         inside.urgent = true;
         drop(inside);
         if closes {
-            waking(|| self.room.close());
+            self.room.close();
         }
         self.bell.ring();
         Ok(())
@@ -195,6 +262,9 @@ impl Intake {
         std::mem::swap(&mut inside.asks, &mut into.asks);
         inside.bytes = 0;
         inside.urgent = false;
+        let aside = inside.aside.take();
+        drop(inside);
+        self.room.free(aside);
     }
 
     /// Takes no more records, and answers nothing more.
@@ -203,19 +273,11 @@ impl Intake {
         inside.open = false;
         inside.ended = true;
         drop(inside);
-        waking(|| self.room.close());
+        self.room.close();
     }
 }
 
 impl Inside {
-    /// Counts what waits. Says whether the driver is to be woken: by the first, and by much.
-    #[inline]
-    fn enter(&mut self, cost: u32) -> bool {
-        let before = self.bytes;
-        self.bytes += cost as usize;
-        before == 0 || (before < WAKE_BYTES && self.bytes >= WAKE_BYTES)
-    }
-
     /// The group and place of the next ticket.
     fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, usize) {
         if self.given == GROUP {
@@ -228,5 +290,27 @@ impl Inside {
             self.groups.push(Arc::clone(&self.group));
         }
         (Arc::clone(&self.group), at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn room_that_is_set_aside_is_freed_for_those_who_wait_when_the_driver_takes_records() {
+        let intake = Intake::new(100_000);
+        let small = Small::of(b"key", b"data").unwrap();
+        let cost = u32::try_from(small.cost()).unwrap();
+        assert!(intake.push_small(small).unwrap().is_some());
+        // As if it had been set aside by another thread, just before this one stood in the queue.
+        let mut rest = pin!(intake.room.wait(100_000 - cost));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(rest.as_mut().poll(&mut context).is_pending());
+        intake.take(&mut Taken::default());
+        assert!(rest.poll(&mut context).is_ready());
     }
 }

@@ -1,7 +1,7 @@
 //! The producer: bulk speed and strict order at once.
 //!
 //! ```text
-//! put ──NewRecord──▶ intake ──▶ driver ─Offer─▶ Machine ──Request──▶ StreamApi
+//! put ──a record───▶ intake ──▶ driver ─Offer─▶ Machine ──Request──▶ StreamApi
 //!  or Bulk (waits for room)       ▲                │ Settled            │
 //! ticket ◀──Outcome───────────────┼────────────────┘                    │
 //!                                 └───────── Reply, list of shards ◀────┘
@@ -44,6 +44,7 @@ mod start;
 mod record;
 mod bulk;
 mod put;
+mod room;
 mod intake;
 mod handed;
 mod bell;

@@ -2,8 +2,9 @@
 
 use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
 use super::config::Builder;
+use super::handed::Small;
 use super::id::ProducerId;
-use super::intake::{Ask, Intake, WAKE_BYTES};
+use super::intake::{Ask, Intake};
 use super::outcome::Ticket;
 use super::outcomes::BulkTicket;
 use super::record::{NewRecord, PutError, TryPutError};
@@ -15,13 +16,13 @@ use anabranch_model::record::Key;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{TryAcquireError, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// Puts records into one stream. Clones share one producer.
 ///
 /// The records of a key are placed in the order in which their puts were accepted: that of the
-/// calls, where one task makes them.
+/// calls, where each is awaited before the next.
 ///
 /// Close it. When the last clone is dropped without [`Producer::close`], what is not yet placed is
 /// given up, and an event says how much that was.
@@ -43,14 +44,6 @@ pub struct Producer {
     _task: Arc<JoinSet<()>>,
 }
 
-/// Room that was got.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    cost: u32,
-    /// Whether it had to be waited for.
-    waited: bool,
-}
-
 /// What became of all records of a producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Account {
@@ -67,6 +60,15 @@ impl Account {
     pub fn is_complete(&self) -> bool {
         self.rejected == 0 && self.unknown == 0
     }
+}
+
+/// Whoever is refused again and again lets others run too.
+#[inline]
+async fn unhurried<T, E>(put: Result<T, E>) -> Result<T, E> {
+    if put.is_err() {
+        tokio::task::coop::consume_budget().await;
+    }
+    put
 }
 
 impl Producer {
@@ -100,19 +102,30 @@ impl Producer {
 
     /// Puts a record. Waits for room in the buffer; the ticket then waits for the outcome.
     ///
-    /// Cancelling it before it returns puts nothing.
+    /// The key and the data of a small record are copied, those of others are kept, so both are
+    /// asked for in both ways: borrowed and whole. Cancelling it before it returns puts nothing.
     pub async fn put(
         &self,
-        key: impl Into<Key>,
-        data: impl Into<Bytes>,
+        key: impl AsRef<str> + Into<Key>,
+        data: impl AsRef<[u8]> + Into<Bytes>,
     ) -> Result<Ticket, PutError> {
-        self.put_record(NewRecord::new(key, data)).await
+        self.intake.pause_if_crowded().await;
+        let put = match self.put_small(key.as_ref(), data.as_ref()) {
+            Ok(None) => self.put_or_wait(NewRecord::new(key, data)).await,
+            Ok(Some(ticket)) => Ok(ticket),
+            Err(why) => Err(why),
+        };
+        unhurried(put).await
     }
 
     /// Puts a record, with everything that a record can have.
     pub async fn put_record(&self, record: NewRecord) -> Result<Ticket, PutError> {
-        // Who puts without a pause still lets others run, the driver among them.
-        tokio::task::coop::consume_budget().await;
+        self.intake.pause_if_crowded().await;
+        unhurried(self.put_or_wait(record).await).await
+    }
+
+    /// Puts a record now, or once there is room.
+    async fn put_or_wait(&self, record: NewRecord) -> Result<Ticket, PutError> {
         match self.try_put_record(record) {
             Ok(ticket) => Ok(ticket),
             Err(TryPutError::Refused(why)) => Err(why),
@@ -120,39 +133,32 @@ impl Producer {
         }
     }
 
-    /// Waits for a record's room, and puts it.
-    async fn put_waiting(&self, record: NewRecord) -> Result<Ticket, PutError> {
-        let room = self.wait_for_room(self.intake.room_of(record.cost())).await?;
-        self.accept(record, room)
+    /// Puts a record if it is small and there is room now.
+    #[inline]
+    fn put_small(&self, key: &str, data: &[u8]) -> Result<Option<Ticket>, PutError> {
+        let Some(small) = Small::of(key.as_bytes(), data) else { return Ok(None) };
+        small.check(self.record_max_bytes)?;
+        self.intake.push_small(small)
     }
 
-    /// So much room, if it is there now. It needs no place in the queue for it; whoever stands in
-    /// that is not overtaken: free room is theirs before it is anyone's.
-    #[inline]
-    fn room_now(&self, cost: u32) -> Result<Option<Room>, PutError> {
-        match self.intake.room.try_acquire_many(cost) {
-            Ok(room) => {
-                room.forget();
-                Ok(Some(Room { cost, waited: false }))
-            }
-            Err(TryAcquireError::NoPermits) => Ok(None),
-            Err(TryAcquireError::Closed) => Err(PutError::Closed),
-        }
+    /// Waits for a record's room, and puts it.
+    async fn put_waiting(&self, record: NewRecord) -> Result<Ticket, PutError> {
+        let cost = self.intake.room.of(record.cost());
+        self.wait_for_room(cost).await?;
+        let ticket = self.intake.push(record, cost).ok_or(PutError::Closed)?;
+        self.pass_on();
+        Ok(ticket)
     }
 
     /// Waits for so much room.
-    async fn wait_for_room(&self, cost: u32) -> Result<Room, PutError> {
+    async fn wait_for_room(&self, cost: u32) -> Result<(), PutError> {
         self.intake.bell.someone_waits();
-        let room = self.intake.room.acquire_many(cost).await;
-        room.map_err(|_| PutError::Closed)?.forget();
-        Ok(Room { cost, waited: true })
+        self.intake.room.wait(cost).await
     }
 
     /// What is put after a wait for room may be what others behind it wait for.
-    fn pass_on(&self, room: Room) {
-        if room.waited {
-            self.intake.bell.someone_waits();
-        }
+    fn pass_on(&self) {
+        self.intake.bell.someone_waits();
     }
 
     /// Puts many records at once, in their order. Waits for room for all of them; the ticket then
@@ -162,23 +168,28 @@ impl Producer {
     /// larger than the buffer waits until that is empty, and then takes all of it. One without
     /// records is over at once. Cancelling it before it returns puts nothing.
     pub async fn put_bulk(&self, bulk: Bulk) -> Result<BulkTicket, PutBulkError> {
+        self.intake.pause_if_crowded().await;
+        unhurried(self.put_bulk_or_wait(bulk).await).await
+    }
+
+    /// Puts many records now, or once there is room.
+    async fn put_bulk_or_wait(&self, bulk: Bulk) -> Result<BulkTicket, PutBulkError> {
         let cost = match self.bulk_cost(&bulk) {
             Ok(Some(cost)) => cost,
             Ok(None) => return Ok(BulkTicket::of_nothing(&self.intake.bell)),
             Err((at, why)) => return Err(PutBulkError { at: Some(at), why, bulk }),
         };
-        if self.intake.waiting().0 >= WAKE_BYTES {
-            // Who puts without a pause still lets others run, the driver among them.
-            tokio::task::yield_now().await;
-        }
-        let room = match self.room_now(cost) {
-            Ok(None) => self.wait_for_room(cost).await,
-            Ok(Some(room)) => Ok(room),
-            Err(closed) => Err(closed),
+        let waits = match self.intake.room_now(cost) {
+            Ok(there) => !there,
+            Err(_) => return Err(PutBulkError::closed(bulk)),
         };
-        let Ok(room) = room else { return Err(PutBulkError::closed(bulk)) };
+        if waits && self.wait_for_room(cost).await.is_err() {
+            return Err(PutBulkError::closed(bulk));
+        }
         let ticket = self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?;
-        self.pass_on(room);
+        if waits {
+            self.pass_on();
+        }
         Ok(ticket)
     }
 
@@ -190,9 +201,9 @@ impl Producer {
             Ok(None) => return Ok(BulkTicket::of_nothing(&self.intake.bell)),
             Err((at, why)) => return Err(PutBulkError { at: Some(at), why, bulk }.into()),
         };
-        match self.room_now(cost) {
-            Ok(Some(_)) => Ok(self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?),
-            Ok(None) => Err(TryPutBulkError::Full(bulk)),
+        match self.intake.room_now(cost) {
+            Ok(true) => Ok(self.intake.push_bulk(bulk, cost).map_err(PutBulkError::closed)?),
+            Ok(false) => Err(TryPutBulkError::Full(bulk)),
             Err(_) => Err(PutBulkError::closed(bulk).into()),
         }
     }
@@ -201,34 +212,31 @@ impl Producer {
     /// stream does not take, and why.
     fn bulk_cost(&self, bulk: &Bulk) -> Result<Option<u32>, (usize, PutError)> {
         let cost = bulk.check(self.record_max_bytes)?;
-        Ok((!bulk.is_empty()).then(|| self.intake.room_of(cost)))
+        Ok((!bulk.is_empty()).then(|| self.intake.room.of(cost)))
     }
 
-    /// Puts a record if there is room now.
+    /// Puts a record if there is room now. While other threads put too, room that is being freed may
+    /// not be found.
     pub fn try_put(
         &self,
-        key: impl Into<Key>,
-        data: impl Into<Bytes>,
+        key: impl AsRef<str> + Into<Key>,
+        data: impl AsRef<[u8]> + Into<Bytes>,
     ) -> Result<Ticket, TryPutError> {
-        self.try_put_record(NewRecord::new(key, data))
+        match self.put_small(key.as_ref(), data.as_ref())? {
+            Some(ticket) => Ok(ticket),
+            None => self.try_put_record(NewRecord::new(key, data)),
+        }
     }
 
     /// Puts a record if there is room now, with everything that a record can have.
     #[inline]
     pub fn try_put_record(&self, record: NewRecord) -> Result<Ticket, TryPutError> {
         record.check(self.record_max_bytes)?;
-        let cost = self.intake.room_of(record.cost());
-        match self.room_now(cost)? {
-            Some(room) => Ok(self.accept(record, room)?),
-            None => Err(TryPutError::Full(record)),
+        let cost = self.intake.room.of(record.cost());
+        if !self.intake.room_now(cost)? {
+            return Err(TryPutError::Full(record));
         }
-    }
-
-    #[inline]
-    fn accept(&self, record: NewRecord, room: Room) -> Result<Ticket, PutError> {
-        let ticket = self.intake.push(record, room.cost).ok_or(PutError::Closed)?;
-        self.pass_on(room);
-        Ok(ticket)
+        Ok(self.intake.push(record, cost).ok_or(PutError::Closed)?)
     }
 
     /// Sends what was put so far without waiting for more, and returns when all of it has its

@@ -84,20 +84,28 @@ impl SyncProducer {
     }
 
     /// Puts a record. Blocks while the buffer is full.
-    pub fn put(&self, key: impl Into<Key>, data: impl Into<Bytes>) -> Result<SyncTicket, PutError> {
-        self.put_record(NewRecord::new(key, data))
+    pub fn put(
+        &self,
+        key: impl AsRef<str> + Into<Key>,
+        data: impl AsRef<[u8]> + Into<Bytes>,
+    ) -> Result<SyncTicket, PutError> {
+        self.wait_if_full(self.producer.try_put(key, data))
     }
 
     /// Puts a record, with everything that a record can have. Blocks while the buffer is full.
     pub fn put_record(&self, record: NewRecord) -> Result<SyncTicket, PutError> {
-        match self.producer.try_put_record(record) {
-            Ok(ticket) => Ok(self.ticket(ticket)),
-            Err(TryPutError::Refused(error)) => Err(error),
+        self.wait_if_full(self.producer.try_put_record(record))
+    }
+
+    fn wait_if_full(&self, put: Result<Ticket, TryPutError>) -> Result<SyncTicket, PutError> {
+        let ticket = match put {
+            Ok(ticket) => ticket,
+            Err(TryPutError::Refused(error)) => return Err(error),
             Err(TryPutError::Full(record)) => {
-                let ticket = self.runtime.block_on(self.producer.put_record(record))?;
-                Ok(self.ticket(ticket))
+                self.runtime.block_on(self.producer.put_record(record))?
             }
-        }
+        };
+        Ok(self.ticket(ticket))
     }
 
     /// Puts a record if there is room now.

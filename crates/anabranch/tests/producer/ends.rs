@@ -3,10 +3,12 @@
 use crate::stage::{STREAM, Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    Builder, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutError, Why,
+    Builder, Bulk, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
+    TryPutError, Why,
 };
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -96,6 +98,106 @@ async fn puts_take_room_until_their_outcome_and_leave_all_of_it_behind() {
     assert_eq!((account.placed, account.is_complete()), (FULL as u64 + 3, true));
     let numbers: Vec<u64> = (0..=FULL as u64).collect();
     assert_eq!(stage.first_deliveries().await["k"][..=FULL], numbers);
+}
+
+#[tokio::test]
+async fn a_small_record_takes_no_more_room_than_its_own() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).with_buffer_bytes(100_000).start(stage.api());
+    let producer = producer.await.unwrap();
+    // No driver runs between these: nothing is awaited.
+    let mut tickets = vec![producer.try_put("k", "small").unwrap()];
+    tickets.push(producer.try_put("k", vec![0; 99_000]).unwrap());
+    tickets.push(producer.try_put("k", "small").unwrap());
+    assert!(matches!(producer.try_put("k", vec![0; 500]), Err(TryPutError::Full(_))));
+    assert!(matches!(producer.try_put("k", vec![0; 600]), Err(TryPutError::Full(_))));
+    let (mut bulk, mut late) = (Bulk::new(), Bulk::new());
+    bulk.push("k", vec![0; 99_000]);
+    late.push("k", vec![0; 100]);
+    assert!(matches!(producer.try_put_bulk(bulk.clone()), Err(TryPutBulkError::Full(_))));
+    producer.flush().await;
+    for ticket in tickets {
+        assert!(ticket.await.is_placed());
+    }
+    let small = producer.try_put("k", "small").unwrap();
+    let large = producer.try_put_bulk(bulk).unwrap();
+    let last = producer.try_put_bulk(late).unwrap();
+    assert!(small.await.is_placed() && large.await.all_placed() && last.await.all_placed());
+}
+
+#[tokio::test]
+async fn a_producer_that_is_being_closed_takes_no_small_record() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let ticket = producer.try_put("k", "1").unwrap();
+    let late = async { producer.try_put("k", "2") };
+    let (account, late) =
+        in_time(async { tokio::join!(biased; producer.close(Duration::from_secs(30)), late) })
+            .await;
+    assert!(matches!(late, Err(TryPutError::Refused(PutError::Closed))), "{late:?}");
+    assert!(ticket.await.is_placed() && account.placed == 1);
+}
+
+#[tokio::test]
+async fn who_puts_without_a_pause_lets_others_run() {
+    let stage = Stage::new(4);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let others = tokio::spawn({
+        let ran = Arc::clone(&ran);
+        async move {
+            loop {
+                ran.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    for number in 0..5_000 {
+        drop(producer.put("key", format!("{number}")).await.unwrap());
+    }
+    let by_singles = ran.swap(0, Ordering::Relaxed);
+    assert!((2..=30).contains(&by_singles), "they ran {by_singles} times");
+    for number in 0..50 {
+        let bulk = (0..100).map(|_| ("key", format!("{number}"))).collect();
+        drop(producer.put_bulk(bulk).await.unwrap());
+    }
+    let by_bulks = ran.load(Ordering::Relaxed);
+    assert!((2..=30).contains(&by_bulks), "they ran {by_bulks} times");
+    others.abort();
+    assert!(in_time(producer.close(Duration::from_secs(30))).await.is_complete());
+}
+
+#[tokio::test]
+async fn who_is_refused_again_and_again_lets_others_run() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    for refused in 0..3 {
+        let other = tokio::spawn(async {});
+        for _ in 0..10_000 {
+            let is_refused = match refused {
+                0 => producer.put("", "data").await.is_err(),
+                1 => producer.put_record(NewRecord::new("", "data")).await.is_err(),
+                _ => producer.put_bulk([("", "data")].into_iter().collect()).await.is_err(),
+            };
+            assert!(is_refused);
+        }
+        assert!(other.is_finished(), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn puts_that_one_task_polls_together_pause_together() {
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM).start(stage.api()).await.unwrap();
+    for round in 0..1_000_u64 {
+        let put = |at: u64| producer.put("key", (3 * round + at).to_string());
+        let (one, two, three) = tokio::join!(biased; put(0), put(1), put(2));
+        drop((one.unwrap(), two.unwrap(), three.unwrap()));
+    }
+    assert!(in_time(producer.close(Duration::from_secs(30))).await.is_complete());
+    let delivered = stage.first_deliveries().await;
+    let numbers: Vec<_> = delivered.into_values().flatten().collect();
+    assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
 }
 
 #[tokio::test]
