@@ -363,6 +363,43 @@ fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
 }
 
 #[test]
+fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_for_ever() {
+    let stage = Stage::new(2);
+    let producer = SyncProducer::start(small().with_rate_percent(1_000), stage.api()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let producer = producer.clone();
+            scope.spawn(move || {
+                for number in 0..2_000 {
+                    drop(producer.put(format!("t{thread}"), format!("{number}")).unwrap());
+                }
+                producer.flush();
+            });
+        }
+        for thread in 0..2 {
+            let producer = producer.clone();
+            scope.spawn(move || {
+                for number in 0..20 {
+                    // Larger than the buffer, so it takes all of it.
+                    let data = |at: u64| format!("{:01000}", number * 80 + at);
+                    let bulk = (0..80).map(|at| (format!("b{thread}"), data(at))).collect();
+                    drop(producer.put_bulk(bulk).unwrap());
+                }
+                producer.flush();
+            });
+        }
+    });
+    assert!(producer.close(Duration::from_secs(30)).is_complete());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let delivered = runtime.block_on(stage.first_deliveries());
+    assert_eq!(delivered.len(), 5);
+    for (key, numbers) in delivered {
+        let count = if key.starts_with('t') { 2_000 } else { 1_600 };
+        assert_eq!(numbers, (0..count).collect::<Vec<u64>>(), "{key}");
+    }
+}
+
+#[test]
 fn threads_put_and_wait_without_a_runtime() {
     let stage = Stage::new(2);
     let producer = SyncProducer::start(Producer::new(STREAM), stage.api()).unwrap();
