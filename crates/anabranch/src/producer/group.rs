@@ -8,7 +8,7 @@ use anabranch_model::produce::outcome::Fate;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// How many tickets these are. More are told a little faster, but one record that waits for long
+/// How many tickets these are. Twice as many are told no faster, and one record that waits for long
 /// keeps the memory of all.
 pub(super) const GROUP: usize = 64;
 

@@ -32,9 +32,9 @@ const FEW: usize = 128;
 /// The place of a receipt that is on a sheet has this bit, the sheet's place, and the line.
 const ON_SHEET: u32 = 1 << 31;
 
-/// A sheet of these receipts, if they are few.
+/// A sheet of these receipts, if there are some and they are few.
 pub(super) fn sheet(receipts: &[Arc<Receipt>]) -> Option<Sheet> {
-    (receipts.len() <= FEW).then(|| receipts.into())
+    (1..=FEW).contains(&receipts.len()).then(|| receipts.into())
 }
 
 /// An outcome as the machine tells it.
