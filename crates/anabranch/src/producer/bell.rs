@@ -47,3 +47,29 @@ impl Bell {
         self.awaited.swap(false, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    /// Does something of its own when it is woken, and when it is dropped.
+    struct Meddler<F: Fn()>(F);
+
+    impl<F: Fn()> Wake for Meddler<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    impl<F: Fn()> Drop for Meddler<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    /// A waker that does this when it is woken, and when its last clone is dropped.
+    pub(in super::super) fn meddler(meddle: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker::from(Arc::new(Meddler(meddle)))
+    }
+}

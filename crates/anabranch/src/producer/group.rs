@@ -131,6 +131,7 @@ impl Early {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bell::tests::meddler;
     use super::super::outcome::Ticket;
     use super::super::told::Settled;
     use super::*;
@@ -189,42 +190,24 @@ mod tests {
         assert_eq!(woken(), [1, 1, 1]);
     }
 
-    /// Looks at another ticket of its group when it is woken or dropped.
-    struct Meddler(Arc<Group>);
-
-    impl Meddler {
-        fn meddle(&self) {
-            assert!(self.0.outcome(1).is_none_or(|outcome| !outcome.is_placed()));
-        }
-    }
-
-    impl Wake for Meddler {
-        fn wake(self: Arc<Self>) {
-            self.meddle();
-        }
-    }
-
-    impl Drop for Meddler {
-        fn drop(&mut self) {
-            self.meddle();
-        }
-    }
-
     #[test]
     fn a_waker_may_look_at_tickets_of_the_same_group() {
         let group = Group::new(&Arc::new(Bell::default()));
         let mut ticket = pin!(Ticket::of(Arc::clone(&group), 0));
+        let waker = || {
+            let group = Arc::clone(&group);
+            meddler(move || assert!(group.outcome(1).is_none_or(|one| !one.is_placed())))
+        };
         for _ in 0..2 {
             // The second one replaces the first, which is then dropped.
-            let waker = Waker::from(Arc::new(Meddler(Arc::clone(&group))));
+            let waker = waker();
             assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         group.tell(|told| {
             settle(told, 0);
             false
         });
-        let waker = Waker::from(Arc::new(Meddler(Arc::clone(&group))));
-        assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker())).is_ready());
     }
 
     #[test]

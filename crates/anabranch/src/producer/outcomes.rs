@@ -169,31 +169,9 @@ impl OpenBulk {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bell::tests::meddler;
     use super::*;
     use std::pin::pin;
-    use std::task::Wake;
-
-    /// Looks at the ticket when it is woken or dropped.
-    struct Meddler(Arc<BulkCell>);
-
-    impl Meddler {
-        fn meddle(&self) {
-            let outcomes = BulkTicket::of(Arc::clone(&self.0)).try_outcomes();
-            assert!(outcomes.is_none_or(|outcomes| outcomes.is_empty()));
-        }
-    }
-
-    impl Wake for Meddler {
-        fn wake(self: Arc<Self>) {
-            self.meddle();
-        }
-    }
-
-    impl Drop for Meddler {
-        fn drop(&mut self) {
-            self.meddle();
-        }
-    }
 
     #[test]
     fn a_waker_may_look_at_its_own_bulk() {
@@ -201,7 +179,10 @@ mod tests {
         let mut ticket = pin!(BulkTicket::of(Arc::clone(&cell)));
         let mut poll = || {
             // Each one but the first replaces another, which is then dropped.
-            let waker = Waker::from(Arc::new(Meddler(Arc::clone(&cell))));
+            let own = BulkTicket::of(Arc::clone(&cell));
+            let waker = meddler(move || {
+                assert!(own.try_outcomes().is_none_or(|outcomes| outcomes.is_empty()));
+            });
             ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
         assert!(!poll() && !poll());

@@ -8,6 +8,7 @@ use anabranch::producer::{
 };
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +18,12 @@ fn small() -> Builder {
     Producer::new(STREAM)
         .with_buffer_bytes(64 << 10)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
+}
+
+/// The first deliveries, for those who have no runtime.
+fn delivered(stage: &Stage) -> BTreeMap<String, Vec<u64>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(stage.first_deliveries())
 }
 
 /// A listener, and what it was told of records that a dropped producer left behind.
@@ -354,8 +361,7 @@ fn threads_that_wait_for_room_keep_their_order_and_lose_nothing() {
     let account = producer.close(Duration::from_secs(30));
     assert_eq!((account.placed, account.is_complete()), (400, true));
     assert!(producer.put("t0", "late").is_err());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let delivered = runtime.block_on(stage.first_deliveries());
+    let delivered = delivered(&stage);
     assert_eq!(delivered.len(), 8);
     for (key, numbers) in delivered {
         assert_eq!(numbers, (0..50).collect::<Vec<u64>>(), "{key}");
@@ -390,8 +396,7 @@ fn small_records_and_bulks_that_need_all_the_room_wait_for_each_other_and_not_fo
         }
     });
     assert!(producer.close(Duration::from_secs(30)).is_complete());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let delivered = runtime.block_on(stage.first_deliveries());
+    let delivered = delivered(&stage);
     assert_eq!(delivered.len(), 5);
     for (key, numbers) in delivered {
         let count = if key.starts_with('t') { 2_000 } else { 1_600 };
@@ -418,8 +423,7 @@ fn threads_put_and_wait_without_a_runtime() {
     }
     assert_eq!(producer.stats().placed, 800);
     assert_eq!(producer.close(Duration::from_secs(5)).placed, 800);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for (key, numbers) in runtime.block_on(stage.first_deliveries()) {
+    for (key, numbers) in delivered(&stage) {
         assert_eq!(numbers, (0..200).collect::<Vec<u64>>(), "{key}");
     }
 }
