@@ -8,6 +8,7 @@ use crate::tell;
 use anabranch::clock::Clock;
 use anabranch::cloudwatch::{CloudWatch, Level};
 use anabranch::consumer::{Consumer, Processors, RunError};
+use anabranch::http_client::{HttpClient, HttpSetupError};
 use anabranch::lease::{AnyStore, DynamoDbStore, StoreError};
 use anabranch::stream::aws::AwsKinesis;
 use anabranch_model::retry::Backoff;
@@ -45,6 +46,9 @@ pub enum DaemonError {
     /// Nothing says which region.
     #[error("no region is set: set regionName in the properties file, or AWS_REGION")]
     NoRegion,
+    /// The environment names a proxy or certificate authorities that can't be used.
+    #[error(transparent)]
+    Http(#[from] HttpSetupError),
     /// Nobody gives credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsUnavailable),
@@ -62,7 +66,7 @@ pub enum DaemonError {
 impl Daemon {
     /// Sets up the clients, and asks for credentials once.
     pub async fn connect(config: Config) -> Result<Self, DaemonError> {
-        let base = base(&config).await;
+        let base = base(&config).await?;
         if base.region().is_none() {
             return Err(DaemonError::NoRegion);
         }
@@ -219,17 +223,17 @@ fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
 }
 
 /// The region, the HTTP client and the default chain of credentials.
-async fn base(config: &Config) -> SdkConfig {
+async fn base(config: &Config) -> Result<SdkConfig, HttpSetupError> {
     let loader = aws_config::defaults(BehaviorVersion::latest());
-    let mut loader = loader.http_client(anabranch::stream::aws::http_client());
+    let mut loader = loader.http_client(HttpClient::from_env()?);
     if let Some(region) = &config.region {
         loader = loader.region(Region::new(region.clone()));
     }
     let base = loader.load().await;
-    match (base.region(), &config.arn_region) {
+    Ok(match (base.region(), &config.arn_region) {
         (None, Some(region)) => base.into_builder().region(Region::new(region.clone())).build(),
         _ => base,
-    }
+    })
 }
 
 async fn service(

@@ -5,6 +5,8 @@
 
 pub mod clock;
 pub mod event;
+#[cfg(feature = "aws")]
+pub mod http_client;
 pub mod stream;
 pub mod lease;
 pub mod consumer;

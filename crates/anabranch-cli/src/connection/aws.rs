@@ -95,6 +95,7 @@ fn setup_failure(error: &SetupError) -> Failure {
     const LOCAL: &str = "for a stream on this machine run `anabranch local` and add \
                          --endpoint http://127.0.0.1:4567";
     Failure::usage(match error {
+        SetupError::Http(mistake) => mistake.to_string(),
         SetupError::NoRegion => format!(
             "no AWS region is set: give --region, set AWS_REGION, or `region` in the profile; {LOCAL}"
         ),

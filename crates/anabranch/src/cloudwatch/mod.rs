@@ -13,6 +13,7 @@ mod tally;
 
 use crate::clock::Clock;
 use crate::event::{Event, Events};
+use crate::http_client::HttpClient;
 use aws_sdk_cloudwatch::Client;
 use aws_sdk_cloudwatch::config::timeout::TimeoutConfig;
 use aws_sdk_cloudwatch::primitives::DateTime;
@@ -97,10 +98,14 @@ impl CloudWatch {
     /// `config`.
     pub fn new(config: &SdkConfig, application: impl Into<String>) -> Self {
         let timeouts = TimeoutConfig::builder().operation_timeout(CALL_TIMEOUT).build();
-        let config = aws_sdk_cloudwatch::config::Builder::from(config).timeout_config(timeouts);
+        let mut builder =
+            aws_sdk_cloudwatch::config::Builder::from(config).timeout_config(timeouts);
+        if config.http_client().is_none() {
+            builder = builder.http_client(HttpClient::from_env_deferred());
+        }
         let inside = Inside { scribe: Scribe::default(), tally: Tally::new(QUEUE) };
         Self {
-            client: Client::from_conf(config.build()),
+            client: Client::from_conf(builder.build()),
             namespace: application.into(),
             flush_ms: FLUSH_MS,
             clock: Clock::machine(),

@@ -1,12 +1,18 @@
 //! The two calls that a producer makes while it runs, each with a time-out.
 
 use crate::clock::Clock;
-use crate::stream::api::{Entry, EntryResult, ShardFilter, StreamApi, StreamError};
+use crate::stream::api::{Entry, EntryResult, ShardFilter, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
 use anabranch_model::produce::{EntryReply, Reply, Request, ShardsRead};
 use anabranch_model::retry::Fault;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Time for connecting and for the service itself, where the upload sets the time-out.
+const SERVICE_MS: u64 = 5_000;
+/// Below this the time-out is what was asked for.
+const SMALL_UPLOAD: u64 = 64 * 1024;
 
 /// What a call needs. Clones share everything.
 #[derive(Debug)]
@@ -14,8 +20,41 @@ pub(super) struct Caller<A> {
     pub(super) api: Arc<A>,
     pub(super) stream: StreamName,
     pub(super) clock: Clock,
-    /// After how long a call counts as lost.
+    /// After how long a call counts as lost. A put has longer when its upload needs longer.
     pub(super) timeout_ms: u64,
+    /// Bytes of all puts that are under way.
+    pub(super) uploading: Uploading,
+}
+
+/// Counts the bytes of puts that are under way. They share the uplink.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uploading(Arc<AtomicU64>);
+
+/// Bytes that are under way, until it is dropped.
+struct Upload {
+    bytes: u64,
+    all: Uploading,
+}
+
+impl Uploading {
+    /// Counts a request. Returns its upload and the bytes that are under way with it.
+    fn add(&self, bytes: u64) -> (Upload, u64) {
+        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        (Upload { bytes, all: self.clone() }, before.saturating_add(bytes))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Returns how long a put may take while `uploading` bytes are under way, its own included: the
+/// time that was asked for, or what a slow uplink needs if that is more.
+fn put_timeout_ms(asked_ms: u64, uploading: u64) -> u64 {
+    let upload_ms = u64::try_from(upload_time(uploading).as_millis()).unwrap_or(u64::MAX);
+    asked_ms.max(if uploading < SMALL_UPLOAD { 0 } else { SERVICE_MS.saturating_add(upload_ms) })
 }
 
 impl<A> Clone for Caller<A> {
@@ -25,6 +64,7 @@ impl<A> Clone for Caller<A> {
             stream: self.stream.clone(),
             clock: self.clock.clone(),
             timeout_ms: self.timeout_ms,
+            uploading: self.uploading.clone(),
         }
     }
 }
@@ -33,6 +73,10 @@ impl<A: StreamApi> Caller<A> {
     /// Sends a request.
     pub(super) async fn put(self, request: Request) -> Reply {
         let Request { entries, single, after, .. } = request;
+        let bytes = entries.iter().map(|entry| entry.data.len() + entry.key.as_str().len());
+        let bytes = bytes.map(|bytes| bytes as u64).sum();
+        let (_upload, uploading) = self.uploading.add(bytes);
+        let timeout_ms = put_timeout_ms(self.timeout_ms, uploading);
         let entries: Vec<Entry> = entries
             .into_iter()
             .map(|entry| Entry { key: entry.key, hash: entry.hash, data: entry.data })
@@ -40,13 +84,13 @@ impl<A: StreamApi> Caller<A> {
         match entries.as_slice() {
             [entry] if single => {
                 let call = self.api.put_record(&self.stream, entry, after);
-                let placement = self.within(call).await?.map_err(failure)?;
+                let placement = self.within(timeout_ms, call).await?.map_err(failure)?;
                 let (shard, sequence) = (placement.shard, placement.sequence);
                 Ok(vec![EntryReply::Placed { shard, sequence }])
             }
             entries => {
                 let call = self.api.put_records(&self.stream, entries);
-                let results = self.within(call).await?.map_err(failure)?;
+                let results = self.within(timeout_ms, call).await?.map_err(failure)?;
                 Ok(results.into_iter().map(result).collect())
             }
         }
@@ -56,17 +100,21 @@ impl<A: StreamApi> Caller<A> {
     pub(super) async fn shards(self, full: bool) -> ShardsRead {
         let filter = if full { ShardFilter::All } else { ShardFilter::AtLatest };
         let call = self.api.list_shards(&self.stream, filter);
-        let list = self.within(call).await.map_err(|(fault, _)| fault)?;
+        let list = self.within(self.timeout_ms, call).await.map_err(|(fault, _)| fault)?;
         list.map(|list| list.shards).map_err(|error| error.fault)
     }
 
     /// Gives a call up when its time is over: it may still take effect.
-    async fn within<T>(&self, call: impl Future<Output = T>) -> Result<T, (Fault, Arc<str>)> {
+    async fn within<T>(
+        &self,
+        timeout_ms: u64,
+        call: impl Future<Output = T>,
+    ) -> Result<T, (Fault, Arc<str>)> {
         tokio::select! {
             biased;
             reply = call => Ok(reply),
-            () = self.clock.sleep(self.timeout_ms) => {
-                let detail = format!("no reply within {} ms", self.timeout_ms);
+            () = self.clock.sleep(timeout_ms) => {
+                let detail = format!("no reply within {timeout_ms} ms");
                 Err((Fault::ReplyLost, detail.into()))
             }
         }
@@ -86,5 +134,41 @@ fn result(result: EntryResult) -> EntryReply {
         EntryResult::Failed { fault, code, message } => {
             EntryReply::Failed { fault, detail: format!("{code}: {message}").into() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_is_what_was_asked_for_or_what_the_upload_needs() {
+        const MIB: u64 = 1024 * 1024;
+        for (asked_ms, uploading, expected_ms) in [
+            (100, 1_000, 100),
+            (10_000, 100_000, 10_000),
+            (10_000, MIB, 13_000),
+            (60_000, MIB, 60_000),
+            // At 500 KB/s 8 MiB take 17 s, and 32 MiB take 67 s.
+            (10_000, 8 * MIB, 69_000),
+            (60_000, 8 * MIB, 69_000),
+            (600_000, 8 * MIB, 600_000),
+            (10_000, 32 * MIB, 261_000),
+        ] {
+            let found_ms = put_timeout_ms(asked_ms, uploading);
+            assert_eq!(found_ms, expected_ms, "{asked_ms} ms, {uploading} bytes");
+        }
+    }
+
+    #[test]
+    fn uploads_count_while_they_are_under_way() {
+        let uploading = Uploading::default();
+        let (first, with_first) = uploading.add(10);
+        let (second, with_second) = uploading.add(5);
+        drop(first);
+        let (_third, with_third) = uploading.add(1);
+        drop(second);
+        let (_, rest) = uploading.add(0);
+        assert_eq!((with_first, with_second, with_third, rest), (10, 15, 6, 1));
     }
 }

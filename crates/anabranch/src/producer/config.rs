@@ -152,7 +152,13 @@ impl Builder {
         self
     }
 
-    /// After how long a call counts as lost. Default 10 s; 100 ms to 10 minutes.
+    /// After how long a call counts as lost: connecting, upload and reply together. Default 10 s;
+    /// 100 ms to 10 minutes.
+    ///
+    /// A time that is too short for what is being sent is raised: while 64 KiB or more are under
+    /// way, a put has at least 5 s, and a second more for each 128 KiB of all puts under way. A
+    /// record of 8 MiB has 69 s. A connection that went silent is left earlier, see
+    /// [`http_client`](crate::http_client).
     #[must_use]
     pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout_ms = millis(timeout);

@@ -1,6 +1,6 @@
 //! Starting a producer: what the stream has to be like.
 
-use super::call::Caller;
+use super::call::{Caller, Uploading};
 use super::config::{Builder, ConfigError};
 use super::driver::Driver;
 use super::id::ProducerId;
@@ -135,6 +135,7 @@ impl Builder {
             stream: self.stream.clone(),
             clock: self.clock.clone(),
             timeout_ms: self.request_timeout_ms,
+            uploading: Uploading::default(),
         };
         let driver = Driver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
         let mut task = JoinSet::new();

@@ -13,6 +13,15 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The slowest uplink that time-outs allow for, in bytes a second.
+const SLOWEST_UPLINK: u64 = 128 * 1024;
+
+/// Returns how long `bytes` take over the slowest uplink that time-outs allow for, 128 KiB/s.
+pub fn upload_time(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST_UPLINK)
+}
 
 /// The calls. An implementation makes one attempt per call: retries, pauses and limits belong to
 /// the callers, who know what a repeated call would mean.
@@ -75,6 +84,9 @@ pub trait StreamApi: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Subscription, StreamError>> + Send;
 
     /// Puts up to 500 entries. The reply has one result for each, in the order of the entries.
+    ///
+    /// How long a put may take depends on its size and on what else shares the line, so a caller
+    /// drops it when its time is over: it may still take effect.
     fn put_records(
         &self,
         stream: &StreamName,

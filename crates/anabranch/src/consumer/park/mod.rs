@@ -24,11 +24,16 @@ pub use redrive::Redriven;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use table::{BadTableName, ParkTable};
 
-use crate::stream::api::{Entry, StreamApi, StreamError};
+use crate::stream::api::{Entry, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
+use anabranch_model::retry::Fault;
 use std::io;
+use std::time::Duration;
+
+/// How long a put into a stream of parked records may take beside its upload.
+const PUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What happens after the handler fails.
 #[derive(Clone, Debug, Default)]
@@ -133,9 +138,25 @@ impl Park {
                     hash: record.explicit_hash_key,
                     data: parked.to_data(),
                 };
-                api.put_record(stream, &entry, None).await?;
+                put(api, stream, &entry).await?;
                 Ok(())
             }
         }
     }
+}
+
+/// Puts a parked record, and gives up when its upload should be over for long.
+async fn put<A: StreamApi>(api: &A, stream: &StreamName, entry: &Entry) -> Result<(), StreamError> {
+    let timeout = PUT_TIMEOUT + upload_time(entry.data.len() as u64);
+    let put = tokio::time::timeout(timeout, api.put_record(stream, entry, None)).await;
+    put.unwrap_or_else(|_| {
+        Err(StreamError {
+            fault: Fault::ReplyLost,
+            operation: "PutRecord",
+            target: stream.to_string(),
+            detail: format!("no reply within {} ms", timeout.as_millis()),
+            source: None,
+        })
+    })
+    .map(drop)
 }

@@ -30,6 +30,7 @@ pub use provision::Billing;
 use super::store::{LeaseStore, Look, StoreError};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
+use crate::http_client::HttpClient;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Survey, Worker, WorkerId, Write,
@@ -263,7 +264,7 @@ fn open(config: &SdkConfig, name: String) -> Table {
     let mut builder = aws_sdk_dynamodb::config::Builder::from(config);
     builder = builder.timeout_config(call_timeout(CALL_TIMEOUT));
     if config.http_client().is_none() {
-        builder = builder.http_client(crate::stream::aws::http_client());
+        builder = builder.http_client(HttpClient::from_env_deferred());
     }
     let client = |retry| {
         let config = builder.clone().retry_config(retry).build();

@@ -1,17 +1,12 @@
 //! How AWS is reached: what the environment says, and what a caller says otherwise.
 
 use super::{AwsKinesis, fault};
+use crate::http_client::{HttpClient, HttpSetupError};
 use aws_config::BehaviorVersion;
-use aws_sdk_kinesis::config::{Credentials, ProvideCredentials, SharedHttpClient};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_sdk_kinesis::config::{Credentials, ProvideCredentials};
 use aws_types::SdkConfig;
 use aws_types::region::Region;
 use std::error::Error;
-use std::time::Duration;
-
-/// How long a connection without a call is kept. A start makes one for each shard, and soon after
-/// that a few serve all.
-const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
 /// What a caller says about AWS. What is left out comes from the environment: its variables, the
 /// profile, the role of the machine.
@@ -48,6 +43,9 @@ pub enum SetupError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The environment names a proxy or certificate authorities that can't be used.
+    #[error(transparent)]
+    Http(#[from] HttpSetupError),
 }
 
 /// Kinesis with the region, credentials and endpoint of the environment: its variables, the
@@ -61,19 +59,11 @@ pub async fn config_from_env() -> Result<SdkConfig, SetupError> {
     Access::default().config().await
 }
 
-/// The HTTP client of everything here. Clients that share it share its connections.
-pub fn http_client() -> SharedHttpClient {
-    aws_smithy_http_client::Builder::new()
-        .pool_idle_timeout(IDLE_CONNECTION)
-        .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .build_https()
-}
-
 impl Access {
     /// The configuration for all clients of the application.
     pub async fn config(self) -> Result<SdkConfig, SetupError> {
         let loader = aws_config::defaults(BehaviorVersion::latest());
-        let mut loader = loader.http_client(http_client());
+        let mut loader = loader.http_client(HttpClient::from_env()?);
         if let Some(endpoint) = self.endpoint {
             loader = loader.endpoint_url(endpoint);
         }

@@ -200,7 +200,7 @@ impl StreamApi for AwsKinesis {
                 .expect("an entry needs its data only, which are set")
         };
         let send = || {
-            let request = self.client.put_records().set_stream_name(name.clone());
+            let request = self.puts.put_records().set_stream_name(name.clone());
             let records = entries.iter().map(entry).collect();
             request.set_stream_arn(arn.clone()).set_records(Some(records)).send()
         };
@@ -221,7 +221,7 @@ impl StreamApi for AwsKinesis {
     ) -> Result<Placement, StreamError> {
         let call = Call::on("PutRecord", stream);
         let (name, arn) = target(stream);
-        let request = self.client.put_record().set_stream_name(name).set_stream_arn(arn);
+        let request = self.puts.put_record().set_stream_name(name).set_stream_arn(arn);
         let request = request
             .partition_key(entry.key.as_str())
             .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))

@@ -1,6 +1,7 @@
 //! What an error of the SDK means to a caller.
 
 use super::super::api::StreamError;
+use crate::http_client::CallError;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::retry::Fault;
 use aws_sdk_kinesis::error::{ProvideErrorMetadata, SdkError};
@@ -119,6 +120,10 @@ fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug 
 fn judge_unsent(error: &(dyn Error + 'static)) -> Fault {
     let mut below = Some(error);
     while let Some(error) = below {
+        if let Some(call) = error.downcast_ref::<CallError>() {
+            return if call.is_not_applied() { Fault::NotSent } else { Fault::ReplyLost };
+        }
+        // An HTTP client of the user's own.
         let refused = error
             .downcast_ref::<std::io::Error>()
             .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);

@@ -8,10 +8,11 @@ mod reply;
 mod calls;
 mod subscribe;
 
-pub use access::{Access, SetupError, config_from_env, from_env, http_client};
+pub use access::{Access, SetupError, config_from_env, from_env};
 
 use super::cbor::spoken::{Spoken, WireFormat};
 use super::cbor::{KinesisProtocol, NoteEncoding};
+use crate::http_client::{CONNECT_TIMEOUT, HttpClient};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
 use aws_sdk_kinesis::config::retry::RetryConfig;
@@ -20,10 +21,12 @@ use aws_types::SdkConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connection may take to come about.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the first byte of a reply may take after the request was sent.
+/// How long the first byte of a reply may take. A request has a second more for each 128 KiB of its
+/// body; puts have no such limit, see [`PUT_TIMEOUT`].
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that a put may take, upload included. A caller that wants less drops the call: the
+/// producer does so by its `with_request_timeout`.
+pub const PUT_TIMEOUT: Duration = Duration::from_mins(15);
 /// How long no byte of a reply may come once it has begun. The clock begins anew with each byte.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one call may take in all, its body included: ten megabytes over a slow line. Whoever
@@ -51,13 +54,16 @@ fn stalls() -> StalledStreamProtectionConfig {
 pub struct AwsKinesis {
     /// The SDK's client.
     client: Client,
+    /// The same with the time-outs of puts.
+    puts: Client,
     /// Whether it speaks CBOR or JSON.
     spoken: Arc<Spoken>,
 }
 
 impl AwsKinesis {
-    /// Kinesis with the endpoint, region, credentials and HTTP client of `config`. Its retries and
-    /// time-outs are not used: those are this library's own. Speaks CBOR, with JSON as fallback,
+    /// Kinesis with the endpoint, region and credentials of `config`. Its retries and time-outs are
+    /// not used: those are this library's own. So is the [`HttpClient`], unless `config` names one:
+    /// that one is then used as it is, and what is promised of connections does not hold. Speaks CBOR, with JSON as fallback,
     /// unless the environment asks for JSON: see [`WireFormat::from_env`].
     pub fn new(config: &SdkConfig) -> Self {
         Self::speaking(WireFormat::from_env(), config)
@@ -66,20 +72,25 @@ impl AwsKinesis {
     /// The same, in a format of choice.
     pub fn speaking(format: WireFormat, config: &SdkConfig) -> Self {
         let spoken = Arc::new(Spoken::new(format));
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            // One attempt is the whole operation, so one clock is enough for both.
-            .operation_attempt_timeout(CALL_TIMEOUT)
-            .disable_operation_timeout()
-            .build();
-        let config = aws_sdk_kinesis::config::Builder::from(config)
+        // One attempt is the whole operation, so one clock is enough for both.
+        let timeouts = || {
+            let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT);
+            timeouts.disable_operation_timeout()
+        };
+        let reads = timeouts().read_timeout(READ_TIMEOUT).operation_attempt_timeout(CALL_TIMEOUT);
+        let puts = timeouts().disable_read_timeout().operation_attempt_timeout(PUT_TIMEOUT);
+        let mut common = aws_sdk_kinesis::config::Builder::from(config)
             .retry_config(RetryConfig::disabled())
-            .timeout_config(timeouts)
             .stalled_stream_protection(stalls())
             .protocol(KinesisProtocol::new(Arc::clone(&spoken)))
             .interceptor(NoteEncoding);
-        Self { client: Client::from_conf(config.build()), spoken }
+        if config.http_client().is_none() {
+            common = common.http_client(HttpClient::from_env_deferred());
+        }
+        let client = |timeouts: TimeoutConfig| {
+            Client::from_conf(common.clone().timeout_config(timeouts).build())
+        };
+        Self { client: client(reads.build()), puts: client(puts.build()), spoken }
     }
 
     /// What is spoken now: JSON once the endpoint has shown that it does not speak CBOR.

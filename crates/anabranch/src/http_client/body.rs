@@ -1,0 +1,132 @@
+//! The bodies of a call: when both have ended, the connection is free for the next call.
+
+use super::pool::Lent;
+use aws_smithy_types::body::{self, SdkBody};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+/// Says whether a request was handed to its connection to the end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Uploaded(Arc<AtomicBool>);
+
+impl Uploaded {
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct RequestBody {
+    body: SdkBody,
+    uploaded: Uploaded,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: SdkBody) -> Self {
+        let request = Self { body, uploaded: Uploaded::default() };
+        request.note_end();
+        request
+    }
+
+    pub(super) fn uploaded(&self) -> Uploaded {
+        self.uploaded.clone()
+    }
+
+    fn note_end(&self) {
+        if self.body.is_end_stream() {
+            self.uploaded.set();
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = body::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Ready(None) => self.uploaded.set(),
+            Poll::Ready(Some(Ok(_))) => self.note_end(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a reply. Dropped before its end, it closes the connection.
+#[derive(Debug)]
+pub(super) struct ReplyBody {
+    body: Incoming,
+    /// There until the end.
+    lent: Option<Lent>,
+    uploaded: Uploaded,
+}
+
+impl ReplyBody {
+    pub(super) fn new(body: Incoming, lent: Lent, uploaded: Uploaded) -> Self {
+        let mut reply = Self { body, lent: Some(lent), uploaded };
+        if reply.body.is_end_stream() {
+            reply.end();
+        }
+        reply
+    }
+
+    fn end(&mut self) {
+        let Some(lent) = self.lent.take() else { return };
+        if self.uploaded.is_set() {
+            lent.give_back();
+        } else {
+            // The reply came before the end of the request: the rest would be in the next one's way.
+            lent.discard();
+        }
+    }
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Ready(None) => self.end(),
+            // A reader that knows the length does not ask again after the last byte.
+            Poll::Ready(Some(Ok(_))) if self.body.is_end_stream() => self.end(),
+            Poll::Ready(Some(_)) | Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

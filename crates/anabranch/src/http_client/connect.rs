@@ -1,0 +1,163 @@
+//! Making a connection: TCP, a proxy's tunnel, TLS, and the version of HTTP that ALPN chose.
+
+use super::connection::{Connection, Counter, RequestForm, Transport};
+use super::error::ConnectError;
+use super::proxy::{Proxy, ProxyRules, host_and_port};
+use super::trust::Trust;
+use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::uri::Scheme;
+use http::{Method, Request, Uri};
+use hyper::client::conn::http1;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::sync::Arc;
+use std::time::Duration;
+use tower_service::Service;
+
+/// How much may wait to be sent in the system's buffer: a PING is sent behind it.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// After how long without a segment TCP asks whether the other end is there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Makes connections.
+#[derive(Debug)]
+pub(super) struct Connector {
+    tcp: HttpConnector,
+    trust: Trust,
+    proxies: ProxyRules,
+    /// Why no connection can be made.
+    mistake: Option<String>,
+    pub(super) counter: Arc<Counter>,
+}
+
+impl Connector {
+    pub(super) fn new(trust: Trust, proxies: ProxyRules) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(TCP_KEEPALIVE));
+        tcp.set_send_buffer_size(Some(SEND_BUFFER_BYTES));
+        Self { tcp, trust, proxies, mistake: None, counter: Arc::default() }
+    }
+
+    /// Fails to connect, for a reason that was found earlier.
+    pub(super) fn failing(mistake: String) -> Self {
+        Self { mistake: Some(mistake), ..Self::new(Trust::system(), ProxyRules::none()) }
+    }
+
+    /// Makes a connection for requests to `uri`.
+    pub(super) async fn connect(&self, uri: &Uri) -> Result<Connection, ConnectError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(ConnectError::Setup(mistake.clone()));
+        }
+        let is_tls = uri.scheme() == Some(&Scheme::HTTPS);
+        if uri.host().is_none() || !(is_tls || uri.scheme() == Some(&Scheme::HTTP)) {
+            return Err(ConnectError::Address { uri: uri.to_string() });
+        }
+        let target = host_and_port(uri);
+        let counter = Arc::clone(&self.counter);
+        let proxy = self.proxies.proxy_for(uri);
+        let transport = match &proxy {
+            None => self.tcp(uri).await?,
+            Some(proxy) => self.to_proxy(proxy).await?,
+        };
+        if !is_tls {
+            let form = match proxy {
+                None => RequestForm::Origin,
+                Some(Proxy { authorization, .. }) => RequestForm::Absolute { authorization },
+            };
+            return Connection::http1(transport, &target, form, counter).await;
+        }
+        let transport = match &proxy {
+            None => transport,
+            Some(proxy) => tunnel(transport, proxy, &target).await?,
+        };
+        let settings = Arc::clone(&self.trust.settings()?.service);
+        match handshake(transport, settings, uri).await? {
+            (transport, Alpn::Http2) => Connection::http2(transport, &target, counter).await,
+            (transport, Alpn::Http1) => {
+                Connection::http1(transport, &target, RequestForm::Origin, counter).await
+            }
+        }
+    }
+
+    async fn tcp(&self, uri: &Uri) -> Result<Box<dyn Transport>, ConnectError> {
+        let connected = self.tcp.clone().call(uri.clone()).await;
+        let tcp = connected.map_err(|error| ConnectError::Tcp {
+            target: host_and_port(uri),
+            source: error.into(),
+        })?;
+        Ok(Box::new(tcp))
+    }
+
+    async fn to_proxy(&self, proxy: &Proxy) -> Result<Box<dyn Transport>, ConnectError> {
+        let transport = self.tcp(&proxy.uri).await?;
+        if proxy.uri.scheme() != Some(&Scheme::HTTPS) {
+            return Ok(transport);
+        }
+        let settings = Arc::clone(&self.trust.settings()?.proxy);
+        Ok(handshake(transport, settings, &proxy.uri).await?.0)
+    }
+}
+
+/// The version of HTTP that a server chose.
+enum Alpn {
+    Http1,
+    Http2,
+}
+
+async fn handshake(
+    transport: Box<dyn Transport>,
+    settings: Arc<ClientConfig>,
+    uri: &Uri,
+) -> Result<(Box<dyn Transport>, Alpn), ConnectError> {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| ConnectError::Address { uri: uri.to_string() })?;
+    let connector = tokio_rustls::TlsConnector::from(settings);
+    let connected = connector.connect(name, TokioIo::new(transport)).await;
+    let tls =
+        connected.map_err(|source| ConnectError::Tls { target: host_and_port(uri), source })?;
+    let chosen = tls.get_ref().1.alpn_protocol();
+    let alpn = if chosen == Some(b"h2") { Alpn::Http2 } else { Alpn::Http1 };
+    Ok((Box::new(TokioIo::new(tls)), alpn))
+}
+
+/// Asks a proxy for a tunnel to `target`, host and port.
+async fn tunnel(
+    transport: Box<dyn Transport>,
+    proxy: &Proxy,
+    target: &str,
+) -> Result<Box<dyn Transport>, ConnectError> {
+    let refused = |reason: String| ConnectError::Proxy {
+        proxy: host_and_port(&proxy.uri),
+        target: target.to_owned(),
+        reason,
+    };
+    let broken = |error: hyper::Error| refused(error.to_string());
+    let (mut sender, connection) = http1::handshake(transport).await.map_err(broken)?;
+    let mut request = Request::builder().method(Method::CONNECT).uri(target).header(HOST, target);
+    if let Some(authorization) = &proxy.authorization {
+        request = request.header(PROXY_AUTHORIZATION, authorization);
+    }
+    let request = request.body(String::new());
+    let request = request.map_err(|error| refused(error.to_string()))?;
+    let answer = async {
+        let reply = sender.send_request(request).await.map_err(broken)?;
+        if !reply.status().is_success() {
+            return Err(refused(format!("it answered {}", reply.status())));
+        }
+        hyper::upgrade::on(reply).await.map_err(broken)
+    };
+    // The connection hands its transport over to the tunnel, and ends.
+    let mut connection = connection.with_upgrades();
+    let mut answer = std::pin::pin!(answer);
+    let upgraded = tokio::select! {
+        biased;
+        answer = &mut answer => answer?,
+        _ = &mut connection => answer.await?,
+    };
+    Ok(Box::new(upgraded))
+}

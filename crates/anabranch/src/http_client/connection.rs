@@ -1,0 +1,210 @@
+//! One connection, HTTP/1.1 or HTTP/2, with one call at a time.
+
+use super::body::RequestBody;
+use super::error::{CallError, ConnectError};
+use super::tasks::Tasks;
+use super::{PING_AFTER, PING_TIMEOUT};
+use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::rt::Executor;
+use hyper::rt::{Read, Write};
+use hyper_util::rt::TokioTimer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// How much of a reply the server may send before it is read. A shard of a fan-out consumer gets
+/// 2 MB/s, which this is enough for up to a round trip of 250 ms.
+const WINDOW_BYTES: u32 = 512 * 1024;
+
+/// A count of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// Made since the start.
+    pub made: u64,
+    /// Open now.
+    pub open: usize,
+}
+
+/// Counts connections.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    made: AtomicU64,
+    open: AtomicUsize,
+}
+
+impl Counter {
+    pub(super) fn count(&self) -> Connections {
+        Connections {
+            made: self.made.load(Ordering::Relaxed),
+            open: self.open.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// A transport that bytes go over: TCP, TLS, TLS inside TLS.
+pub(super) trait Transport: Read + Write + Send + Unpin {}
+impl<T: Read + Write + Send + Unpin> Transport for T {}
+
+/// How HTTP/1.1 requests name what they ask for.
+#[derive(Debug, Clone)]
+pub(super) enum RequestForm {
+    /// By path: the other end is the service, or a tunnel to it.
+    Origin,
+    /// By the whole address, for a proxy that passes plain HTTP on.
+    Absolute {
+        /// What the proxy is shown.
+        authorization: Option<HeaderValue>,
+    },
+}
+
+/// An open connection. Dropping it closes it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    sender: Sender,
+    form: RequestForm,
+    /// Move the bytes. Dropped with the connection, and the socket with them.
+    _tasks: Tasks,
+    counter: Arc<Counter>,
+}
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<RequestBody>),
+    Http2(http2::SendRequest<RequestBody>),
+}
+
+/// A request that was not answered.
+pub(super) enum Unanswered {
+    /// The connection had closed before: here is the request again.
+    NotTaken(Box<Request<RequestBody>>),
+    /// The request was given to the connection.
+    Failed(CallError),
+}
+
+impl Connection {
+    /// Speaks HTTP/1.1 over a transport.
+    pub(super) async fn http1(
+        transport: Box<dyn Transport>,
+        target: &str,
+        form: RequestForm,
+        counter: Arc<Counter>,
+    ) -> Result<Self, ConnectError> {
+        let handshake = http1::Builder::new().handshake(transport).await;
+        let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
+        let tasks = Tasks::default();
+        tasks.spawner().execute(connection);
+        Ok(Self::new(Sender::Http1(sender), form, tasks, counter))
+    }
+
+    /// Speaks HTTP/2 over a transport.
+    pub(super) async fn http2(
+        transport: Box<dyn Transport>,
+        target: &str,
+        counter: Arc<Counter>,
+    ) -> Result<Self, ConnectError> {
+        let tasks = Tasks::default();
+        let mut builder = http2::Builder::new(tasks.spawner());
+        builder
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .keep_alive_interval(PING_AFTER)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(false);
+        let handshake = builder.handshake(transport).await;
+        let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
+        tasks.spawner().execute(connection);
+        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, tasks, counter))
+    }
+
+    fn new(sender: Sender, form: RequestForm, tasks: Tasks, counter: Arc<Counter>) -> Self {
+        counter.made.fetch_add(1, Ordering::Relaxed);
+        counter.open.fetch_add(1, Ordering::Relaxed);
+        Self { sender, form, _tasks: tasks, counter }
+    }
+
+    /// Returns whether the other end, or an error, closed it.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    /// Sends a request and waits for the head of its reply.
+    pub(super) async fn send(
+        &mut self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let uri = request.uri().clone();
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => {
+                // The end of the last reply may not have reached the connection's task yet.
+                if sender.ready().await.is_err() {
+                    return Err(Unanswered::NotTaken(Box::new(request)));
+                }
+                make_http1(&mut request, &self.form);
+                sender.try_send_request(request).await
+            }
+            Sender::Http2(sender) => {
+                *request.version_mut() = Version::HTTP_2;
+                sender.try_send_request(request).await
+            }
+        };
+        sent.map_err(|error| unanswered(error, uri))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.counter.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn broken(target: &str, source: hyper::Error) -> ConnectError {
+    ConnectError::Handshake { target: target.to_owned(), source }
+}
+
+fn unanswered(mut error: TrySendError<Request<RequestBody>>, uri: Uri) -> Unanswered {
+    match error.take_message() {
+        Some(mut request) => {
+            *request.uri_mut() = uri;
+            Unanswered::NotTaken(Box::new(request))
+        }
+        None => Unanswered::Failed(CallError::of_sent(error.into_error())),
+    }
+}
+
+/// Makes a request one of HTTP/1.1.
+fn make_http1(request: &mut Request<RequestBody>, form: &RequestForm) {
+    *request.version_mut() = Version::HTTP_11;
+    if !request.headers().contains_key(HOST)
+        && let Some(host) = host_header(request.uri())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    match form {
+        RequestForm::Origin => {
+            let path = request.uri().path_and_query().cloned();
+            *request.uri_mut() = path.unwrap_or_else(|| PathAndQuery::from_static("/")).into();
+        }
+        RequestForm::Absolute { authorization } => {
+            if let Some(authorization) = authorization {
+                request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
+            }
+        }
+    }
+}
+
+/// Returns the host, with its port unless that is the scheme's own: this is what is signed.
+fn host_header(uri: &Uri) -> Option<HeaderValue> {
+    let (host, usual) = (uri.host()?, if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 });
+    let text = match uri.port_u16() {
+        Some(port) if port != usual => format!("{host}:{port}"),
+        _ => host.to_owned(),
+    };
+    HeaderValue::try_from(text).ok()
+}

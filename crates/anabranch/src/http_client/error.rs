@@ -1,0 +1,163 @@
+//! Why a client can't be made, and why a call failed.
+
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The environment asks for something that can't be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpSetupError {
+    /// The file of certificate authorities can't be used.
+    #[error(
+        "AWS_CA_BUNDLE names {}, which can't be used ({reason}): name a readable PEM file with \
+         certificates, or unset it to trust the system's authorities", path.display()
+    )]
+    CaBundle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The address of a proxy can't be used.
+    #[error(
+        "{variable} is not the address of an HTTP proxy ({reason}): use http://HOST:PORT or \
+         https://HOST:PORT, or unset it"
+    )]
+    Proxy {
+        /// The environment variable. Its value may hold a password, so it is not shown.
+        variable: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+/// A connection did not come about. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The environment asks for something that can't be had.
+    #[error("{0}")]
+    Setup(String),
+    /// The request's address has no host, or a scheme other than `http` and `https`.
+    #[error("{uri} is not an address of http:// or https://")]
+    Address {
+        /// The address.
+        uri: String,
+    },
+    /// The name is unknown, or the TCP connection was refused or did not come about.
+    #[error("cannot connect to {target}: {source}")]
+    Tcp {
+        /// Host and port.
+        target: String,
+        /// The error below.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The proxy did not open a tunnel.
+    #[error("the proxy {proxy} opens no connection to {target}: {reason}")]
+    Proxy {
+        /// The proxy, without its password.
+        proxy: String,
+        /// Host and port.
+        target: String,
+        /// What the proxy answered.
+        reason: String,
+    },
+    /// The TLS handshake failed.
+    #[error("no TLS connection to {target}: {source}{}", certificate_advice(.source))]
+    Tls {
+        /// Host and port.
+        target: String,
+        /// The error below.
+        source: std::io::Error,
+    },
+    /// No certificate authority is known.
+    #[error(
+        "no certificate authorities were found, so no TLS connection can be made: install the \
+         package ca-certificates, or name a PEM file in AWS_CA_BUNDLE"
+    )]
+    NoAuthorities,
+    /// The HTTP handshake failed.
+    #[error("no HTTP connection to {target}: {source}")]
+    Handshake {
+        /// Host and port.
+        target: String,
+        /// The error below.
+        source: hyper::Error,
+    },
+    /// The time was over.
+    #[error("no connection to {target} within {} ms", timeout.as_millis())]
+    TimedOut {
+        /// Host and port.
+        target: String,
+        /// The time-out.
+        timeout: Duration,
+    },
+}
+
+fn certificate_advice(error: &std::io::Error) -> &'static str {
+    let below = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match below {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "; name the authority that signed it in AWS_CA_BUNDLE if it is one of your own"
+        }
+        _ => "",
+    }
+}
+
+/// Why a call failed before its reply began.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No connection came about.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The server refused the HTTP/2 stream: it did nothing with the request.
+    #[error("the server refused the stream: {0}")]
+    Refused(hyper::Error),
+    /// The connection broke. The request may have been applied.
+    #[error("the connection broke: {0}")]
+    Lost(#[source] hyper::Error),
+    /// The reply did not begin in time. The request may have been applied.
+    #[error("no reply began within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+}
+
+impl CallError {
+    /// Returns whether it is certain that the request had no effect.
+    pub fn is_not_applied(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Refused(_))
+    }
+
+    /// Classifies the error of a request that was given to a connection.
+    pub(super) fn of_sent(error: hyper::Error) -> Self {
+        if is_refused_stream(&error) { Self::Refused(error) } else { Self::Lost(error) }
+    }
+
+    pub(super) fn into_connector_error(self) -> ConnectorError {
+        match self {
+            Self::TimedOut(_) | Self::Connect(ConnectError::TimedOut { .. }) => {
+                ConnectorError::timeout(self.into())
+            }
+            Self::Connect(ConnectError::Address { .. }) => ConnectorError::user(self.into()),
+            _ => ConnectorError::io(self.into()),
+        }
+    }
+}
+
+/// Returns whether an error proves that the server did not process the stream (RFC 9113, 8.7).
+///
+/// A GOAWAY of the server ends only the streams above its last stream id with its own error; the
+/// others go on, and end with an I/O error if the connection closes before they are answered.
+fn is_refused_stream(error: &hyper::Error) -> bool {
+    let mut below: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = below {
+        if let Some(h2) = error.downcast_ref::<h2::Error>() {
+            let is_refused = h2.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return h2.is_remote() && (h2.is_go_away() || is_refused);
+        }
+        below = error.source();
+    }
+    false
+}

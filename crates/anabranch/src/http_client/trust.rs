@@ -1,0 +1,88 @@
+//! Which certificate authorities are trusted, and the TLS settings that follow.
+
+use super::error::{ConnectError, HttpSetupError};
+use rustls::client::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{RootCertStore, crypto};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// The TLS settings of all connections.
+pub(super) struct Trust {
+    /// Certificates of the file that was named. Without one the system's are read when the first
+    /// TLS connection is made: whoever speaks plain HTTP needs none.
+    bundle: Option<Vec<CertificateDer<'static>>>,
+    settings: OnceLock<Option<TlsSettings>>,
+}
+
+/// TLS towards a service and towards a proxy.
+pub(super) struct TlsSettings {
+    /// Offers HTTP/2 and HTTP/1.1 by ALPN.
+    pub(super) service: Arc<ClientConfig>,
+    /// Offers nothing by ALPN: a proxy is asked by HTTP/1.1.
+    pub(super) proxy: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.bundle.is_some() { "bundle" } else { "system" };
+        f.debug_tuple("Trust").field(&kind).finish()
+    }
+}
+
+impl Trust {
+    /// Trusts the system's authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+    pub(super) fn system() -> Self {
+        Self { bundle: None, settings: OnceLock::new() }
+    }
+
+    /// Trusts the authorities of a PEM file, and no others.
+    pub(super) fn bundle(path: &Path) -> Result<Self, HttpSetupError> {
+        let failed = |reason: String| HttpSetupError::CaBundle { path: path.to_owned(), reason };
+        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        let certificates: Vec<CertificateDer<'static>> =
+            read.map_err(|error| failed(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(failed("it holds no certificate".to_owned()));
+        }
+        if roots(&certificates).is_empty() {
+            return Err(failed("none of its certificates can be read".to_owned()));
+        }
+        Ok(Self { bundle: Some(certificates), settings: OnceLock::new() })
+    }
+
+    /// Returns the TLS settings, made once.
+    pub(super) fn settings(&self) -> Result<&TlsSettings, ConnectError> {
+        let settings = self.settings.get_or_init(|| {
+            let roots = match &self.bundle {
+                Some(bundle) => roots(bundle),
+                None => roots(&rustls_native_certs::load_native_certs().certs),
+            };
+            (!roots.is_empty()).then(|| TlsSettings::new(roots))
+        });
+        settings.as_ref().ok_or(ConnectError::NoAuthorities)
+    }
+}
+
+/// Collects the certificates that can be read: a system's list may hold odd ones.
+fn roots(certificates: &[CertificateDer<'static>]) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates.iter().cloned());
+    roots
+}
+
+impl TlsSettings {
+    fn new(roots: RootCertStore) -> Self {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let proxy = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites for TLS 1.2 and 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut service = proxy.clone();
+        service.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self { service: Arc::new(service), proxy: Arc::new(proxy) }
+    }
+}
