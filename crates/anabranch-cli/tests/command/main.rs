@@ -12,6 +12,7 @@ mod killed;
 mod full_disk;
 mod wrong;
 mod denied;
+mod proxies;
 mod put;
 mod consume;
 mod stops;

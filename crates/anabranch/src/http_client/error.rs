@@ -20,6 +20,12 @@ pub enum HttpSetupError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The certificate authorities that a caller gave can't be used.
+    #[error("the certificate authorities can't be used: {reason}")]
+    Certificates {
+        /// What is wrong with them.
+        reason: String,
+    },
     /// The address of a proxy can't be used.
     #[error(
         "{variable} is not the address of an HTTP proxy ({reason}): use http://HOST:PORT or \

@@ -101,9 +101,9 @@ impl HttpClient {
         })
     }
 
-    /// Makes a client that trusts the authorities of a PEM file and no others, without a proxy.
-    pub fn trusting(bundle: &Path) -> Result<Self, HttpSetupError> {
-        Ok(Self::new(Trust::bundle(bundle)?, ProxyRules::none()))
+    /// Makes a client that trusts the authorities of a PEM text and no others, and uses no proxy.
+    pub fn trusting(pem: &str) -> Result<Self, HttpSetupError> {
+        Ok(Self::new(Trust::pem(pem.as_bytes())?, ProxyRules::none()))
     }
 
     fn new(trust: Trust, proxies: ProxyRules) -> Self {

@@ -41,14 +41,23 @@ impl Trust {
     /// Trusts the authorities of a PEM file, and no others.
     pub(super) fn bundle(path: &Path) -> Result<Self, HttpSetupError> {
         let failed = |reason: String| HttpSetupError::CaBundle { path: path.to_owned(), reason };
-        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-        let certificates: Vec<CertificateDer<'static>> =
-            read.map_err(|error| failed(error.to_string()))?;
+        let pem = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        Self::read(&pem).map_err(failed)
+    }
+
+    /// Trusts the authorities of a PEM text, and no others.
+    pub(super) fn pem(pem: &[u8]) -> Result<Self, HttpSetupError> {
+        Self::read(pem).map_err(|reason| HttpSetupError::Certificates { reason })
+    }
+
+    fn read(pem: &[u8]) -> Result<Self, String> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let certificates = read.map_err(|error| error.to_string())?;
         if certificates.is_empty() {
-            return Err(failed("it holds no certificate".to_owned()));
+            return Err("it holds no certificate".to_owned());
         }
         if roots(&certificates).is_empty() {
-            return Err(failed("none of its certificates can be read".to_owned()));
+            return Err("none of its certificates can be read".to_owned());
         }
         Ok(Self { bundle: Some(certificates), settings: OnceLock::new() })
     }

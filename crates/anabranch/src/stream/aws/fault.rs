@@ -109,8 +109,9 @@ fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug 
             None | Some(200..=299) => Fault::ReplyLost,
             status => Fault::of("", status),
         },
-        SdkError::TimeoutError(_) => Fault::ReplyLost,
-        SdkError::DispatchFailure(_) | SdkError::ConstructionFailure(_) => judge_unsent(error),
+        SdkError::TimeoutError(_)
+        | SdkError::DispatchFailure(_)
+        | SdkError::ConstructionFailure(_) => judge_unsent(error),
         _ => Fault::Unknown,
     }
 }

@@ -1,0 +1,186 @@
+//! A local stream over plain HTTP and over TLS with HTTP/2, and a network in between that misbehaves.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use anabranch::http_client::HttpClient;
+use anabranch_local::{Builder, Local, Tls};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How a client reaches the local stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// Plain HTTP/1.1.
+    Http,
+    /// TLS with HTTP/2.
+    Tls,
+}
+
+impl Wire {
+    pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Tls];
+
+    /// Starts a local stream that can be reached this way.
+    pub(crate) async fn start(self, builder: Builder) -> Local {
+        let builder = match self {
+            Self::Http => builder,
+            Self::Tls => builder.with_tls(Tls::generated()),
+        };
+        builder.start().await.unwrap()
+    }
+
+    /// Returns the address of the local stream.
+    pub(crate) fn address(self, local: &Local) -> SocketAddr {
+        match self {
+            Self::Http => local.address(),
+            Self::Tls => local.tls_address().unwrap(),
+        }
+    }
+
+    /// Returns a configuration with the library's own HTTP client.
+    pub(crate) fn config(self, local: &Local) -> aws_types::SdkConfig {
+        self.config_at(local, self.address(local))
+    }
+
+    /// Returns the same for clients that reach the local stream by another address.
+    pub(crate) fn config_at(self, local: &Local, address: SocketAddr) -> aws_types::SdkConfig {
+        let (scheme, client) = match self {
+            Self::Http => ("http", HttpClient::from_env().unwrap()),
+            Self::Tls => ("https", HttpClient::trusting(local.ca_pem().unwrap()).unwrap()),
+        };
+        let config = local.sdk_config().into_builder();
+        config.endpoint_url(format!("{scheme}://{address}")).http_client(client).build()
+    }
+}
+
+/// Passes TCP connections on to a server, until it is told to misbehave.
+pub(crate) struct Network {
+    address: SocketAddr,
+    state: Arc<State>,
+    _tasks: JoinSet<()>,
+}
+
+struct State {
+    server: SocketAddr,
+    /// Bytes a second that all connections together may send to the server.
+    uplink: Option<u64>,
+    /// Connections that were accepted.
+    accepted: AtomicUsize,
+    /// Bytes that were sent to the server.
+    sent: AtomicU64,
+    /// Connections with a number below this are silent: they are open, read, and pass nothing on.
+    silent_below: watch::Sender<usize>,
+    /// Connections with a number below this are closed.
+    cut_below: watch::Sender<usize>,
+}
+
+impl Network {
+    /// Stands before a server.
+    pub(crate) async fn before(server: SocketAddr) -> Self {
+        Self::with_uplink(server, None).await
+    }
+
+    /// Stands before a server, with a slow line to it.
+    pub(crate) async fn with_uplink(server: SocketAddr, uplink: Option<u64>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            server,
+            uplink,
+            accepted: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
+            silent_below: watch::Sender::new(0),
+            cut_below: watch::Sender::new(0),
+        });
+        let shared = Arc::clone(&state);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                while connections.try_join_next().is_some() {}
+                let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+                connections.spawn(pass(Arc::clone(&shared), client, number));
+            }
+        });
+        Self { address, state, _tasks: tasks }
+    }
+
+    /// Returns the address to connect to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes all connections of now silent. They stay open, and the system acknowledges what is
+    /// sent on them. New connections work.
+    pub(crate) fn silence(&self) {
+        self.state.silent_below.send_replace(self.accepted());
+    }
+
+    /// Closes all connections of now.
+    pub(crate) fn cut(&self) {
+        self.state.cut_below.send_replace(self.accepted());
+    }
+
+    /// Returns how many connections came in.
+    pub(crate) fn accepted(&self) -> usize {
+        self.state.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many bytes were sent to the server.
+    pub(crate) fn sent(&self) -> u64 {
+        self.state.sent.load(Ordering::SeqCst)
+    }
+}
+
+/// Passes one connection on.
+async fn pass(state: Arc<State>, client: TcpStream, number: usize) {
+    let Ok(server) = TcpStream::connect(state.server).await else { return };
+    for socket in [&client, &server] {
+        socket.set_nodelay(true).unwrap();
+    }
+    let mut cuts = state.cut_below.subscribe();
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let up = async {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(read @ 1..) = from_client.read(&mut buffer).await {
+            if *state.silent_below.borrow() > number {
+                continue;
+            }
+            if let Some(rate) = state.uplink {
+                tokio::time::sleep(Duration::from_secs_f64(read as f64 / rate as f64)).await;
+            }
+            state.sent.fetch_add(read as u64, Ordering::SeqCst);
+            if to_server.write_all(&buffer[..read]).await.is_err() {
+                return;
+            }
+        }
+    };
+    let down = async {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
+            if *state.silent_below.borrow() > number {
+                continue;
+            }
+            if to_client.write_all(&buffer[..read]).await.is_err() {
+                return;
+            }
+        }
+        // A server that ends a connection is not heard on one that is silent.
+        if *state.silent_below.borrow() > number {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = cuts.wait_for(|below| *below > number) => {}
+        () = up => {}
+        () = down => {}
+    }
+}

@@ -1,0 +1,73 @@
+//! Connections are used again, and closed when they are idle.
+
+use crate::network::Wire;
+use crate::world::{self, STREAM};
+use anabranch::http_client::HttpClient;
+use anabranch::stream::AwsKinesis;
+use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
+use anabranch_local::Local;
+use anabranch_model::ids::StreamName;
+use std::time::Duration;
+
+#[tokio::test]
+async fn calls_one_after_another_share_a_connection() {
+    for wire in Wire::ALL {
+        let local = world::start(1, |builder| builder).await;
+        let api = AwsKinesis::new(&wire.config(&local));
+        let stream = StreamName::from(STREAM);
+        for _ in 0..20 {
+            api.list_shards(&stream, ShardFilter::All).await.unwrap();
+            let entry = Entry { key: "k".into(), hash: None, data: vec![1; 100_000].into() };
+            api.put_record(&stream, &entry, None).await.unwrap();
+        }
+        let count = match wire {
+            Wire::Http => local.connections(),
+            Wire::Tls => local.tls_connections().unwrap(),
+        };
+        assert_eq!(count.accepted, 1, "{wire:?}");
+    }
+}
+
+/// A client of a local stream, and the connections that it has.
+async fn client(local: &Local) -> (AwsKinesis, HttpClient) {
+    let client = HttpClient::trusting(local.ca_pem().unwrap()).unwrap();
+    let config = Wire::Tls.config(local).into_builder().http_client(client.clone()).build();
+    (AwsKinesis::new(&config), client)
+}
+
+#[tokio::test]
+async fn a_connection_without_a_call_is_closed_after_a_while() {
+    let local = world::start(1, |builder| builder).await;
+    let (api, client) = client(&local).await;
+    api.list_shards(&StreamName::from(STREAM), ShardFilter::All).await.unwrap();
+    assert_eq!(client.connections().open, 1);
+    let closed = async {
+        while client.connections().open > 0 || local.tls_connections().unwrap().open > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_its_connection_along() {
+    let local = world::start(1, |builder| builder).await;
+    let (api, client) = client(&local).await;
+    let stream = StreamName::from(STREAM);
+    api.list_shards(&stream, ShardFilter::All).await.unwrap();
+    let delayed = anabranch_local::fault::FaultRule {
+        operation: Some(anabranch_local::op::Operation::ListShards),
+        stream: None,
+        shard: None,
+        probability: 1.0,
+        skip: 0,
+        count: Some(1),
+        effect: anabranch_local::fault::Effect::Delay { ms: 60_000 },
+    };
+    local.engine().faults().add(delayed);
+    let call = api.list_shards(&stream, ShardFilter::All);
+    assert!(tokio::time::timeout(Duration::from_millis(300), call).await.is_err());
+    assert_eq!(client.connections().open, 0);
+    api.list_shards(&stream, ShardFilter::All).await.unwrap();
+    assert_eq!(client.connections().made, 2);
+}

@@ -1,0 +1,40 @@
+//! Connections that went silent, without a word to either end, are left within 15 s.
+
+use crate::network::{Network, Wire};
+use crate::world::{self, Fetching, STREAM};
+use anabranch::lease::DynamoDbStore;
+use anabranch::producer::Producer;
+use anabranch::stream::AwsKinesis;
+use std::time::Duration;
+
+const KEYS: usize = 40;
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Puts, gets, lease calls and subscriptions over connections that all go silent at once.
+async fn check(fetching: Fetching) {
+    let local = world::start(4, |builder| builder).await;
+    let network = Network::before(local.tls_address().unwrap()).await;
+    let config = Wire::Tls.config_at(&local, network.address());
+    let leases = DynamoDbStore::native(&config, "leases");
+    let (seen, _running) = world::consume_with(&config, fetching, leases);
+    let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();
+    world::put(&producer, KEYS, 0..10).await;
+    seen.until("before", Duration::from_secs(30), |seen| seen.count() >= KEYS * 10).await;
+    for round in 1..=2 {
+        network.silence();
+        let numbers = round * 10..(round + 1) * 10;
+        let in_time = tokio::time::timeout(LIMIT, world::put(&producer, KEYS, numbers)).await;
+        assert!(in_time.is_ok(), "{fetching:?}, round {round}: puts did not go on");
+        // Put again, and delivered again, for as long as the silence began together.
+        let what = format!("{fetching:?}, round {round}: records");
+        seen.until(&what, LIMIT, |seen| seen.count() >= KEYS * (round + 1) * 10).await;
+    }
+    let again = seen.check(KEYS, 30);
+    // A put whose reply was lost is put again; nothing else comes twice.
+    assert!(again <= KEYS * 20, "{again} records came again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_goes_on_over_new_connections_when_the_old_ones_go_silent() {
+    tokio::join!(check(Fetching::Polling), check(Fetching::FanOut));
+}

@@ -1,0 +1,53 @@
+//! Large records over slow lines, and replies that take their time.
+
+use crate::network::{Network, Wire};
+use crate::world;
+use anabranch::producer::{Outcome, Producer};
+use anabranch::stream::AwsKinesis;
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::Operation;
+use std::time::Duration;
+
+/// A record of 8 MiB over 500 KB/s takes 17 s, longer than the default time-out for a small one.
+async fn large_record(wire: Wire) {
+    const BYTES: usize = 8 * 1024 * 1024;
+    let local = world::start(1, |builder| builder).await;
+    world::create(&local, "large", 1, Some(10 * 1024));
+    let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
+    let config = wire.config_at(&local, network.address());
+    let producer = Producer::new("large").start(AwsKinesis::new(&config)).await.unwrap();
+    let outcome = producer.put("k", vec![b'x'; BYTES]).await.unwrap().await;
+    assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
+    let sent = network.sent();
+    assert!(sent < 2 * BYTES as u64, "{wire:?}: it was sent once, and {sent} bytes were sent");
+}
+
+/// A reply that takes longer than the default time-out, and less than the one that was set.
+async fn slow_reply(wire: Wire) {
+    let local = world::start(1, |builder| builder).await;
+    local.engine().faults().add(FaultRule {
+        operation: Some(Operation::PutRecords),
+        stream: None,
+        shard: None,
+        probability: 1.0,
+        skip: 0,
+        count: None,
+        effect: Effect::Delay { ms: 13_000 },
+    });
+    let producer = Producer::new(world::STREAM).with_request_timeout(Duration::from_secs(60));
+    let producer = producer.start(AwsKinesis::new(&wire.config(&local))).await.unwrap();
+    let outcome = producer.put("k", "data").await.unwrap().await;
+    assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
+    let calls = local.engine().faults().list();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_outs_leave_time_for_the_upload_and_mean_what_they_say() {
+    tokio::join!(
+        large_record(Wire::Tls),
+        large_record(Wire::Http),
+        slow_reply(Wire::Tls),
+        slow_reply(Wire::Http)
+    );
+}

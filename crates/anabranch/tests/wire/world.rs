@@ -1,0 +1,151 @@
+//! A local stream, a consumer that writes down what it is given, and the check of what it wrote.
+
+use crate::network::Wire;
+use anabranch::consumer::{Consumer, Delivery, HandlerError};
+use anabranch::lease::{LeaseStore, MemoryStore};
+use anabranch::producer::{Outcome, Producer};
+use anabranch::stream::AwsKinesis;
+use anabranch_local::op::create_stream;
+use anabranch_local::{Builder, Local, Options};
+use anabranch_model::lease::Layout;
+use aws_types::SdkConfig;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+pub(crate) const STREAM: &str = "orders";
+
+/// How records are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fetching {
+    Polling,
+    FanOut,
+}
+
+impl Fetching {
+    pub(crate) const ALL: [Self; 2] = [Self::Polling, Self::FanOut];
+}
+
+/// Starts a local stream over TLS.
+pub(crate) async fn start(shards: i64, change: impl FnOnce(Builder) -> Builder) -> Local {
+    let options = Options { shard_limit: 1_000, ..Options::instant() };
+    let local = Wire::Tls.start(change(Local::builder().with_options(options))).await;
+    create(&local, STREAM, shards, None);
+    local
+}
+
+pub(crate) fn create(local: &Local, name: &str, shards: i64, max_record_kib: Option<i64>) {
+    let request = create_stream::Request {
+        stream_name: Some(name.to_owned()),
+        shard_count: Some(shards),
+        max_record_size_in_kib: max_record_kib,
+        ..Default::default()
+    };
+    local.engine().create_stream(&request).unwrap();
+}
+
+/// What was delivered, in order: key and data.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Seen {
+    pub(crate) fn add(&self, record: &Delivery) {
+        let data = String::from_utf8_lossy(&record.data).into_owned();
+        self.0.lock().unwrap().push((record.partition_key.as_str().to_owned(), data));
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// The keys that something came under.
+    pub(crate) fn keys(&self) -> usize {
+        let seen = self.0.lock().unwrap();
+        seen.iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>().len()
+    }
+
+    /// Waits until something holds of what was delivered.
+    pub(crate) async fn until(&self, what: &str, limit: Duration, holds: impl Fn(&Self) -> bool) {
+        let waited = async {
+            while !holds(self) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let count = || format!("{what}: {} records, {} keys", self.count(), self.keys());
+        tokio::time::timeout(limit, waited).await.unwrap_or_else(|_| panic!("{}", count()));
+    }
+
+    /// Checks that of each key the numbers from 0 to below `numbers` came, first ones in order.
+    /// Returns how many came again.
+    pub(crate) fn check(&self, keys: usize, numbers: usize) -> usize {
+        let mut next = BTreeMap::<String, usize>::new();
+        let mut again = 0;
+        for (key, data) in &*self.0.lock().unwrap() {
+            let next = next.entry(key.clone()).or_default();
+            match data.parse::<usize>().unwrap() {
+                number if number == *next => *next += 1,
+                number if number < *next => again += 1,
+                number => panic!("{key}: {number} came where {next} was due"),
+            }
+        }
+        assert_eq!(next.len(), keys);
+        assert!(next.values().all(|next| *next == numbers), "{next:?}");
+        again
+    }
+}
+
+/// A consumer that runs until it is dropped.
+pub(crate) struct Running(#[expect(dead_code, reason = "dropped")] JoinSet<()>);
+
+/// Starts a consumer that writes down what it is given.
+pub(crate) fn consume(config: &SdkConfig, fetching: Fetching) -> (Seen, Running) {
+    let leases = MemoryStore::new(Layout::Native);
+    consume_with(config, fetching, leases)
+}
+
+pub(crate) fn consume_with<S: LeaseStore>(
+    config: &SdkConfig,
+    fetching: Fetching,
+    leases: S,
+) -> (Seen, Running) {
+    let seen = Seen::default();
+    let into = seen.clone();
+    let running = run(config, fetching, leases, move |record: Delivery| {
+        into.add(&record);
+        std::future::ready(Ok::<(), HandlerError>(()))
+    });
+    (seen, running)
+}
+
+/// Starts a consumer with a handler.
+pub(crate) fn run<S, H, F>(config: &SdkConfig, fetching: Fetching, leases: S, handler: H) -> Running
+where
+    S: LeaseStore,
+    H: Fn(Delivery) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+{
+    let mut consumer =
+        Consumer::new(STREAM, "wire").with_kinesis(AwsKinesis::new(config)).with_leases(leases);
+    if fetching == Fetching::FanOut {
+        consumer = consumer.with_fan_out();
+    }
+    let mut tasks = JoinSet::new();
+    let running = consumer.each(handler).run_until(std::future::pending());
+    tasks.spawn(async move { running.await.map(drop).unwrap() });
+    Running(tasks)
+}
+
+/// Puts `numbers` records under each of `keys` keys, and waits until all are placed.
+pub(crate) async fn put(producer: &Producer, keys: usize, numbers: std::ops::Range<usize>) {
+    let mut tickets = Vec::new();
+    for number in numbers {
+        for key in 0..keys {
+            tickets.push(producer.put(format!("key-{key}"), number.to_string()).await.unwrap());
+        }
+    }
+    for ticket in tickets {
+        let outcome = ticket.await;
+        assert!(matches!(outcome, Outcome::Placed { .. }), "{outcome:?}");
+    }
+}
