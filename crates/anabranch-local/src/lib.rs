@@ -25,7 +25,10 @@ mod limit;
 pub mod fault;
 pub mod op;
 mod wire;
+mod tls;
 mod server;
+#[cfg(feature = "sdk")]
+mod sdk;
 mod local;
 pub mod persist;
 
@@ -37,4 +40,6 @@ pub use local::{Builder, Local, StartError};
 pub use options::Options;
 pub use phase::Status;
 pub use record_batch::{BatchRecord, RecordBatch};
+pub use server::Connections;
 pub use shard_log::NewRecord;
+pub use tls::{Tls, TlsError};

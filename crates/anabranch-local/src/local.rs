@@ -10,7 +10,8 @@ use tokio::net::TcpListener;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::options::Options;
-use crate::server::{Server, Tables};
+use crate::server::{Connections, HttpOptions, Server, Tables};
+use crate::tls::{ServerTls, Tls, TlsError};
 
 /// A running local stream. Dropping it ends it; [`Local::stop`] lets requests finish first.
 ///
@@ -27,6 +28,8 @@ pub struct Local {
     engine: Arc<Engine>,
     /// The HTTP server in front of them.
     server: Server,
+    /// The certificate that clients of the TLS port trust, as PEM.
+    ca_pem: Option<String>,
 }
 
 /// Why a local stream did not start.
@@ -40,6 +43,17 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The address for TLS is taken, or is not one of this machine.
+    #[error("cannot listen with TLS on {address}: {source}")]
+    ListenTls {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no certificate to listen with.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The DynamoDB tables can't be opened.
     #[error("cannot open the DynamoDB tables{}: {reason}", at(.file.as_ref()))]
     Tables {
@@ -62,6 +76,9 @@ pub struct Builder {
     clock: Clock,
     engine: Option<Arc<Engine>>,
     tables: Option<PathBuf>,
+    tls: Option<Tls>,
+    tls_port: u16,
+    http: HttpOptions,
 }
 
 impl Builder {
@@ -100,6 +117,37 @@ impl Builder {
         self
     }
 
+    /// Listens with TLS as well, on a second port of the same address. Offers HTTP/2 and HTTP/1.1
+    /// by ALPN. Default: without.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The port for TLS. Default: 0, which takes a free one.
+    #[must_use]
+    pub fn with_tls_port(mut self, port: u16) -> Self {
+        self.tls_port = port;
+        self
+    }
+
+    /// How many concurrent HTTP/2 streams a client may have on one connection, at least 1, with and
+    /// without TLS. Default: 200.
+    #[must_use]
+    pub fn with_max_concurrent_streams(mut self, streams: u32) -> Self {
+        self.http.max_concurrent_streams = Some(streams.max(1));
+        self
+    }
+
+    /// Ends each connection after this many requests, at least 1: HTTP/2 by a GOAWAY, HTTP/1.1 by
+    /// `connection: close`. Requests in flight are answered. Default: never.
+    #[must_use]
+    pub fn with_goaway_after(mut self, requests: u64) -> Self {
+        self.http.goaway_after = Some(requests.max(1));
+        self
+    }
+
     /// Starts it on the current runtime.
     pub async fn start(self) -> Result<Local, StartError> {
         let file = self.tables;
@@ -111,11 +159,28 @@ impl Builder {
         let address = self.address;
         let refused = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let tls = match &self.tls {
+            None => None,
+            Some(tls) => Some(listen_tls(address.ip(), self.tls_port, tls).await?),
+        };
+        let ca_pem = tls.as_ref().map(|(_, tls)| tls.ca_pem.clone());
         let engine = self.engine;
         let engine = engine.unwrap_or_else(|| Arc::new(Engine::new(self.options, self.clock)));
-        let server = Server::start(listener, Arc::clone(&engine), tables).map_err(refused)?;
-        Ok(Local { engine, server })
+        let server = Server::start(listener, tls, self.http, Arc::clone(&engine), tables);
+        Ok(Local { engine, server: server.map_err(refused)?, ca_pem })
     }
+}
+
+async fn listen_tls(
+    host: IpAddr,
+    port: u16,
+    tls: &Tls,
+) -> Result<(TcpListener, ServerTls), StartError> {
+    let address = SocketAddr::new(host, port);
+    let tls = tls.server(host)?;
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|source| StartError::ListenTls { address, source })?;
+    Ok((listener, tls))
 }
 
 /// The address by which this machine reaches one that listens there: nobody can connect to
@@ -143,6 +208,9 @@ impl Local {
             clock: Clock::system(),
             engine: None,
             tables: None,
+            tls: None,
+            tls_port: 0,
+            http: HttpOptions::default(),
         }
     }
 
@@ -155,6 +223,33 @@ impl Local {
     /// listens on every address is reached, from this machine, by the loopback address.
     pub fn endpoint(&self) -> String {
         format!("http://{}", reachable(self.address()))
+    }
+
+    /// The address that it listens on with TLS, if it does.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.server.tls_address()
+    }
+
+    /// The `https` URL that clients take as their endpoint, if it listens with TLS. They have to
+    /// trust [`Local::ca_pem`].
+    pub fn tls_endpoint(&self) -> Option<String> {
+        self.tls_address().map(|address| format!("https://{}", reachable(address)))
+    }
+
+    /// The certificate that clients have to trust, as PEM, if it listens with TLS: that of the
+    /// authority, or the content of the certificate file that was given.
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca_pem.as_deref()
+    }
+
+    /// Connections without TLS so far.
+    pub fn connections(&self) -> Connections {
+        self.server.connections()
+    }
+
+    /// Connections with TLS so far, if it listens with TLS.
+    pub fn tls_connections(&self) -> Option<Connections> {
+        self.server.tls_connections()
     }
 
     /// The engine, to look inside or to set faults.
@@ -177,18 +272,19 @@ impl Local {
     /// that nobody checks, and an HTTP client without TLS.
     #[cfg(feature = "sdk")]
     pub fn sdk_config(&self) -> aws_types::SdkConfig {
-        use aws_credential_types::Credentials;
-        use aws_credential_types::provider::SharedCredentialsProvider;
-        use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
+        crate::sdk::config(self.endpoint(), &self.engine.options().region, None)
+    }
 
-        let credentials = Credentials::new("local", "local", None, None, "anabranch-local");
-        aws_types::SdkConfig::builder()
-            .endpoint_url(self.endpoint())
-            .region(aws_types::region::Region::new(self.engine.options().region.clone()))
-            .credentials_provider(SharedCredentialsProvider::new(credentials))
-            .http_client(aws_smithy_http_client::Builder::new().build_http())
-            .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
-            .build()
+    /// The same for the port with TLS, if there is one: its HTTP client trusts [`Local::ca_pem`]
+    /// only.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`Tls::from_pem_files`] was given a certificate that is no trust anchor.
+    #[cfg(feature = "sdk")]
+    pub fn tls_sdk_config(&self) -> Option<aws_types::SdkConfig> {
+        let (endpoint, ca_pem) = (self.tls_endpoint()?, self.ca_pem()?);
+        Some(crate::sdk::config(endpoint, &self.engine.options().region, Some(ca_pem)))
     }
 }
 

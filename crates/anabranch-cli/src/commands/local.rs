@@ -1,10 +1,14 @@
 //! `anabranch local`: the local stream as a process.
 
+mod ready;
+mod tls;
+
+use self::tls::{CaFile, TlsOptions};
 use crate::failure::Failure;
 use crate::output::note;
 use anabranch_local::persist::{Fsync, JournalOptions};
 use anabranch_local::{Clock, Engine, Local, Options as EngineOptions, StartError};
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +25,12 @@ pub(crate) struct Options {
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
+    #[command(flatten)]
+    tls: TlsOptions,
+    /// Concurrent HTTP/2 streams that a client may have on one connection
+    #[arg(long, value_name = "COUNT", default_value_t = 200)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    max_concurrent_streams: u32,
     /// Keep everything in this folder; without it, in memory
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -90,7 +100,13 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     // Signals are caught before the ready line, so that nobody can stop it unheard.
     let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
     let local = start(&options).await?;
-    print_ready(&local, &options).map_err(Failure::result)?;
+    // A temporary file, which goes when this returns.
+    let ca_file = match local.ca_pem() {
+        None => None,
+        Some(pem) => Some(CaFile::of(&options.tls, options.data.as_deref(), pem)?),
+    };
+    let ca_file = ca_file.as_ref().map(CaFile::path);
+    ready::print(&local, &options.region, ca_file).map_err(Failure::result)?;
     stop.await;
     // A second signal ends it at once: a client may hold a request open for as long as it likes.
     tokio::select! {
@@ -103,6 +119,11 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
 async fn start(options: &Options) -> Result<Local, Failure> {
     let address = SocketAddr::new(options.host, options.port);
     let mut builder = Local::builder().with_address(address);
+    builder = builder.with_max_concurrent_streams(options.max_concurrent_streams);
+    let tls_port = options.tls.port_beside(options.port);
+    if let Some(tls) = options.tls.certificate(options.data.as_deref())? {
+        builder = builder.with_tls(tls).with_tls_port(tls_port);
+    }
     let engine = match &options.data {
         None => Engine::new(engine_options(options), Clock::system()),
         Some(folder) => {
@@ -111,14 +132,19 @@ async fn start(options: &Options) -> Result<Local, Failure> {
         }
     };
     create_streams(&engine, &options.streams)?;
-    builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
-        StartError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
-            Failure::usage(format!(
-                "port {} of {} is taken: stop what uses it, or choose another with --port \
-                 (0 takes a free one)",
-                options.port, options.host
-            ))
+    let taken = |port, option, source: io::Error| {
+        let host = options.host;
+        if source.kind() != io::ErrorKind::AddrInUse {
+            return Failure::usage(format!("cannot listen on port {port} of {host}: {source}"));
         }
+        Failure::usage(format!(
+            "port {port} of {host} is taken: stop what uses it, or choose another with {option} \
+             (0 takes a free one)"
+        ))
+    };
+    builder.with_engine(Arc::new(engine)).start().await.map_err(|error| match error {
+        StartError::Listen { source, .. } => taken(options.port, "--port", source),
+        StartError::ListenTls { source, .. } => taken(tls_port, "--tls-port", source),
         other => Failure::usage(other),
     })
 }
@@ -174,37 +200,4 @@ fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure>
         }
     }
     Ok(())
-}
-
-/// A note for one that listens on every address: the exports name the one for this machine.
-fn everywhere(listening: SocketAddr) -> String {
-    if !listening.ip().is_unspecified() {
-        return String::new();
-    }
-    let port = listening.port();
-    format!(
-        "# It listens on every address ({listening}): other machines and containers use this \
-         machine's name or address in place of the one above, with port {port}.\n"
-    )
-}
-
-/// The ready line and what to export, at once on standard output.
-///
-/// A script may read the first line and close the pipe: that is its right, and no reason to stop.
-fn print_ready(local: &Local, options: &Options) -> io::Result<()> {
-    let endpoint = local.endpoint();
-    let region = &options.region;
-    let text = format!(
-        "anabranch local is ready at {endpoint}\n\
-         export AWS_ENDPOINT_URL={endpoint}\n\
-         export AWS_REGION={region} AWS_DEFAULT_REGION={region}\n\
-         export AWS_ACCESS_KEY_ID=local\n\
-         export AWS_SECRET_ACCESS_KEY=local\n"
-    );
-    let text = text + &everywhere(local.address());
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
-    }
 }

@@ -6,6 +6,7 @@
 mod postgres_server;
 mod stage;
 mod ready;
+mod local_tls;
 mod region;
 mod output;
 mod killed;

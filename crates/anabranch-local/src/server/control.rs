@@ -158,6 +158,8 @@ fn state(service: &Service) -> Value {
         "limits_enforced": engine.limits_enforced(),
         "faults": engine.faults().list(),
         "metrics": {"calls": calls, "data": data},
+        "connections": service.connections.now(),
+        "tls_connections": service.tls_connections.as_ref().map(|counter| counter.now()),
     })
 }
 

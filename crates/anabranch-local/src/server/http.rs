@@ -1,16 +1,22 @@
-//! Sockets and connections: HTTP/1.1 and HTTP/2 (prior knowledge) on one port.
+//! Sockets and connections: HTTP/1.1 and HTTP/2 on each port, by ALPN with TLS and by prior
+//! knowledge without.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use super::connections::Counter;
+use super::handshake;
 use super::route::{Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.
@@ -18,27 +24,51 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Pause after an accept that failed, which is nearly always a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How connections are treated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HttpOptions {
+    /// Concurrent HTTP/2 streams of one connection. `None`: hyper's default, 200.
+    pub(crate) max_concurrent_streams: Option<u32>,
+    /// Requests of one connection after which it gets a GOAWAY.
+    pub(crate) goaway_after: Option<u64>,
+}
+
+/// A port to serve.
+pub(super) struct Port {
+    pub(super) listener: TcpListener,
+    /// Makes the port speak TLS.
+    pub(super) acceptor: Option<TlsAcceptor>,
+    pub(super) options: HttpOptions,
+    pub(super) connections: Arc<Counter>,
+}
+
 /// Accepts connections until a stop is asked for, then lets the open ones finish.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    service: Arc<Service>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(super) async fn serve(port: Port, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             () = asked(&mut stop) => break,
-            accepted = listener.accept() => match accepted {
+            accepted = port.listener.accept() => match accepted {
                 Ok((socket, _)) => {
-                    connections.spawn(connection(socket, Arc::clone(&service), stop.clone()));
+                    let counted = port.connections.accepted();
+                    let session = Session {
+                        service: Arc::clone(&service),
+                        options: port.options,
+                        stop: stop.clone(),
+                    };
+                    let acceptor = port.acceptor.clone();
+                    connections.spawn(async move {
+                        session.run(socket, acceptor).await;
+                        drop(counted);
+                    });
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = connections.join_next() => {}
         }
     }
-    drop(listener);
+    drop(port.listener);
     let drained = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_GRACE, drained).await.is_err() {
         connections.shutdown().await;
@@ -50,25 +80,89 @@ pub(super) async fn asked(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|asked| *asked).await;
 }
 
-async fn connection(socket: TcpStream, service: Arc<Service>, mut stop: watch::Receiver<bool>) {
-    // Without this a 10 MB answer to Node takes seconds: its small HTTP/2 window and Nagle's
-    // algorithm wait for each other. A socket that refuses it is already closed.
-    let _ = socket.set_nodelay(true);
-    let streams = Streams::default();
-    let http = auto::Builder::new(streams.clone());
-    let answers = service_fn(move |request| answer(Arc::clone(&service), request));
-    let connection = http.serve_connection(TokioIo::new(socket), answers);
-    tokio::pin!(connection);
-    tokio::select! {
-        biased;
-        () = asked(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            // An error here is a client that went away, which is no concern of the server.
-            let _ = connection.await;
+/// One connection and the service behind it.
+struct Session {
+    service: Arc<Service>,
+    options: HttpOptions,
+    stop: watch::Receiver<bool>,
+}
+
+impl Session {
+    async fn run(mut self, socket: TcpStream, acceptor: Option<TlsAcceptor>) {
+        // Without this a 10 MB answer to Node takes seconds: its small HTTP/2 window and Nagle's
+        // algorithm wait for each other. A socket that refuses it is already closed.
+        let _ = socket.set_nodelay(true);
+        let Some(acceptor) = acceptor else { return self.serve(socket).await };
+        let accepted = tokio::select! {
+            biased;
+            () = asked(&mut self.stop) => None,
+            accepted = handshake::accept(&acceptor, socket) => accepted,
+        };
+        if let Some(stream) = accepted {
+            self.serve(stream).await;
         }
-        _ = connection.as_mut() => {}
     }
-    streams.finish().await;
+
+    async fn serve<I>(mut self, stream: I)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let streams = Streams::default();
+        let mut http = auto::Builder::new(streams.clone());
+        if let Some(most) = self.options.max_concurrent_streams {
+            http.http2().max_concurrent_streams(most);
+        }
+        let budget = Arc::new(RequestBudget::new(self.options.goaway_after));
+        let (service, counted) = (self.service, Arc::clone(&budget));
+        let answers = service_fn(move |request| {
+            counted.spend();
+            answer(Arc::clone(&service), request)
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), answers);
+        tokio::pin!(connection);
+        let last_request = async {
+            tokio::select! {
+                biased;
+                () = asked(&mut self.stop) => {}
+                () = budget.spent() => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = last_request => {
+                connection.as_mut().graceful_shutdown();
+                // An error here is a client that went away, which is no concern of the server.
+                let _ = connection.await;
+            }
+            _ = connection.as_mut() => {}
+        }
+        streams.finish().await;
+    }
+}
+
+/// The requests that one connection may make before it gets a GOAWAY.
+struct RequestBudget {
+    left: Option<AtomicU64>,
+    spent: Notify,
+}
+
+impl RequestBudget {
+    fn new(requests: Option<u64>) -> Self {
+        Self { left: requests.map(AtomicU64::new), spent: Notify::new() }
+    }
+
+    /// Counts a request.
+    fn spend(&self) {
+        // A client may send more before it sees the GOAWAY; the count wraps and means nothing then.
+        if self.left.as_ref().is_some_and(|left| left.fetch_sub(1, Ordering::Relaxed) == 1) {
+            self.spent.notify_one();
+        }
+    }
+
+    /// Waits for the last request of the budget.
+    async fn spent(&self) {
+        self.spent.notified().await;
+    }
 }
 
 /// The tasks of one connection's HTTP/2 streams, owned by the connection.

@@ -1,13 +1,16 @@
-//! The HTTP server: one port for Kinesis, DynamoDB, CloudWatch's metrics and the control endpoint.
+//! The HTTP server: one port for Kinesis, DynamoDB, CloudWatch's metrics and the control endpoint,
+//! and a second one for the same over TLS.
 //!
 //! ```text
 //! http (sockets) → route (body, target) → dispatch ─ Kinesis → Engine → reply
-//!                                       ├ dynamodb   → dynoxide
+//!  └ handshake                          ├ dynamodb   → dynoxide
 //!                                       ├ cloudwatch → counters
 //!                                       └ control    → faults, clock, state
 //! ```
 
 mod http;
+mod handshake;
+mod connections;
 mod route;
 mod target;
 mod dispatch;
@@ -26,52 +29,101 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+pub use self::connections::Connections;
+use self::connections::Counter;
+use self::http::Port;
 use self::reply::RequestIds;
 use self::route::Service;
 use crate::engine::Engine;
+use crate::tls::ServerTls;
 
 pub(crate) use self::cloudwatch::Metrics;
 pub(crate) use self::dynamodb::Tables;
+pub(crate) use self::http::HttpOptions;
 
 /// A running server. Dropping it ends it at once; [`Server::stop`] lets requests finish.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// Where it listens.
-    address: SocketAddr,
+    /// The port without TLS.
+    plain: Listening,
+    /// The port with TLS.
+    tls: Option<Listening>,
     /// What came in by `PutMetricData`.
     metrics: Arc<Metrics>,
     /// Says `true` when the server shall stop.
     stop: watch::Sender<bool>,
-    /// The accept loop, which owns all connections.
+    /// The accept loops, which own all connections.
     tasks: JoinSet<()>,
 }
 
+/// A port of a running server.
+#[derive(Debug)]
+struct Listening {
+    address: SocketAddr,
+    connections: Arc<Counter>,
+}
+
+impl Listening {
+    fn on(listener: &TcpListener) -> io::Result<Self> {
+        Ok(Self { address: listener.local_addr()?, connections: Arc::default() })
+    }
+}
+
 impl Server {
-    /// Serves an engine on a listener, on the current runtime.
+    /// Serves an engine on a listener, and with TLS on another, on the current runtime.
     pub(crate) fn start(
         listener: TcpListener,
+        tls: Option<(TcpListener, ServerTls)>,
+        options: HttpOptions,
         engine: Arc<Engine>,
         tables: Tables,
     ) -> io::Result<Self> {
-        let address = listener.local_addr()?;
+        let plain = Listening::on(&listener)?;
+        let tls_port = tls.as_ref().map(|(listener, _)| Listening::on(listener)).transpose()?;
         let (stop, stopped) = watch::channel(false);
         let metrics = Arc::new(Metrics::default());
-        let service = Service {
+        let service = Arc::new(Service {
             engine,
             tables,
             metrics: Arc::clone(&metrics),
             ids: RequestIds::default(),
+            connections: Arc::clone(&plain.connections),
+            tls_connections: tls_port.as_ref().map(|port| Arc::clone(&port.connections)),
             stop: stopped.clone(),
-        };
+        });
         let mut tasks = JoinSet::new();
-        tasks.spawn(http::serve(listener, Arc::new(service), stopped));
-        Ok(Self { address, metrics, stop, tasks })
+        let mut serve = |listener, acceptor, connections: &Arc<Counter>| {
+            let connections = Arc::clone(connections);
+            let port = Port { listener, acceptor, options, connections };
+            tasks.spawn(http::serve(port, Arc::clone(&service), stopped.clone()));
+        };
+        serve(listener, None, &plain.connections);
+        if let (Some((listener, tls)), Some(port)) = (tls, &tls_port) {
+            serve(listener, Some(TlsAcceptor::from(tls.config)), &port.connections);
+        }
+        Ok(Self { plain, tls: tls_port, metrics, stop, tasks })
     }
 
-    /// Where the server listens.
+    /// Where the server listens without TLS.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.plain.address
+    }
+
+    /// Where the server listens with TLS.
+    pub(crate) fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls.as_ref().map(|port| port.address)
+    }
+
+    /// Connections of the port without TLS.
+    pub(crate) fn connections(&self) -> Connections {
+        self.plain.connections.now()
+    }
+
+    /// Connections of the port with TLS.
+    pub(crate) fn tls_connections(&self) -> Option<Connections> {
+        self.tls.as_ref().map(|port| port.connections.now())
     }
 
     /// What came in by `PutMetricData`.

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::body::Reply;
 use super::cloudwatch::{Metrics, Protocol};
+use super::connections::Counter;
 use super::dynamodb::Tables;
 use super::reply::{self, RequestIds};
 use super::target::{Encoding, Target};
@@ -34,6 +35,10 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     /// The ids on every answer.
     pub(crate) ids: RequestIds,
+    /// Connections without TLS.
+    pub(crate) connections: Arc<Counter>,
+    /// Connections with TLS, if the server listens for them.
+    pub(crate) tls_connections: Option<Arc<Counter>>,
     /// Ends subscriptions when the server stops.
     pub(crate) stop: watch::Receiver<bool>,
 }

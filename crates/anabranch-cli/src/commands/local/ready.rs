@@ -1,0 +1,53 @@
+//! The ready line and the variables to export.
+
+use crate::shell_word::shell_word;
+use anabranch_local::Local;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Prints the ready line and what to export, at once on standard output.
+///
+/// A script may read the first line and close the pipe: that is its right, and no reason to stop.
+pub(super) fn print(local: &Local, region: &str, ca_file: Option<&Path>) -> io::Result<()> {
+    let text = text(local, region, ca_file);
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+fn text(local: &Local, region: &str, ca_file: Option<&Path>) -> String {
+    let plain = local.endpoint();
+    let endpoint = local.tls_endpoint().unwrap_or_else(|| plain.clone());
+    let mut text = format!(
+        "anabranch local is ready at {endpoint}\n\
+         export AWS_ENDPOINT_URL={endpoint}\n\
+         export AWS_REGION={region} AWS_DEFAULT_REGION={region}\n\
+         export AWS_ACCESS_KEY_ID=local\n\
+         export AWS_SECRET_ACCESS_KEY=local\n"
+    );
+    if let Some(file) = ca_file {
+        let file = shell_word(file.display());
+        let _ = write!(
+            text,
+            "export AWS_CA_BUNDLE={file} NODE_EXTRA_CA_CERTS={file}\n\
+             # The same without TLS: {plain}\n"
+        );
+    }
+    text + &everywhere(local.tls_address().unwrap_or(local.address()))
+}
+
+/// A note for one that listens on every address: the exports name the one for this machine.
+fn everywhere(listening: SocketAddr) -> String {
+    if !listening.ip().is_unspecified() {
+        return String::new();
+    }
+    let port = listening.port();
+    format!(
+        "# It listens on every address ({listening}): other machines and containers use this \
+         machine's name or address in place of the one above, with port {port}.\n"
+    )
+}

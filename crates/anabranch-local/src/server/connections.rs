@@ -1,0 +1,45 @@
+//! Counts of the connections of a port.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Connections of one port of a local stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Connections {
+    /// Accepted since the start, those included whose TLS handshake failed.
+    pub accepted: u64,
+    /// Open now.
+    pub open: u64,
+}
+
+/// The counts while they change.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    accepted: AtomicU64,
+    closed: AtomicU64,
+}
+
+impl Counter {
+    /// Counts a new connection, which is open until the guard is dropped.
+    pub(super) fn accepted(self: &Arc<Self>) -> OpenConnection {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(Arc::clone(self))
+    }
+
+    pub(super) fn now(&self) -> Connections {
+        // Read first, so that no connection is closed and not yet accepted.
+        let closed = self.closed.load(Ordering::Acquire);
+        let accepted = self.accepted.load(Ordering::Relaxed);
+        Connections { accepted, open: accepted.saturating_sub(closed) }
+    }
+}
+
+/// A connection that is open.
+#[derive(Debug)]
+pub(super) struct OpenConnection(Arc<Counter>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.closed.fetch_add(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,63 @@
+//! The TLS handshake of a connection.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Time that a client has to complete the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// First byte of every TLS handshake: the record type of a `ClientHello`.
+const HANDSHAKE_RECORD: u8 = 22;
+/// Bytes of a plain request that are read before it is refused.
+const REFUSED_BYTES: usize = 16 * 1024;
+
+/// The answer to a request without TLS.
+const SPEAK_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+content-type: text/plain\r\n\
+content-length: 51\r\n\
+connection: close\r\n\r\n\
+This port speaks TLS: use https:// in the endpoint\n";
+
+/// Completes a handshake. `None` if the client does not, or does not within the time-out.
+pub(super) async fn accept(
+    acceptor: &TlsAcceptor,
+    mut socket: TcpStream,
+) -> Option<TlsStream<TcpStream>> {
+    let shaken = async {
+        let mut first = [0; 1];
+        match socket.peek(&mut first).await {
+            Ok(0) | Err(_) => None,
+            Ok(_) if first[0] == HANDSHAKE_RECORD => acceptor.accept(socket).await.ok(),
+            Ok(_) => {
+                refuse(&mut socket).await;
+                None
+            }
+        }
+    };
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, shaken).await.ok().flatten()
+}
+
+/// Tells a client that it forgot TLS.
+async fn refuse(socket: &mut TcpStream) {
+    // What is left unread makes the system reset the connection, and the answer may be lost.
+    let mut request = vec![0; REFUSED_BYTES];
+    let _ = socket.read(&mut request).await;
+    // The client may be gone.
+    let _ = socket.write_all(SPEAK_TLS).await;
+    let _ = socket.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SPEAK_TLS;
+
+    #[test]
+    fn the_refusal_announces_its_own_length() {
+        let text = std::str::from_utf8(SPEAK_TLS).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{text}");
+    }
+}

@@ -1,0 +1,128 @@
+//! TLS of the local stream: the certificate that its server shows, and the one clients trust.
+//!
+//! ```text
+//! Tls ─ generated ──→ Authority::new      ─ issue(host) ─┐
+//!     ├ kept in DIR → Authority::kept_in  ─ issue(host) ─┼→ ServerTls (rustls config, CA as PEM)
+//!     └ PEM files ───────────────────────────────────────┘
+//! ```
+
+mod authority;
+mod error;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use self::authority::Authority;
+pub use self::error::TlsError;
+
+/// Protocols that the server offers by ALPN, the preferred one first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The certificate of a local stream that listens with TLS.
+#[derive(Debug)]
+pub struct Tls(Source);
+
+#[derive(Debug)]
+enum Source {
+    Generated,
+    KeptIn(PathBuf),
+    Files(Identity),
+}
+
+/// A certificate chain with its key, and the certificate that clients trust.
+#[derive(Debug)]
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    ca_pem: String,
+}
+
+/// TLS as the server uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerTls {
+    pub(crate) config: Arc<ServerConfig>,
+    /// The certificate that clients trust.
+    pub(crate) ca_pem: String,
+}
+
+impl Tls {
+    /// Makes a certificate authority at each start, and a certificate for `localhost`,
+    /// `host.docker.internal`, 127.0.0.1, ::1 and the address that the server listens on.
+    pub fn generated() -> Self {
+        Self(Source::Generated)
+    }
+
+    /// Keeps the certificate authority in a folder, as `ca.pem` and `ca.key`, so that clients trust
+    /// the next start as well. The certificate itself is made at each start, as by
+    /// [`Tls::generated`].
+    pub fn kept_in(folder: impl Into<PathBuf>) -> Self {
+        Self(Source::KeptIn(folder.into()))
+    }
+
+    /// Reads a certificate chain, the server's own certificate first, and its private key from PEM
+    /// files.
+    pub fn from_pem_files(
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Result<Self, TlsError> {
+        let (certificate, key) = (certificate.as_ref(), key.as_ref());
+        let ca_pem = error::read(certificate)?;
+        let unusable = |file: &Path, reason: String| TlsError::unusable(file, reason);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(ca_pem.as_bytes()).collect();
+        let chain = chain.map_err(|problem| unusable(certificate, problem.to_string()))?;
+        if chain.is_empty() {
+            return Err(unusable(certificate, "it holds no certificate in PEM".to_owned()));
+        }
+        let private = PrivateKeyDer::from_pem_slice(error::read(key)?.as_bytes());
+        let private = private.map_err(|problem| match problem {
+            pem::Error::NoItemsFound => {
+                unusable(key, "it holds no unencrypted private key in PEM".to_owned())
+            }
+            problem => unusable(key, problem.to_string()),
+        })?;
+        let identity = Identity { chain, key: private, ca_pem };
+        // Builds the configuration once to report a pair that does not fit with its file names.
+        identity.server_tls().map_err(|problem| match problem {
+            rustls::Error::InconsistentKeys(_) => {
+                TlsError::KeyMismatch { certificate: certificate.to_owned(), key: key.to_owned() }
+            }
+            problem => unusable(certificate, problem.to_string()),
+        })?;
+        Ok(Self(Source::Files(identity)))
+    }
+
+    /// Returns what a server on this address listens with.
+    pub(crate) fn server(&self, host: IpAddr) -> Result<ServerTls, TlsError> {
+        let made = |authority: Authority| -> Result<ServerTls, TlsError> {
+            authority.issue(host)?.server_tls().map_err(TlsError::made)
+        };
+        match &self.0 {
+            Source::Generated => made(Authority::new()?),
+            Source::KeptIn(folder) => made(Authority::kept_in(folder)?),
+            Source::Files(identity) => identity.server_tls().map_err(TlsError::made),
+        }
+    }
+}
+
+impl Identity {
+    fn server_tls(&self) -> Result<ServerTls, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(self.chain.clone(), self.key.clone_key())?;
+        config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
+        Ok(ServerTls { config: Arc::new(config), ca_pem: self.ca_pem.clone() })
+    }
+}
+
+/// The cryptography. It is named here because a process may link more than one, and has then no
+/// default.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
