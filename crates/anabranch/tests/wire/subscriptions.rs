@@ -5,7 +5,7 @@ use crate::world::{self, Fetching, STREAM, Seen};
 use anabranch::consumer::{Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{Entry, ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const SHARDS: u32 = 4;
 /// What waits in each shard whose handler hangs: more than a connection's usual window.
-const WAITING: usize = 12;
+const WAITING: usize = 20;
 const WAITING_BYTES: usize = 512 * 1024;
 const ROUNDS: usize = 60;
 
@@ -26,16 +26,52 @@ fn entry(shard: u32, data: Bytes) -> Entry {
     Entry { key: key.into(), hash: Some(HashKey(hash)), data }
 }
 
+/// Puts more into three shards than their windows take.
+async fn fill(api: &AwsKinesis, stream: &StreamName) {
+    for shard in 0..3 {
+        for _ in 0..WAITING {
+            let waiting = entry(shard, vec![b'x'; WAITING_BYTES].into());
+            api.put_record(stream, &waiting, None).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_that_are_not_read_hold_up_no_other() {
+    let local = world::start(i64::from(SHARDS), |builder| builder).await;
+    let config = Wire::Tls.config(&local);
+    let (api, stream) = (AwsKinesis::new(&config), StreamName::from(STREAM));
+    fill(&api, &stream).await;
+    let summary = api.describe(&stream).await.unwrap();
+    let consumer = api.register_consumer(&summary, "wire").await.unwrap();
+    let shards = api.list_shards(&stream, ShardFilter::All).await.unwrap().shards;
+    let mut subscriptions = Vec::new();
+    for shard in &shards {
+        let begun = api.subscribe(&consumer, &shard.id, ReadFrom::TrimHorizon).await;
+        subscriptions.push(begun.unwrap());
+    }
+    let mut read = subscriptions.pop().unwrap();
+    // What waits has come as far as it will.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for round in 0..10 {
+        api.put_record(&stream, &entry(3, "next".into()), None).await.unwrap();
+        let mut records = 0;
+        let next = async {
+            while records == 0 {
+                let event = std::future::poll_fn(|context| read.as_mut().poll_next(context)).await;
+                records = event.unwrap().unwrap().records.len();
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(8), next).await;
+        assert!(in_time.is_ok(), "round {round}");
+    }
+}
+
 async fn check(fetching: Fetching) {
     let local = world::start(i64::from(SHARDS), |builder| builder).await;
     let config = Wire::Tls.config(&local);
     let (api, stream) = (AwsKinesis::new(&config), StreamName::from(STREAM));
-    for shard in 0..3 {
-        for _ in 0..WAITING {
-            let waiting = entry(shard, vec![b'x'; WAITING_BYTES].into());
-            api.put_record(&stream, &waiting, None).await.unwrap();
-        }
-    }
+    fill(&api, &stream).await;
     let seen = Seen::default();
     let into = seen.clone();
     let leases = MemoryStore::new(Layout::Native);
@@ -49,6 +85,8 @@ async fn check(fetching: Fetching) {
         }
     });
     seen.until("three handlers hang", Duration::from_secs(30), |seen| seen.count() >= 3).await;
+    // What waits has come as far as it will.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     // Each record comes before the next is put, so a stall of the shard is a stall of the test.
     for round in 0..ROUNDS {
         let next = entry(3, round.to_string().into());
