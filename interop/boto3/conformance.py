@@ -740,11 +740,14 @@ def metrics_are_accepted():
 def control(method, path, body):
     """A call to the control endpoint of `anabranch local`."""
     import json
+    import os
+    import ssl
     import urllib.request
 
     url = kinesis.meta.endpoint_url.rstrip("/") + path
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=10) as reply:
+    trusted = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE"))
+    with urllib.request.urlopen(request, timeout=10, context=trusted) as reply:
         return reply.read()
 
 
