@@ -470,9 +470,10 @@ def write_limits_of_a_shard_can_be_enforced():
 
 @check
 def record_and_request_sizes():
-    """1 MiB passes, one byte more is refused, and so is a request of over 5 MiB."""
+    """1 MiB with its key passes, one byte more is refused, and so is a request of over 5 MiB."""
     name = new_stream(1)
     put(name, "k", b"x" * (MIB - 1))
+    refused("InvalidArgumentException", kinesis.put_record, StreamName=name, PartitionKey="k", Data=b"x" * MIB)
     refused("ValidationException", kinesis.put_record, StreamName=name, PartitionKey="k", Data=b"x" * (MIB + 1))
     rows = [{"PartitionKey": "k", "Data": b"x" * (MIB - 1)}] * 6
     refused("InvalidArgumentException", kinesis.put_records, StreamName=name, Records=rows)
