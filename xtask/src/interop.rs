@@ -1,7 +1,8 @@
 //! Real clients against `anabranch local`: each at its default settings, over real sockets.
 //!
 //! A client is a program under `interop/`. It reads the endpoint from the usual AWS variables and
-//! prints one line a check: `ok NAME`, or `not ok NAME: WHY`.
+//! prints one line a check: `ok NAME`, or `not ok NAME: WHY`. SDK clients run twice, without TLS and
+//! with it, and must make the same checks both times.
 
 use crate::parts::{self, Missing};
 use crate::server::Server;
@@ -13,7 +14,12 @@ struct Client {
     name: &'static str,
     /// Gets what the client needs and gives the command that runs it.
     prepare: fn() -> Result<Command, Unready>,
+    /// How it comes to trust the certificate of a server with TLS. `None`: it runs without only.
+    trust: Option<Trust>,
 }
+
+/// Lets a client trust the certificate of a server.
+type Trust = fn(&mut Command, &Server) -> Result<(), String>;
 
 /// Why a client can't run.
 #[derive(Debug)]
@@ -30,14 +36,17 @@ impl From<Missing> for Unready {
     }
 }
 
+/// The password of a trust store, which holds nothing secret.
+const STORE_PASSWORD: &str = "changeit";
+
 const CLIENTS: [Client; 7] = [
-    Client { name: "boto3", prepare: boto3 },
-    Client { name: "cli", prepare: cli },
-    Client { name: "javascript", prepare: javascript },
-    Client { name: "go", prepare: go },
-    Client { name: "java", prepare: java },
-    Client { name: "multilang", prepare: multilang },
-    Client { name: "java-daemon", prepare: java_daemon },
+    Client { name: "boto3", prepare: boto3, trust: Some(by_environment) },
+    Client { name: "cli", prepare: cli, trust: Some(by_environment) },
+    Client { name: "javascript", prepare: javascript, trust: Some(by_environment) },
+    Client { name: "go", prepare: go, trust: Some(by_environment) },
+    Client { name: "java", prepare: java, trust: Some(by_java_trust_store) },
+    Client { name: "multilang", prepare: multilang, trust: None },
+    Client { name: "java-daemon", prepare: java_daemon, trust: None },
 ];
 
 /// Runs the named clients, or all of them.
@@ -48,9 +57,20 @@ pub(crate) fn run(names: &[&str]) -> Tally {
         tally.fail(name, &format!("no such client; there are {}", known.join(", ")));
     }
     for client in CLIENTS.iter().filter(|c| names.is_empty() || names.contains(&c.name)) {
-        match (client.prepare)() {
-            Ok(command) => run_client(client.name, command, &mut tally),
-            Err(unready) => tally_unready(client.name, &unready, &mut tally),
+        let mut command = match (client.prepare)() {
+            Ok(command) => command,
+            Err(unready) => {
+                tally_unready(client.name, &unready, &mut tally);
+                continue;
+            }
+        };
+        let checks = run_client(client.name, &mut command, None, &mut tally);
+        if client.trust.is_some() {
+            let name = format!("{} (tls)", client.name);
+            let with_tls = run_client(&name, &mut command, client.trust, &mut tally);
+            if with_tls != checks {
+                tally.fail(&name, &format!("{with_tls} checks with TLS, {checks} without"));
+            }
         }
     }
     tally
@@ -63,14 +83,25 @@ fn tally_unready(name: &str, unready: &Unready, tally: &mut Tally) {
     }
 }
 
-fn run_client(name: &str, mut command: Command, tally: &mut Tally) {
-    let server = match Server::anabranch(&[]) {
+/// Runs a client against a new server and returns the number of its checks.
+fn run_client(name: &str, command: &mut Command, trust: Option<Trust>, tally: &mut Tally) -> usize {
+    let server = match Server::anabranch(if trust.is_some() { &["--tls"] } else { &[] }) {
         Ok(server) => server,
-        Err(why) => return tally.fail(name, &why),
+        Err(why) => {
+            tally.fail(name, &why);
+            return 0;
+        }
     };
-    let out = match server.configure(&mut command).output() {
+    if let Some(Err(why)) = trust.map(|trust| trust(command, &server)) {
+        tally.fail(name, &why);
+        return 0;
+    }
+    let out = match server.configure(command).output() {
         Ok(out) => out,
-        Err(error) => return tally.fail(name, &format!("did not start: {error}")),
+        Err(error) => {
+            tally.fail(name, &format!("did not start: {error}"));
+            return 0;
+        }
     };
     let text = String::from_utf8_lossy(&out.stdout);
     let (mut checks, before) = (0, tally.failures());
@@ -89,6 +120,33 @@ fn run_client(name: &str, mut command: Command, tally: &mut Tally) {
         let printed = String::from_utf8_lossy(&out.stderr);
         tally.fail(name, &format!("{checks} checks, then {}\n{text}{printed}", out.status));
     }
+    checks
+}
+
+/// The client reads `AWS_CA_BUNDLE` or `NODE_EXTRA_CA_CERTS`.
+fn by_environment(_: &mut Command, server: &Server) -> Result<(), String> {
+    match &server.ca_file {
+        Some(_) => Ok(()),
+        None => Err("the server did not print AWS_CA_BUNDLE".to_owned()),
+    }
+}
+
+/// Java reads a trust store of its own kind only.
+fn by_java_trust_store(command: &mut Command, server: &Server) -> Result<(), String> {
+    by_environment(command, server)?;
+    let Some(file) = &server.ca_file else { return Ok(()) };
+    // Beside the certificate, and removed with it.
+    let store = file.with_file_name("trust.p12");
+    let import = ["-importcert", "-noprompt", "-alias", "local", "-storetype", "PKCS12"];
+    let mut keytool = program("keytool", &import);
+    keytool.args(["-storepass", STORE_PASSWORD, "-file"]).arg(file).arg("-keystore").arg(&store);
+    output(&mut keytool)?;
+    let options = format!(
+        "-Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}",
+        store.display()
+    );
+    command.env("JAVA_TOOL_OPTIONS", options);
+    Ok(())
 }
 
 fn boto3() -> Result<Command, Unready> {

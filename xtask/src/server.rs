@@ -2,6 +2,7 @@
 
 use crate::shell::{built, program};
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,26 +12,33 @@ pub(crate) struct Server {
     /// The rest of what it prints. Held open, so that a late line does not break its pipe.
     #[expect(dead_code, reason = "held, never read")]
     output: Option<BufReader<ChildStdout>>,
-    /// Where it answers, `http://127.0.0.1:PORT`.
+    /// Where it answers, `http://127.0.0.1:PORT`, or `https://` with TLS.
     pub(crate) endpoint: String,
+    /// The certificate that clients trust, with TLS; in a temporary folder of its own.
+    pub(crate) ca_file: Option<PathBuf>,
     /// From the start of the process to its ready line or its first accepted connection.
     pub(crate) ready_after: Duration,
 }
 
 impl Server {
-    /// `anabranch local` with more options, on a free port.
+    /// `anabranch local` with more options, on free ports. With `--tls` among them, its endpoint is
+    /// the one with TLS.
     pub(crate) fn anabranch(options: &[&str]) -> Result<Self, String> {
         let binary = built("anabranch");
         let mut command = program(binary, &["local", "--port", "0"]);
         let started = Instant::now();
         let mut child = spawn(command.args(options).stdout(Stdio::piped()))?;
         let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        for line in output.by_ref().lines().map_while(Result::ok) {
-            if let Some(at) = line.find("http://") {
-                let endpoint = line[at..].split_whitespace().next().unwrap_or_default().to_owned();
-                let ready_after = started.elapsed();
-                return Ok(Self { child, output: Some(output), endpoint, ready_after });
-            }
+        let mut lines = output.by_ref().lines().map_while(Result::ok);
+        let endpoint = lines.find_map(|line| word_after(&line, "is ready at "));
+        let ready_after = started.elapsed();
+        let ca_file = match options.contains(&"--tls") {
+            true => lines.find_map(|line| word_after(&line, "AWS_CA_BUNDLE=")).map(PathBuf::from),
+            false => None,
+        };
+        let output = Some(output);
+        if let Some(endpoint) = endpoint {
+            return Ok(Self { child, output, endpoint, ca_file, ready_after });
         }
         let _ = child.kill();
         Err("`anabranch local` ended without its ready line".to_owned())
@@ -48,7 +56,8 @@ impl Server {
             std::thread::sleep(Duration::from_millis(2));
         }
         let endpoint = format!("http://127.0.0.1:{port}");
-        Ok(Self { child, output: None, endpoint, ready_after: started.elapsed() })
+        let ready_after = started.elapsed();
+        Ok(Self { child, output: None, endpoint, ca_file: None, ready_after })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -62,7 +71,11 @@ impl Server {
             .env("AWS_REGION", "us-east-1")
             .env("AWS_DEFAULT_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
-            .env("AWS_SECRET_ACCESS_KEY", "local")
+            .env("AWS_SECRET_ACCESS_KEY", "local");
+        if let Some(file) = &self.ca_file {
+            command.env("AWS_CA_BUNDLE", file).env("NODE_EXTRA_CA_CERTS", file);
+        }
+        command
     }
 }
 
@@ -70,7 +83,17 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A killed server leaves its temporary folder behind.
+        if let Some(folder) = self.ca_file.as_ref().and_then(|file| file.parent()) {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
+}
+
+/// The word right behind `mark` in a line.
+fn word_after(line: &str, mark: &str) -> Option<String> {
+    let (_, rest) = line.split_once(mark)?;
+    rest.split_whitespace().next().map(str::to_owned)
 }
 
 /// A port that was free a moment ago.

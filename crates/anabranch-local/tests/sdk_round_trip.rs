@@ -3,8 +3,10 @@
 mod world;
 
 use aws_sdk_kinesis::error::ProvideErrorMetadata;
+use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::{
-    ConsumerStatus, ShardIteratorType, StartingPosition, SubscribeToShardEventStream,
+    ConsumerStatus, PutRecordsRequestEntry, ShardIteratorType, StartingPosition,
+    SubscribeToShardEventStream,
 };
 use std::collections::BTreeMap;
 use world::World;
@@ -200,5 +202,39 @@ async fn a_consumer_is_created_listed_and_removed() {
     let consumer = consumer.expect("a consumer").consumer_description.expect("a description");
     assert_eq!(*consumer.consumer_status(), ConsumerStatus::Active);
     world.kinesis.deregister_stream_consumer().consumer_arn(&arn).send().await.expect("gone");
+    world.local.stop().await;
+}
+
+#[tokio::test]
+async fn a_record_may_have_exactly_the_maximum_with_its_key_and_not_a_byte_more() {
+    let world = World::start().await;
+    for (name, kib) in [("one", 1_024), ("ten", 10_240)] {
+        let create = world.kinesis.create_stream().stream_name(name).shard_count(1);
+        create.max_record_size_in_kib(kib).send().await.expect("a stream");
+        world.active(name).await;
+        let most = usize::try_from(kib).expect("a size") * 1024;
+        let key = "ключ";
+        let data = |bytes: usize| Blob::new(vec![7; bytes]);
+        let put = |bytes| {
+            let put = world.kinesis.put_record().stream_name(name).partition_key(key);
+            put.data(data(bytes)).send()
+        };
+        let put_many = |bytes| {
+            let entry = PutRecordsRequestEntry::builder().partition_key(key).data(data(bytes));
+            let entry = entry.build().expect("an entry");
+            world.kinesis.put_records().stream_name(name).records(entry).send()
+        };
+        put(most - key.len()).await.expect("exactly the maximum");
+        let reply = put_many(most - key.len()).await.expect("exactly the maximum");
+        assert_eq!(reply.failed_record_count(), Some(0));
+        let refused = put(most - key.len() + 1).await.expect_err("a byte more");
+        assert!(refused.into_service_error().is_invalid_argument_exception(), "{name}");
+        let refused = put_many(most - key.len() + 1).await.expect_err("a byte more");
+        assert!(refused.into_service_error().is_invalid_argument_exception(), "{name}");
+        let refused = put(most + 1).await.expect_err("data alone");
+        assert_eq!(refused.into_service_error().code(), Some("ValidationException"));
+        let (keys, _) = world.read_keys(name, "shardId-000000000000").await;
+        assert!(!keys.is_empty() && keys.iter().all(|read| read == key), "{keys:?}");
+    }
     world.local.stop().await;
 }

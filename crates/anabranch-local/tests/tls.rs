@@ -203,6 +203,25 @@ async fn a_goaway_comes_after_its_request_and_not_before() {
     world.local.stop().await;
 }
 
+/// Node drops what it has not read when the server closes first.
+#[tokio::test]
+async fn a_client_that_said_goodbye_closes_first() {
+    let world = start(builder()).await;
+    let mut stream = connect(&world.local, "localhost", &["h2"]).await.expect("a handshake");
+    // The preface, empty settings, a GOAWAY without an error, and nothing to answer.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("sent");
+    let goaway = [[0, 0, 8, 7, 0, 0, 0, 0, 0].as_slice(), &[0; 8]].concat();
+    stream.write_all(&goaway).await.expect("sent");
+    let mut bytes = Vec::new();
+    let early = tokio::time::timeout(Duration::from_secs(1), stream.read_to_end(&mut bytes)).await;
+    assert!(early.is_err(), "the server closed first, after {} bytes", bytes.len());
+    let stopped = tokio::time::timeout(Duration::from_secs(2), world.local.stop()).await;
+    stopped.expect("a stop waits for no client");
+    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    end.expect("an end in time").expect("a proper end");
+}
+
 #[tokio::test]
 async fn clients_that_never_complete_a_handshake_hold_nobody_back() {
     let world = start(builder()).await;

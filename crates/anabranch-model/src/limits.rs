@@ -14,8 +14,8 @@ pub const PUT_RECORDS_MAX_RECORDS: usize = 500;
 pub const PUT_RECORDS_MAX_BYTES: usize = 5 * MIB;
 /// Bytes in one `PutRecords` request on a stream that allows larger records.
 pub const PUT_RECORDS_MAX_BYTES_LARGE: usize = 10 * MIB;
-/// The record maximum of a stream, until it is changed. The service's pages count the partition key
-/// to it; a payload of exactly this size is taken with any key.
+/// The record maximum of a stream, until it is changed: bytes of the partition key in UTF-8 and of
+/// the data before base64 together, as in every record maximum.
 pub const RECORD_MAX_BYTES_DEFAULT: usize = MIB;
 /// The smallest record maximum that `UpdateMaxRecordSize` accepts, in KiB.
 pub const RECORD_MAX_KIB_LOWEST: usize = 1024;

@@ -1,6 +1,6 @@
 //! `PutRecord`: one record to the open shard that its key falls in.
 //!
-//! Differs from AWS: the record maximum is held against the data alone, without the partition key.
+//! Differs from AWS: see [`put_records`](super::put_records) for a record that is too large.
 
 use crate::constraint::Constraints;
 use crate::encryption::Encryption;

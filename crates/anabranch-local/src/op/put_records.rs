@@ -4,7 +4,8 @@
 //! sequence number is handed out and its record becomes visible at once, so that no tailing reader
 //! can pass a record by.
 //!
-//! Differs from AWS: the record maximum is held against the data alone, without the partition key.
+//! Partition key and data count together to the record maximum. Differs from AWS: the message for a
+//! record whose data fit without the key is our own, because the service's is not published.
 
 use crate::constraint::Constraints;
 use crate::encryption::Encryption;
@@ -322,17 +323,27 @@ fn check_sizes(
 ) -> Result<(), ApiError> {
     let most = topology.record_max_bytes();
     let mut constraints = Constraints::new();
-    let mut total = 0;
+    let (mut total, mut over) = (0, None);
     for (at, entry) in entries.iter().enumerate() {
-        let size = decoded.data(at, entry).len();
-        total += size + entry.partition_key.len();
+        let (size, key) = (decoded.data(at, entry).len(), entry.partition_key.len());
+        total += size + key;
         if size > most {
             let value = format!("'java.nio.HeapByteBuffer[pos=0 lim={size} cap={size}]'");
             let words = format!("Member must have length less than or equal to {most}");
             constraints.broken(&value, &path(operation, at, "data"), &words);
+        } else if size + key > most {
+            over.get_or_insert((at, size + key));
         }
     }
     constraints.check()?;
+    if let Some((at, size)) = over {
+        let which = match operation {
+            Operation::PutRecords => format!("Record {} of the request", at + 1),
+            _ => "The record".to_owned(),
+        };
+        let text = format!("{which} of {size} bytes, partition key included, exceeds");
+        return Err(ApiError::invalid(format!("{text} the maximum of {most} bytes")));
+    }
     let (request_max, shown) = if most > limits::RECORD_MAX_BYTES_DEFAULT {
         (limits::PUT_RECORDS_MAX_BYTES_LARGE, "10 MB")
     } else {

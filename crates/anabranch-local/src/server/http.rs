@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connections::Counter;
 use super::handshake;
+use super::linger::Lingering;
 use super::route::{Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.
@@ -98,7 +99,11 @@ impl Session {
             () = asked(&mut self.stop) => None,
             accepted = handshake::accept(&acceptor, socket) => accepted,
         };
-        if let Some(stream) = accepted {
+        let Some(stream) = accepted else { return };
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let stop = self.stop.clone();
+            self.serve(Lingering::new(stream, stop)).await;
+        } else {
             self.serve(stream).await;
         }
     }

@@ -10,6 +10,7 @@
 
 mod http;
 mod handshake;
+mod linger;
 mod connections;
 mod route;
 mod target;

@@ -101,27 +101,52 @@ fn wrong_records_are_refused_in_the_services_words() {
     assert!(stage.read_all(0).is_empty());
 }
 
+/// The largest record and one of a byte more, with keys of one byte and of two bytes a character.
 #[test]
-fn records_and_requests_have_their_largest_sizes() {
-    let stage = Stage::with_stream(1);
-    let (largest, above) = (vec![0; MIB], vec![0; MIB + 1]);
-    stage.try_put_entry(entry("k", None, &largest)).unwrap();
-    let result = stage.try_put_entry(entry("k", None, &above));
-    refused(result, ErrorKind::Validation, "at 'data' failed to satisfy constraint");
-    let four = vec![entry("k", None, &largest); 4];
-    let full = vec![0; MIB - 5];
-    put_all(&stage, [four.clone(), vec![entry("k", None, &full)]].concat()).unwrap();
-    let over = [four, vec![entry("kk", None, &full)]].concat();
-    refused(put_all(&stage, over), ErrorKind::InvalidArgument, "exceeds 5 MB limit");
+fn the_key_counts_to_the_largest_record() {
+    for kib in [1_024, 10_240] {
+        let stage = Stage::with_stream(1);
+        let most = kib * 1024;
+        raise_record_maximum(&stage, kib);
+        for key in ["k".to_owned(), "ключ".to_owned(), "ж".repeat(256)] {
+            let data = vec![7; most + 1];
+            let (exact, over) = (&data[..most - key.len()], &data[..=most - key.len()]);
+            stage.try_put_entry(entry(&key, None, exact)).unwrap();
+            put_all(&stage, vec![entry(&key, None, exact)]).unwrap();
+            let words = format!("{} bytes, partition key included, exceeds", most + 1);
+            let result = stage.try_put_entry(entry(&key, None, over));
+            refused(result, ErrorKind::InvalidArgument, &words);
+            let second = vec![entry("k", None, b""), entry(&key, None, over)];
+            refused(put_all(&stage, second), ErrorKind::InvalidArgument, "Record 2 of the request");
+            // Data that are too large by themselves break a constraint of their own.
+            let result = stage.try_put_entry(entry(&key, None, &data));
+            refused(result, ErrorKind::Validation, "at 'data' failed to satisfy constraint");
+        }
+        assert_eq!(stage.read_all(0).len(), 6, "{kib} KiB");
+    }
+}
 
+fn raise_record_maximum(stage: &Stage, kib: usize) {
     let request = update_max_record_size::Request {
         stream: StreamTarget::by_arn(&stage.arn()),
-        max_record_size_in_kib: Some(10_240),
+        max_record_size_in_kib: Some(i64::try_from(kib).unwrap()),
     };
     stage.engine.update_max_record_size(&request).unwrap();
-    let huge = vec![7; 9 * MIB];
-    put_all(&stage, vec![entry("k", None, &huge)]).unwrap();
-    assert_eq!(stage.read_all(0).last().unwrap().2.len(), 9 * MIB);
+}
+
+#[test]
+fn a_request_has_its_largest_size() {
+    for (kib, most, words) in
+        [(1_024, 5 * MIB, "exceeds 5 MB limit"), (2_048, 10 * MIB, "exceeds 10 MB limit")]
+    {
+        let stage = Stage::with_stream(1);
+        raise_record_maximum(&stage, kib);
+        let data = vec![0; MIB - 1];
+        let full = vec![entry("k", None, &data); most / MIB];
+        put_all(&stage, full.clone()).unwrap();
+        let over = [full, vec![entry("k", None, b"")]].concat();
+        refused(put_all(&stage, over), ErrorKind::InvalidArgument, words);
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ use std::io::Write as _;
 
 /// The largest record, data and key, that any stream accepts.
 const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
+/// The largest data of an aggregate that any stream accepts: its own key counts.
+const AGGREGATE_MAX_BYTES: usize = RECORD_MAX_BYTES_HIGHEST - AGGREGATE_PARTITION_KEY.len();
 
 const RECORD: Tag = Tag::bytes(3);
 const RECORD_KEY: Tag = Tag::varint(1);
@@ -145,7 +147,7 @@ impl Builder {
             return Room::TooLarge;
         }
         let fit = self.fit(next);
-        let max_bytes = max_bytes.min(RECORD_MAX_BYTES_HIGHEST);
+        let max_bytes = max_bytes.min(AGGREGATE_MAX_BYTES);
         if !self.is_empty() && self.framed_size() + fit.added_bytes > max_bytes {
             return Room::Full;
         }

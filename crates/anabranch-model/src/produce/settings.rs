@@ -47,7 +47,7 @@ pub struct Settings {
     pub mark: Option<u64>,
     /// Whether each container goes by `PutRecord`, with the number of the one before it.
     pub numbered: bool,
-    /// The largest record that the stream takes, in bytes of data.
+    /// The largest record that the stream takes, in bytes of key and data.
     pub record_max_bytes: usize,
     /// The least that a container grows to while records wait, whatever the round trip.
     pub container_min_bytes: usize,

@@ -226,7 +226,7 @@ impl Builder {
         self
     }
 
-    /// The largest record in bytes of data, for a stream that this producer may not describe.
+    /// The largest record in bytes of key and data, for a stream that this producer may not describe.
     /// Default: what the stream says, else 1 MiB; 1 B to 10 MiB.
     #[must_use]
     pub fn with_record_max_bytes(mut self, bytes: usize) -> Self {

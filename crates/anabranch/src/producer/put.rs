@@ -34,7 +34,7 @@ pub struct Producer {
     id: ProducerId,
     /// Where records are handed over.
     intake: Arc<Intake>,
-    /// The largest record that the stream takes, in bytes of data.
+    /// The largest record that the stream takes, in bytes of key and data.
     record_max_bytes: usize,
     /// The time.
     clock: Clock,

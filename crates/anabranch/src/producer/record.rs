@@ -57,9 +57,10 @@ pub(super) fn cost(key_len: usize, data_len: usize) -> usize {
     key_len + data_len + RECORD_OVERHEAD_BYTES
 }
 
-/// Whether the stream takes a record with this key.
+/// Checks that the stream takes a record with this key and so many bytes of data. The service holds
+/// both together against the record maximum.
 #[inline]
-pub(super) fn check(key: &[u8], bytes: usize, max_bytes: usize) -> Result<(), PutError> {
+pub(super) fn check(key: &[u8], data_len: usize, max_bytes: usize) -> Result<(), PutError> {
     // Few keys have more bytes than they may have characters, so few are counted.
     if key.is_empty() {
         return Err(PutError::KeyEmpty);
@@ -70,6 +71,7 @@ pub(super) fn check(key: &[u8], bytes: usize, max_bytes: usize) -> Result<(), Pu
             return Err(PutError::KeyTooLong { chars });
         }
     }
+    let bytes = key.len().saturating_add(data_len);
     if bytes > max_bytes {
         return Err(PutError::TooLarge { bytes, max_bytes });
     }
@@ -91,15 +93,15 @@ pub enum PutError {
         /// How many characters it has.
         chars: usize,
     },
-    /// The data are too large.
+    /// The partition key and the data are together too large.
     #[error(
-        "the record has {bytes} bytes of data, the stream takes {max_bytes}: \
+        "the record has {bytes} bytes, partition key included, and the stream takes {max_bytes}: \
          raise the stream's maximum record size, or store the data elsewhere"
     )]
     TooLarge {
-        /// Its bytes.
+        /// Bytes of the partition key and the data.
         bytes: usize,
-        /// What the stream takes.
+        /// The stream's record maximum, in bytes.
         max_bytes: usize,
     },
     /// The producer is closed.

@@ -95,7 +95,7 @@ async fn a_bulk_with_a_record_that_no_stream_takes_is_given_back_whole() {
     large.push("k", vec![0; 2 << 20]);
     let refused = in_time(producer.put_bulk(large)).await.unwrap_err();
     assert!(format!("{refused:?}").len() < 200, "{refused:?}");
-    assert!(matches!(refused.why, PutError::TooLarge { bytes, .. } if bytes == 2 << 20));
+    assert!(matches!(refused.why, PutError::TooLarge { bytes, .. } if bytes == (2 << 20) + 1));
     assert_eq!(in_time(producer.close(Duration::from_secs(5))).await.placed, 1);
     let refused = in_time(producer.put_bulk(numbers(0, 2))).await.unwrap_err();
     assert_eq!((refused.at, &refused.why, refused.bulk.len()), (None, &PutError::Closed, 2));

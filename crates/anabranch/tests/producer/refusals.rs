@@ -2,12 +2,15 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::producer::{
-    Aggregation, KeyId, NewRecord, Outcome, Producer, PutError, StartError, Why,
+    Aggregation, Bulk, KeyId, NewRecord, Outcome, Producer, PutError, StartError, TryPutError, Why,
 };
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
+use anabranch_model::aggregate::AGGREGATE_PARTITION_KEY;
+use anabranch_model::aggregate::encode::{Builder, Entry};
 use anabranch_model::hash::HashKey;
 use anabranch_model::retry::Fault;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[tokio::test]
@@ -18,9 +21,103 @@ async fn bad_records_are_refused_by_name_before_they_are_taken() {
     assert_eq!(put(String::new(), 1).await.unwrap_err(), PutError::KeyEmpty);
     let long = put("ж".repeat(257), 1).await.unwrap_err();
     assert_eq!(long, PutError::KeyTooLong { chars: 257 });
-    let large = put("k".to_owned(), (1 << 20) + 1).await.unwrap_err();
+    let large = put("k".to_owned(), 1 << 20).await.unwrap_err();
     assert_eq!(large, PutError::TooLarge { bytes: (1 << 20) + 1, max_bytes: 1 << 20 });
-    assert!(put("ж".repeat(256), 1 << 20).await.unwrap().await.is_placed());
+    let told = large.to_string();
+    assert!(told.starts_with("the record has 1048577 bytes, partition key included"), "{told}");
+}
+
+/// What a record of this key may have, in each way to put one; and with a byte more.
+async fn check_border(kib: i64, aggregation: Aggregation, key: &str) {
+    let stage = Stage::new(1);
+    stage.delete();
+    stage.create(1, Some(kib));
+    let builder = Producer::new(STREAM).with_aggregation(aggregation).with_rate_percent(1_000);
+    let producer = builder.start(stage.api()).await.unwrap();
+    let max_bytes = usize::try_from(kib).unwrap() * 1024;
+    let (exact, over) = (vec![1; max_bytes - key.len()], vec![2; max_bytes - key.len() + 1]);
+    let too_large = PutError::TooLarge { bytes: max_bytes + 1, max_bytes };
+    let small = producer.put(key, "small").await.unwrap();
+    assert_eq!(producer.put(key, over.clone()).await.unwrap_err(), too_large);
+    let refused = producer.try_put_record(NewRecord::new(key, over.clone())).unwrap_err();
+    assert_eq!(refused, TryPutError::Refused(too_large.clone()));
+    let mut bulk = Bulk::new();
+    bulk.push(key, &exact);
+    bulk.push(key, &over);
+    let refused = producer.put_bulk(bulk).await.unwrap_err();
+    assert_eq!((refused.at, refused.why), (Some(1), too_large));
+    // A refused record stops nothing, and the largest one passes behind a small one.
+    let large = producer.put(key, exact.clone()).await.unwrap();
+    let mut bulk = Bulk::new();
+    bulk.push(key, &exact);
+    let bulk = producer.put_bulk(bulk).await.unwrap();
+    producer.flush().await;
+    assert!(small.await.is_placed() && large.await.is_placed() && bulk.await.all_placed());
+    let sizes: Vec<usize> = stage.read_all().await.iter().map(|record| record.data.len()).collect();
+    assert_eq!(sizes, [5, exact.len(), exact.len()], "{kib} KiB, {aggregation:?}, {key}");
+}
+
+#[tokio::test]
+async fn the_key_counts_to_the_largest_record() {
+    for kib in [1_024, 10_240] {
+        for aggregation in [Aggregation::ByShard, Aggregation::Off] {
+            for key in ["k", "ключ", &"ж".repeat(256)] {
+                check_border(kib, aggregation, key).await;
+            }
+        }
+    }
+}
+
+/// Two records whose aggregate has exactly the stream's maximum with its key go together, and with a
+/// byte more they go apart.
+#[tokio::test]
+async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
+    for kib in [1_024, 10_240] {
+        let max_bytes = usize::try_from(kib).unwrap() * 1024;
+        for (over, containers) in [(0, 1), (1, 2)] {
+            let stage = Stage::new(1);
+            stage.delete();
+            stage.create(1, Some(kib));
+            let builder = Producer::new(STREAM).with_container_bytes(10 << 20..=10 << 20);
+            let builder = builder.with_rate_percent(1_000).with_linger(Duration::from_millis(100));
+            let producer = builder.start(stage.api()).await.unwrap();
+            let first = vec![1; max_bytes / 2];
+            let mut aggregate = Builder::new();
+            let entry = |data| Entry { partition_key: "k", explicit_hash_key: None, data };
+            aggregate.add_within(&entry(&first), usize::MAX);
+            let framing = aggregate.size_with(&entry(&first)) - first.len();
+            let second = vec![2; max_bytes - AGGREGATE_PARTITION_KEY.len() - framing + over];
+            let mut tickets = Vec::new();
+            for data in [&first, &second] {
+                tickets.push(producer.put("k", data.clone()).await.unwrap());
+            }
+            let mut sequences = BTreeSet::new();
+            for ticket in tickets {
+                let Outcome::Placed { sequence, attempts, .. } = ticket.await else { panic!() };
+                assert_eq!(attempts.count(), 1);
+                sequences.insert(sequence);
+            }
+            assert_eq!(sequences.len(), containers, "{kib} KiB and {over} bytes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_aggregate_is_larger_than_the_stream_takes() {
+    let stage = Stage::new(1);
+    // The bounds are above the stream's maximum, which holds too.
+    let builder = Producer::new(STREAM).with_container_bytes(2 << 20..=4 << 20);
+    let producer = builder.with_rate_percent(1_000).start(stage.api()).await.unwrap();
+    let mut tickets = Vec::new();
+    for number in 0..30 {
+        tickets.push(producer.put(format!("k{number}"), vec![7; 100_000]).await.unwrap());
+    }
+    producer.flush().await;
+    for ticket in tickets {
+        let outcome = ticket.await;
+        let once = matches!(&outcome, Outcome::Placed { attempts, .. } if attempts.count() == 1);
+        assert!(once, "{outcome:?}");
+    }
 }
 
 #[tokio::test]
@@ -32,8 +129,9 @@ async fn records_at_every_edge_are_placed_and_come_back_as_they_were() {
         // Without data at all, at both ends of the hashes, with keys of one and of 256 characters,
         // and exactly as large as the stream takes.
         let mut records = Vec::new();
-        for (at, bytes) in [0, 1, (1 << 20) - 1, 1 << 20].into_iter().enumerate() {
+        for (at, size) in [0, 1, (1 << 20) - 1, 1 << 20].into_iter().enumerate() {
             let key = "k".repeat([1, 2, 255, 256][at]);
+            let bytes = usize::saturating_sub(size, key.len());
             for hash in [None, Some(HashKey::MIN), Some(HashKey::MAX)] {
                 records.push((key.clone(), hash, vec![b'a' + u8::try_from(at).unwrap(); bytes]));
             }

@@ -268,6 +268,20 @@ fn one_mebibyte_and_ten_are_taken_and_a_byte_over_ten_is_not() {
     assert_eq!(builder.add_within(&entry(("k", half, None)), usize::MAX), Room::Full);
 }
 
+#[test]
+fn an_aggregate_and_its_own_key_stay_within_the_largest_record() {
+    let most = RECORD_MAX_BYTES_HIGHEST - AGGREGATE_PARTITION_KEY.len();
+    let data = vec![7; most];
+    let mut builder = builder(&[("k", &data[..most / 2], None)]);
+    let framing = builder.size_with(&entry(("k", &data[..most / 2], None))) - most / 2;
+    for (bytes, room) in [(most - framing + 1, Room::Full), (most - framing, Room::Taken)] {
+        let next = entry(("k", &data[..bytes], None));
+        assert_eq!(builder.add_within(&next, usize::MAX), room, "{bytes}");
+    }
+    let closed = builder.close().unwrap().seal();
+    assert_eq!(closed.partition_key.len() + closed.data.len(), RECORD_MAX_BYTES_HIGHEST);
+}
+
 /// Few keys and hash keys, so that they repeat.
 fn record() -> impl Strategy<Value = (String, Vec<u8>, Option<u128>)> {
     (

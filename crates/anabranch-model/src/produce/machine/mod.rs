@@ -302,13 +302,14 @@ impl<T> Machine<T> {
     fn container_target(&self) -> usize {
         let flow = self.settings.shard_bytes_per_second.saturating_mul(self.round_trip_ms) / 500;
         let flow = usize::try_from(flow).unwrap_or(usize::MAX);
-        flow.clamp(self.settings.container_min_bytes, self.container_max())
+        let most = self.container_max();
+        flow.clamp(self.settings.container_min_bytes.min(most), most)
     }
 
-    /// The most that a container may hold. An aggregate has a key of one byte, which counts.
+    /// The most that an aggregate may hold. Its key of one byte counts to the record maximum.
     fn container_max(&self) -> usize {
         let stream = self.settings.record_max_bytes.saturating_sub(1);
-        self.settings.container_max_bytes.min(stream).max(self.settings.container_min_bytes)
+        self.settings.container_max_bytes.min(stream)
     }
 
     /// How many containers of a lane may be on their way.
