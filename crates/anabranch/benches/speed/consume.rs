@@ -19,14 +19,15 @@ const FORMATS: [WireFormat; 2] = [WireFormat::Cbor, WireFormat::Json];
 
 pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     let endpoint = Endpoint::start(0)?;
+    if only == Some(&"tls") {
+        return over_tls(records);
+    }
     if let Some(only) = only {
         for (stream, format, each) in cases() {
             let name = name(stream, format, each);
             if name.contains(*only) {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                let runtime = runtime.map_err(|error| error.to_string())?;
                 let case = consume(&endpoint, stream, format, each, records);
-                println!("{name}: {:.0} ns", runtime.block_on(case)?);
+                println!("{name}: {:.0} ns", runtime()?.block_on(case)?);
             }
         }
         return Ok(());
@@ -36,17 +37,12 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     for _ in 0..ROUNDS {
         for (place, (stream, format, each)) in cases().enumerate() {
             let records = if stream.ends_with("1024") { records / 4 } else { records };
-            // A runtime of its own, so that nothing of a case runs into the next.
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| error.to_string())?;
             let case = consume(&endpoint, stream, format, each, records);
-            ours[place].add(runtime.block_on(case)?);
+            ours[place].add(runtime()?.block_on(case)?);
         }
         for (stream, rounds) in STREAMS.iter().zip(&mut bare) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| error.to_string())?;
             let records = if stream.ends_with("1024") { records / 16 } else { records / 4 };
-            rounds.add(runtime.block_on(get_bare(&endpoint, stream, records))?);
+            rounds.add(runtime()?.block_on(get_bare(&endpoint, stream, records))?);
         }
     }
     table::head("CPU per user record");
@@ -57,7 +53,36 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     for (stream, rounds) in STREAMS.iter().zip(&bare) {
         table::row(&format!("bare GetRecords, JSON, {stream} B, not taken apart"), rounds, rounds);
     }
+    over_tls(records)
+}
+
+/// The same over TLS with HTTP/2, which is what users pay.
+fn over_tls(records: u64) -> Result<(), String> {
+    const MEASURED: [&str; 2] = ["plain-100", "aggregated-100"];
+    let endpoint = Endpoint::start_tls()?;
+    let mut rows: Vec<_> =
+        MEASURED.iter().map(|stream| (*stream, Rounds::default(), 0, Rounds::default())).collect();
+    for _ in 0..ROUNDS {
+        for (stream, ours, connections, bare) in &mut rows {
+            let case = consume(&endpoint, stream, WireFormat::Cbor, true, records);
+            ours.add(runtime()?.block_on(case)?);
+            *connections = endpoint.connections().max(*connections);
+            bare.add(runtime()?.block_on(get_bare(&endpoint, stream, records / 4))?);
+        }
+    }
+    table::head("CPU per user record, over TLS and HTTP/2");
+    for (stream, ours, connections, bare) in &rows {
+        table::row(&name(stream, WireFormat::Cbor, true), ours, bare);
+        println!("  connections: {connections}");
+        table::row(&format!("bare GetRecords, JSON, {stream} B, not taken apart"), bare, bare);
+    }
     Ok(())
+}
+
+/// A runtime of its own, so that nothing of a case runs into the next.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| error.to_string())
 }
 
 fn name(stream: &str, format: WireFormat, each: bool) -> String {

@@ -5,14 +5,17 @@
 //!
 //! ```text
 //! speed producer [records]     ours and the bare SDK, 100 B and 1 KiB, few and many outstanding
-//!   ... [records] [case]       only the cases whose names hold this, and nothing beside them
+//!   ... [records] [case]       only the cases whose names hold this, and nothing beside them;
+//!                              "tls" is those over TLS and HTTP/2, with the bare SDK
 //! speed memory [records]       resident memory over many records and a slow sink
 //! speed consumer [records]     ours and the bare SDK, plain and aggregated, JSON and CBOR
 //! speed sink [delay_ms]        the sink; prints its port
+//! speed tls-sink               the sink over TLS; prints its port and its certificate
 //! ```
 
 mod cpu;
 mod sink;
+mod tls_sink;
 mod replies;
 mod endpoint;
 mod table;
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     let number = |text: Option<&&str>, default: u64| text.map_or(Ok(default), |t| t.parse());
     let outcome = match words.as_slice() {
         ["sink", rest @ ..] => number(rest.first(), 0).map(sink::run),
+        ["tls-sink"] => Ok(tls_sink::run()),
         ["producer", rest @ ..] => {
             number(rest.first(), 2_000_000).map(|records| produce::run(records, rest.get(1)))
         }

@@ -34,6 +34,8 @@ struct Case {
     outstanding: usize,
     puts: Puts,
     two_threads: bool,
+    /// Whether it is measured over TLS too.
+    over_tls: bool,
 }
 
 /// How records are put.
@@ -58,7 +60,13 @@ impl Case {
         outstanding: usize,
         puts: Puts,
     ) -> Self {
-        Self { name, format, bytes, outstanding, puts, two_threads: false }
+        Self { name, format, bytes, outstanding, puts, two_threads: false, over_tls: false }
+    }
+
+    /// Measured over TLS too.
+    const fn over_tls(mut self) -> Self {
+        self.over_tls = true;
+        self
     }
 
     /// Puts on one thread, and the driver on another, as in most services.
@@ -69,16 +77,19 @@ impl Case {
 }
 
 const CASES: [Case; 12] = [
-    Case::new("CBOR, 100 B, 5,000 outstanding", WireFormat::Cbor, 100, 5_000, Puts::Shared),
+    Case::new("CBOR, 100 B, 5,000 outstanding", WireFormat::Cbor, 100, 5_000, Puts::Shared)
+        .over_tls(),
     Case::new("CBOR, 100 B, 500,000 outstanding", WireFormat::Cbor, 100, 500_000, Puts::Shared),
     Case::new("CBOR, 100 B each its own, 5,000", WireFormat::Cbor, 100, 5_000, Puts::Own),
     Case::new("CBOR, 100 B each its own, 500,000", WireFormat::Cbor, 100, 500_000, Puts::Own),
     Case::new("  on two threads", WireFormat::Cbor, 100, 500_000, Puts::Own).on_two_threads(),
-    Case::new("CBOR, 100 B in bulks of 500, 5,000", WireFormat::Cbor, 100, 5_000, Puts::Bulk),
+    Case::new("CBOR, 100 B in bulks of 500, 5,000", WireFormat::Cbor, 100, 5_000, Puts::Bulk)
+        .over_tls(),
     Case::new("CBOR, 100 B in bulks of 500, 500,000", WireFormat::Cbor, 100, 500_000, Puts::Bulk),
     Case::new("  of 500 on two threads", WireFormat::Cbor, 100, 500_000, Puts::Bulk)
         .on_two_threads(),
-    Case::new("CBOR, 1 KiB, 5,000 outstanding", WireFormat::Cbor, 1024, 5_000, Puts::Shared),
+    Case::new("CBOR, 1 KiB, 5,000 outstanding", WireFormat::Cbor, 1024, 5_000, Puts::Shared)
+        .over_tls(),
     Case::new("CBOR, 1 KiB, 100,000 outstanding", WireFormat::Cbor, 1024, 100_000, Puts::Shared),
     Case::new("JSON, 100 B, 5,000 outstanding", WireFormat::Json, 100, 5_000, Puts::Shared),
     Case::new("JSON, 1 KiB, 5,000 outstanding", WireFormat::Json, 1024, 5_000, Puts::Shared),
@@ -108,6 +119,9 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
     let runtime = &runtimes.one;
     let endpoint = Endpoint::start(0)?;
     let mut ours: Vec<Rounds> = CASES.iter().map(|_| Rounds::default()).collect();
+    if only == Some(&"tls") {
+        return over_tls(&runtimes, records);
+    }
     if let Some(only) = only {
         for case in CASES.iter().filter(|case| case.name.contains(*only)) {
             let figure = runtimes.put(&endpoint, case, records)?;
@@ -165,6 +179,34 @@ pub(crate) fn run(records: u64, only: Option<&&str>) -> Result<(), String> {
             Ok(None) => {}
             Err(why) => println!("left out: {why}"),
         }
+    }
+    for (bytes, rounds) in &bare {
+        table::row(&format!("bare PutRecords of 500, JSON, {bytes} B"), rounds, rounds);
+    }
+    over_tls(&runtimes, records)
+}
+
+/// The same over TLS with HTTP/2, which is what users pay.
+fn over_tls(runtimes: &Runtimes, records: u64) -> Result<(), String> {
+    let endpoint = Endpoint::start_tls()?;
+    let cases = || CASES.iter().filter(|case| case.over_tls);
+    let mut ours: Vec<(Rounds, u64)> = cases().map(|_| (Rounds::default(), 0)).collect();
+    let mut bare = [(100, Rounds::default()), (1024, Rounds::default())];
+    for _ in 0..ROUNDS {
+        for (case, (rounds, connections)) in cases().zip(&mut ours) {
+            rounds.add(runtimes.put(&endpoint, case, records)?);
+            *connections = endpoint.connections().max(*connections);
+        }
+        for (bytes, rounds) in &mut bare {
+            let records = scaled(records, *bytes) / 4;
+            rounds.add(runtimes.one.block_on(put_bare(&endpoint, *bytes, records))?);
+        }
+    }
+    table::head("CPU per user record, over TLS and HTTP/2");
+    for (case, (rounds, connections)) in cases().zip(&ours) {
+        let beside = if case.bytes == 100 { &bare[0].1 } else { &bare[1].1 };
+        table::row(case.name, rounds, beside);
+        println!("  connections: {connections}");
     }
     for (bytes, rounds) in &bare {
         table::row(&format!("bare PutRecords of 500, JSON, {bytes} B"), rounds, rounds);

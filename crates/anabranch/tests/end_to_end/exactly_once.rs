@@ -3,6 +3,7 @@
 
 use crate::book::{Book, PostgresBook, SqliteBook};
 use crate::fleet::{Fleet, KEYS};
+use crate::network::Wire;
 use crate::postgres_server::Server;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::PostgresStore;
@@ -126,7 +127,7 @@ async fn child() {
 
 /// Kills one of two workers again and again while records come and the stream is resharded.
 async fn kill_loop(book: impl Book, address: String) {
-    let mut fleet = Fleet::start(2).await;
+    let mut fleet = Fleet::start(Wire::Http, 2).await;
     let names = ["a", "b"];
     let spawn = |fleet: &mut Fleet, name| {
         fleet.spawn_test(name, "exactly_once::child", &[(BOOK, address.clone())]);
@@ -174,7 +175,7 @@ async fn in_sqlite_each_effect_is_stored_once_though_workers_are_killed_again_an
 /// Transactions that end in every way, with one lane and with several.
 async fn in_every_way<B: Book>(book: B, lanes: usize) {
     use Then::{Commit, ForgetToCommit, LoseTheAnswer, Panic, RollBack, RollBackQuietly};
-    let mut fleet = Fleet::start(1).await;
+    let mut fleet = Fleet::start(Wire::Http, 1).await;
     let calls = [
         Commit,
         RollBack,
@@ -327,7 +328,7 @@ impl Freeze {
 async fn an_owner_frozen_inside_its_transaction_keeps_nobody_from_its_shard() {
     let Some(server) = Server::shared() else { return };
     let book = PostgresBook::new(&server).await;
-    let mut fleet = Fleet::start(1).await;
+    let mut fleet = Fleet::start(Wire::Http, 1).await;
     fleet.rounds(2).await;
     let freeze = Arc::new(Freeze::default());
     let (frozen, url, kinesis) = (Arc::clone(&freeze), book.address(), fleet.kinesis());

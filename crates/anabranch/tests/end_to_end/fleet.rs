@@ -1,6 +1,7 @@
 //! A local stream over HTTP, workers as processes, and the oracle over what they write down.
 
 use crate::child;
+use crate::network::Wire;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
@@ -14,6 +15,7 @@ pub(crate) const KEYS: usize = 20;
 
 pub(crate) struct Fleet {
     local: Local,
+    wire: Wire,
     /// What the test puts with: the library's own client.
     api: AwsKinesis,
     stream: StreamName,
@@ -34,8 +36,8 @@ impl Drop for Fleet {
 }
 
 impl Fleet {
-    pub(crate) async fn start(shards: i64) -> Self {
-        let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+    pub(crate) async fn start(wire: Wire, shards: i64) -> Self {
+        let local = wire.start(Local::builder().with_options(Options::instant())).await;
         let request = create_stream::Request {
             stream_name: Some("orders".to_owned()),
             shard_count: Some(shards),
@@ -43,8 +45,9 @@ impl Fleet {
         };
         local.engine().create_stream(&request).unwrap();
         Self {
-            api: AwsKinesis::new(&local.sdk_config()),
+            api: AwsKinesis::new(&wire.config(&local)),
             local,
+            wire,
             stream: "orders".into(),
             folder: tempfile::tempdir().unwrap(),
             workers: BTreeMap::new(),
@@ -54,7 +57,7 @@ impl Fleet {
 
     /// A client of the stream.
     pub(crate) fn kinesis(&self) -> AwsKinesis {
-        AwsKinesis::new(&self.local.sdk_config())
+        AwsKinesis::new(&self.wire.config(&self.local))
     }
 
     /// Starts a worker.
@@ -101,12 +104,20 @@ impl Fleet {
         told: &[(&str, String)],
         output: Stdio,
     ) {
-        let worker = Command::new(std::env::current_exe().unwrap())
+        let mut worker = Command::new(std::env::current_exe().unwrap());
+        let mut endpoint = self.local.endpoint();
+        if let (Wire::Tls, Some(pem)) = (self.wire, self.local.ca_pem()) {
+            let bundle = self.folder.path().join("ca.pem");
+            std::fs::write(&bundle, pem).unwrap();
+            worker.env("AWS_CA_BUNDLE", bundle);
+            endpoint = self.local.tls_endpoint().unwrap();
+        }
+        let worker = worker
             .args(["--exact", test, "--nocapture"])
             .current_dir(self.folder.path())
             .envs(told.iter().cloned())
             .env(child::NAME, name)
-            .env("AWS_ENDPOINT_URL_KINESIS", self.local.endpoint())
+            .env("AWS_ENDPOINT_URL_KINESIS", endpoint)
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "local")
             .env("AWS_SECRET_ACCESS_KEY", "local")

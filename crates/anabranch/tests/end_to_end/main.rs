@@ -5,6 +5,8 @@
 
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
+#[path = "../network/mod.rs"]
+mod network;
 mod child;
 mod fleet;
 mod pushed;
@@ -18,10 +20,20 @@ mod mock;
 mod examples;
 
 use fleet::Fleet;
+use network::Wire;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_come_go_and_die_under_reshards_lose_nothing_and_keep_order() {
-    let mut fleet = Fleet::start(2).await;
+    come_go_and_die(Wire::Http).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_come_go_and_die_over_tls_and_http2_lose_nothing_and_keep_order() {
+    come_go_and_die(Wire::Tls).await;
+}
+
+async fn come_go_and_die(wire: Wire) {
+    let mut fleet = Fleet::start(wire, 2).await;
     fleet.spawn("a");
     fleet.spawn("b");
     fleet.rounds(10).await;
@@ -43,7 +55,16 @@ async fn workers_that_come_go_and_die_under_reshards_lose_nothing_and_keep_order
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_was_frozen_for_longer_than_its_lease_delivers_nothing_that_another_owns() {
-    let mut fleet = Fleet::start(2).await;
+    freeze(Wire::Http).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_was_frozen_over_tls_and_http2_delivers_nothing_that_another_owns() {
+    freeze(Wire::Tls).await;
+}
+
+async fn freeze(wire: Wire) {
+    let mut fleet = Fleet::start(wire, 2).await;
     fleet.spawn("zombie");
     fleet.rounds(10).await;
     fleet.until_all_seen().await;

@@ -1,5 +1,6 @@
 //! Enhanced fan-out over HTTP, with the event stream of the AWS SDK.
 
+use crate::network::{Network, Wire};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
@@ -10,60 +11,20 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Stands before the local stream, and cuts every connection when it is told to.
-struct Wire {
-    endpoint: String,
-    cut: watch::Sender<u64>,
-    _tasks: JoinSet<()>,
-}
-
-impl Wire {
-    async fn to(local: &Local) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let (server, cut) = (local.address(), watch::Sender::new(0));
-        let cuts = cut.clone();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let mut cut = cuts.subscribe();
-                connections.spawn(async move {
-                    let mut server = TcpStream::connect(server).await.unwrap();
-                    tokio::select! {
-                        biased;
-                        _ = cut.changed() => {}
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                    }
-                });
-            }
-        });
-        Self { endpoint, cut, _tasks: tasks }
-    }
-
-    fn cut(&self) {
-        self.cut.send_modify(|cuts| *cuts += 1);
-    }
-}
-
 /// Reads what is put under one key, through a split, by fan-out. `trouble` strikes in between.
-async fn check(numbers: usize, trouble: impl Fn(usize, &Wire)) {
-    let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+async fn check(wire: Wire, numbers: usize, trouble: impl Fn(usize, &Network)) {
+    let local = wire.start(Local::builder().with_options(Options::instant())).await;
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
         shard_count: Some(1),
         ..Default::default()
     };
     local.engine().create_stream(&request).unwrap();
-    let wire = Wire::to(&local).await;
-    let through = local.sdk_config().to_builder().endpoint_url(&wire.endpoint).build();
+    let network = Network::before(wire.address(&local)).await;
+    let through = wire.config_at(&local, network.address());
     let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), CancellationToken::new());
     let (into, asked) = (Arc::clone(&seen), stop.clone());
     let consumer = Consumer::new("orders", "pushed")
@@ -78,9 +39,9 @@ async fn check(numbers: usize, trouble: impl Fn(usize, &Wire)) {
     let mut task = JoinSet::new();
     task.spawn(consumer.run_until(async move { asked.cancelled().await }));
 
-    let (api, stream) = (AwsKinesis::new(&local.sdk_config()), StreamName::from("orders"));
+    let (api, stream) = (AwsKinesis::new(&wire.config(&local)), StreamName::from("orders"));
     for number in 0..numbers {
-        trouble(number, &wire);
+        trouble(number, &network);
         if number == numbers / 2 {
             let request = split_shard::Request {
                 stream: StreamTarget::named("orders"),
@@ -106,17 +67,22 @@ async fn check(numbers: usize, trouble: impl Fn(usize, &Wire)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_are_pushed_over_http_through_a_split_in_order() {
-    check(60, |_, _| ()).await;
+    check(Wire::Http, 60, |_, _| ()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_are_pushed_over_tls_and_http2_through_a_split_in_order() {
+    check(Wire::Tls, 60, |_, _| ()).await;
 }
 
 /// For five seconds after its start a subscription is in the way of the next, gone or not: the
 /// service answers `ResourceInUseException` until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn subscriptions_whose_connection_breaks_are_made_again_without_gap_or_repetition() {
-    check(300, |number, wire| {
+    let cut = |number: usize, network: &Network| {
         if number % 70 == 40 {
-            wire.cut();
+            network.cut();
         }
-    })
-    .await;
+    };
+    tokio::join!(check(Wire::Http, 300, cut), check(Wire::Tls, 300, cut));
 }

@@ -5,6 +5,8 @@
 #[macro_use]
 #[path = "../delegate/mod.rs"]
 mod delegate;
+#[path = "../network/mod.rs"]
+mod network;
 mod stage;
 mod machine;
 mod barrier;

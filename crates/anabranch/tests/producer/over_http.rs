@@ -1,5 +1,7 @@
-//! The producer over HTTP with the AWS SDK, in both formats: reshards and faults while it puts.
+//! The producer with the AWS SDK, over plain HTTP and over TLS with HTTP/2, in both formats:
+//! reshards and faults while it puts.
 
+use crate::network::Wire;
 use crate::stage::{self, STREAM, Stage};
 use anabranch::producer::{Aggregation, Outcome, Producer};
 use anabranch::stream::{AwsKinesis, WireFormat};
@@ -15,15 +17,16 @@ const PUTS: u64 = 3_000;
 
 /// Puts over HTTP while the stream is split and merged and calls go wrong. Every ticket resolves,
 /// and as placed; each record is where its ticket says, and keys are in order.
-async fn check(name: &str, format: WireFormat, aggregation: Aggregation, faults: &[(Effect, f64)]) {
-    let local = Local::builder().with_options(Options::instant()).start().await.unwrap();
+async fn check(wire: Wire, format: WireFormat, aggregation: Aggregation, faults: &[(Effect, f64)]) {
+    let name = format!("{wire:?}, {format:?}, {aggregation:?}");
+    let local = wire.start(Local::builder().with_options(Options::instant())).await;
     let stage = Stage { engine: Arc::clone(local.engine()) };
     stage.create(2, None);
     for (effect, probability) in faults {
         stage.fault(Operation::PutRecords, *effect, *probability);
     }
     stage.fault(Operation::ListShards, Effect::InternalError, 0.2);
-    let api = AwsKinesis::speaking(format, &local.sdk_config());
+    let api = AwsKinesis::speaking(format, &wire.config(&local));
     let producer = Producer::new(STREAM)
         .with_aggregation(aggregation)
         .with_linger(Duration::from_millis(2))
@@ -81,11 +84,17 @@ const ROUGH: [(Effect, f64); 4] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshards_lost_replies_and_throttles_over_http_in_cbor() {
-    check("by shard", WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
-    check("off", WireFormat::Cbor, Aggregation::Off, &ROUGH).await;
+    check(Wire::Http, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
+    check(Wire::Http, WireFormat::Cbor, Aggregation::Off, &ROUGH).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reshards_lost_replies_and_throttles_over_tls_and_http2() {
+    check(Wire::Tls, WireFormat::Cbor, Aggregation::ByShard, &ROUGH).await;
+    check(Wire::Tls, WireFormat::Json, Aggregation::Off, &ROUGH).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reshards_lost_replies_and_throttles_over_http_in_json() {
-    check("by shard", WireFormat::Json, Aggregation::ByShard, &ROUGH).await;
+    check(Wire::Http, WireFormat::Json, Aggregation::ByShard, &ROUGH).await;
 }

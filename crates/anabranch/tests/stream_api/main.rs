@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "../network/mod.rs"]
+mod network;
 mod stage;
 mod contract;
 mod unreachable;
@@ -10,6 +12,7 @@ mod signatures;
 mod environment;
 
 use anabranch::stream::{AwsKinesis, LocalKinesis, WireFormat};
+use network::Wire;
 use stage::Stage;
 
 #[tokio::test]
@@ -19,18 +22,30 @@ async fn the_local_stream_in_process_keeps_the_contract() {
     contract::check(&api, &stage).await;
 }
 
+/// Keeps the contract over a wire, in a format, and goes on speaking that format.
+async fn check(wire: Wire, format: WireFormat) {
+    let stage = Stage::over(wire).await;
+    let api = AwsKinesis::speaking(format, &stage.sdk_config());
+    contract::check(&api, &stage).await;
+    assert_eq!(api.format(), format, "{wire:?}: the local stream speaks it");
+}
+
 #[tokio::test]
 async fn the_aws_sdk_over_http_keeps_the_contract_in_json() {
-    let stage = Stage::new().await;
-    let api = AwsKinesis::speaking(WireFormat::Json, &stage.sdk_config());
-    contract::check(&api, &stage).await;
-    assert_eq!(api.format(), WireFormat::Json);
+    check(Wire::Http, WireFormat::Json).await;
 }
 
 #[tokio::test]
 async fn the_aws_sdk_over_http_keeps_the_contract_in_cbor() {
-    let stage = Stage::new().await;
-    let api = AwsKinesis::speaking(WireFormat::Cbor, &stage.sdk_config());
-    contract::check(&api, &stage).await;
-    assert_eq!(api.format(), WireFormat::Cbor, "the local stream speaks it");
+    check(Wire::Http, WireFormat::Cbor).await;
+}
+
+#[tokio::test]
+async fn the_aws_sdk_over_tls_and_http2_keeps_the_contract_in_json() {
+    check(Wire::Tls, WireFormat::Json).await;
+}
+
+#[tokio::test]
+async fn the_aws_sdk_over_tls_and_http2_keeps_the_contract_in_cbor() {
+    check(Wire::Tls, WireFormat::Cbor).await;
 }

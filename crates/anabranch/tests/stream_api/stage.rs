@@ -1,5 +1,6 @@
 //! A local stream whose changes are over at once, with what a test does behind the seam's back.
 
+use crate::network::Wire;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::{
     Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
@@ -10,12 +11,17 @@ use std::sync::Arc;
 /// A server on a free port, and the engine behind it.
 pub(crate) struct Stage {
     local: Local,
+    wire: Wire,
 }
 
 impl Stage {
     pub(crate) async fn new() -> Self {
+        Self::over(Wire::Http).await
+    }
+
+    pub(crate) async fn over(wire: Wire) -> Self {
         let options = Options { shard_limit: 20_000, heartbeat_ms: 50, ..Options::instant() };
-        Self { local: Local::builder().with_options(options).start().await.unwrap() }
+        Self { local: wire.start(Local::builder().with_options(options)).await, wire }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -23,7 +29,7 @@ impl Stage {
     }
 
     pub(crate) fn sdk_config(&self) -> aws_types::SdkConfig {
-        self.local.sdk_config()
+        self.wire.config(&self.local)
     }
 
     pub(crate) fn create(&self, name: &str, shards: i64) {

@@ -1,7 +1,7 @@
 //! What the SDK says when nobody answers.
 
 use crate::stage::Stage;
-use anabranch::stream::api::{Entry, ShardIterator, StreamApi};
+use anabranch::stream::api::{Entry, ShardFilter, ShardIterator, StreamApi};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -45,9 +45,16 @@ async fn a_connection_that_breaks_after_the_request_leaves_its_fate_open() {
 async fn a_server_that_never_answers_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
+    let stage = Stage::new().await;
+    let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
+    let api = AwsKinesis::new(&config.build());
+    let stream = StreamName::from("s");
     let (fault, words) = tokio::select! {
         biased;
-        outcome = put_at(address) => outcome,
+        listed = api.list_shards(&stream, ShardFilter::All) => {
+            let error = listed.unwrap_err();
+            (error.fault, error.to_string())
+        }
         () = async {
             let held = listener.accept().await.unwrap();
             std::future::pending::<()>().await;
