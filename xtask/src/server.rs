@@ -32,9 +32,10 @@ impl Server {
         let mut lines = output.by_ref().lines().map_while(Result::ok);
         let endpoint = lines.find_map(|line| word_after(&line, "is ready at "));
         let ready_after = started.elapsed();
-        let ca_file = match options.contains(&"--tls") {
-            true => lines.find_map(|line| word_after(&line, "AWS_CA_BUNDLE=")).map(PathBuf::from),
-            false => None,
+        let ca_file = if options.contains(&"--tls") {
+            lines.find_map(|line| word_after(&line, "AWS_CA_BUNDLE=")).map(PathBuf::from)
+        } else {
+            None
         };
         let output = Some(output);
         if let Some(endpoint) = endpoint {

@@ -53,7 +53,7 @@ pub(crate) struct ServerTls {
 
 impl Tls {
     /// Makes a certificate authority at each start, and a certificate for `localhost`,
-    /// `host.docker.internal`, 127.0.0.1, ::1 and the address that the server listens on.
+    /// `host.docker.internal`, 127.0.0.1, `::1` and the address that it listens on.
     pub fn generated() -> Self {
         Self(Source::Generated)
     }

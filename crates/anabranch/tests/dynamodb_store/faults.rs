@@ -184,7 +184,7 @@ async fn take_and_meanwhile(meanwhile: Write) -> Outcome {
         go.notify_one();
     };
     let take = take("b", 1);
-    let (outcome, ()) = tokio::join!(scene.write(&take), other);
+    let (outcome, ()) = tokio::join!(scene.write(&take), Box::pin(other));
     outcome
 }
 
