@@ -68,7 +68,9 @@ impl Connection {
 
     /// Whether the endpoint is on this machine.
     fn is_local(&self) -> bool {
-        let endpoint = self.endpoint.clone().or_else(|| std::env::var("AWS_ENDPOINT_URL").ok());
+        let variables = ["AWS_ENDPOINT_URL_KINESIS", "AWS_ENDPOINT_URL"];
+        let of_environment = || variables.iter().find_map(|name| std::env::var(name).ok());
+        let endpoint = self.endpoint.clone().or_else(of_environment);
         endpoint.is_some_and(|endpoint| is_loopback(&endpoint))
     }
 }

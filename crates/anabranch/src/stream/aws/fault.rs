@@ -109,9 +109,12 @@ fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug 
             None | Some(200..=299) => Fault::ReplyLost,
             status => Fault::of("", status),
         },
-        SdkError::TimeoutError(_)
-        | SdkError::DispatchFailure(_)
-        | SdkError::ConstructionFailure(_) => judge_unsent(error),
+        // It was not even made, or its address or credentials were not found.
+        SdkError::ConstructionFailure(_) => match judge_unsent(error) {
+            Fault::CredentialsExpired => Fault::CredentialsExpired,
+            _ => Fault::NotSent,
+        },
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => judge_unsent(error),
         _ => Fault::Unknown,
     }
 }
