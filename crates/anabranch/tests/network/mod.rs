@@ -5,13 +5,14 @@
 use anabranch::http_client::HttpClient;
 use anabranch_local::{Builder, Local, Tls};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How a client reaches the local stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,26 @@ impl Wire {
     }
 }
 
+/// A slow line.
+struct Uplink {
+    bytes_per_second: f64,
+    /// When all that was sent so far is through.
+    free_at: Mutex<Instant>,
+}
+
+impl Uplink {
+    /// Waits until `bytes` are through.
+    async fn pass(&self, bytes: usize) {
+        let until = {
+            let mut free_at = self.free_at.lock().unwrap();
+            let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
+            *free_at = (*free_at).max(Instant::now()) + takes;
+            *free_at
+        };
+        tokio::time::sleep_until(until).await;
+    }
+}
+
 /// Passes TCP connections on to a server, until it is told to misbehave.
 pub(crate) struct Network {
     address: SocketAddr,
@@ -67,8 +88,8 @@ pub(crate) struct Network {
 
 struct State {
     server: SocketAddr,
-    /// Bytes a second that all connections together may send to the server.
-    uplink: Option<u64>,
+    /// The line to the server that all connections share, if it is slow.
+    uplink: Option<Uplink>,
     /// Connections that were accepted.
     accepted: AtomicUsize,
     /// Bytes that were sent to the server.
@@ -86,7 +107,11 @@ impl Network {
     }
 
     /// Stands before a server, with a slow line to it.
-    pub(crate) async fn with_uplink(server: SocketAddr, uplink: Option<u64>) -> Self {
+    pub(crate) async fn with_uplink(server: SocketAddr, bytes_per_second: Option<f64>) -> Self {
+        let uplink = bytes_per_second.map(|bytes_per_second| Uplink {
+            bytes_per_second,
+            free_at: Mutex::new(Instant::now()),
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
@@ -153,8 +178,8 @@ async fn pass(state: Arc<State>, client: TcpStream, number: usize) {
             if *state.silent_below.borrow() > number {
                 continue;
             }
-            if let Some(rate) = state.uplink {
-                tokio::time::sleep(Duration::from_secs_f64(read as f64 / rate as f64)).await;
+            if let Some(uplink) = &state.uplink {
+                uplink.pass(read).await;
             }
             state.sent.fetch_add(read as u64, Ordering::SeqCst);
             if to_server.write_all(&buffer[..read]).await.is_err() {

@@ -13,13 +13,34 @@ async fn large_record(wire: Wire) {
     const BYTES: usize = 8 * 1024 * 1024;
     let local = world::start(1, |builder| builder).await;
     world::create(&local, "large", 1, Some(10 * 1024));
-    let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
+    let network = Network::with_uplink(wire.address(&local), Some(500e3)).await;
     let config = wire.config_at(&local, network.address());
     let producer = Producer::new("large").start(AwsKinesis::new(&config)).await.unwrap();
     let outcome = producer.put("k", vec![b'x'; BYTES]).await.unwrap().await;
     assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
     let sent = network.sent();
     assert!(sent < 2 * BYTES as u64, "{wire:?}: it was sent once, and {sent} bytes were sent");
+}
+
+/// More requests at a time than the line takes within the default time-out of one.
+async fn many_requests(wire: Wire) {
+    const RECORDS: usize = 400;
+    const BYTES: usize = 50_000;
+    let local = world::start(24, |builder| builder).await;
+    let network = Network::with_uplink(wire.address(&local), Some(1e6)).await;
+    let config = wire.config_at(&local, network.address());
+    let producer = Producer::new(world::STREAM).start(AwsKinesis::new(&config)).await.unwrap();
+    let mut tickets = Vec::new();
+    for number in 0..RECORDS {
+        tickets.push(producer.put(format!("key-{number}"), vec![b'x'; BYTES]).await.unwrap());
+    }
+    for ticket in tickets {
+        let outcome = ticket.await;
+        assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
+    }
+    let sent = network.sent();
+    let all = (RECORDS * BYTES) as u64;
+    assert!(sent < all + all / 4, "{wire:?}: hardly anything is sent twice, and {sent} were sent");
 }
 
 /// A reply that takes longer than the default time-out, and less than the one that was set.
@@ -47,6 +68,8 @@ async fn time_outs_leave_time_for_the_upload_and_mean_what_they_say() {
     tokio::join!(
         large_record(Wire::Tls),
         large_record(Wire::Http),
+        many_requests(Wire::Tls),
+        many_requests(Wire::Http),
         slow_reply(Wire::Tls),
         slow_reply(Wire::Http)
     );
