@@ -1,5 +1,6 @@
 //! The bodies of a call: when both have ended, the connection is free for the next call.
 
+use super::error::CallError;
 use super::pool::Lent;
 use aws_smithy_types::body::{self, SdkBody};
 use bytes::Bytes;
@@ -106,13 +107,19 @@ impl ReplyBody {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = body::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
+        let frame = frame.map_err(|error| -> body::Error {
+            match &self.lent {
+                Some(lent) if lent.is_dead() => CallError::Silent.into(),
+                _ => error.into(),
+            }
+        });
         match &frame {
             Poll::Ready(None) => self.end(),
             // A reader that knows the length does not ask again after the last byte.

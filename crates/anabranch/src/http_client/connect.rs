@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower_service::Service;
 
-/// How much may wait to be sent in the system's buffer: a PING is sent behind it.
-const SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// How much the system takes of a request before it is sent. More would wait unseen: a PING behind
+/// it, and a slow line would look like a silent one.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES: u32 = 64 * 1024;
 /// After how long without a segment TCP asks whether the other end is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -38,7 +40,6 @@ impl Connector {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(TCP_KEEPALIVE));
-        tcp.set_send_buffer_size(Some(SEND_BUFFER_BYTES));
         Self { tcp, trust, proxies, mistake: None, counter: Arc::default() }
     }
 
@@ -89,6 +90,9 @@ impl Connector {
             target: host_and_port(uri),
             source: error.into(),
         })?;
+        #[cfg(target_os = "linux")]
+        // Without it everything works but on slow lines.
+        let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
         Ok(Box::new(tcp))
     }
 

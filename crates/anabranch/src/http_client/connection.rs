@@ -1,9 +1,10 @@
 //! One connection, HTTP/1.1 or HTTP/2, with one call at a time.
 
+use super::PING_AFTER;
 use super::body::RequestBody;
 use super::error::{CallError, ConnectError};
+use super::life::{Life, Watched};
 use super::tasks::Tasks;
-use super::{PING_AFTER, PING_TIMEOUT};
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri, Version};
@@ -14,10 +15,14 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioTimer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How much of a reply the server may send before it is read. A shard of a fan-out consumer gets
 /// 2 MB/s, which this is enough for up to a round trip of 250 ms.
 const WINDOW_BYTES: u32 = 512 * 1024;
+
+/// Longer than anything here lasts.
+const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// A count of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub(super) enum RequestForm {
 pub(super) struct Connection {
     sender: Sender,
     form: RequestForm,
+    /// Its signs of life, with HTTP/2.
+    life: Option<Arc<Life>>,
     /// Move the bytes. Dropped with the connection, and the socket with them.
     _tasks: Tasks,
     counter: Arc<Counter>,
@@ -96,7 +103,7 @@ impl Connection {
         let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
         let tasks = Tasks::default();
         tasks.spawner().execute(connection);
-        Ok(Self::new(Sender::Http1(sender), form, tasks, counter))
+        Ok(Self::new(Sender::Http1(sender), form, None, tasks, counter))
     }
 
     /// Speaks HTTP/2 over a transport.
@@ -112,18 +119,51 @@ impl Connection {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
             .keep_alive_interval(PING_AFTER)
-            .keep_alive_timeout(PING_TIMEOUT)
+            // The end of a connection without an answer is `Life`'s affair.
+            .keep_alive_timeout(NEVER)
             .keep_alive_while_idle(false);
+        let life = Life::new();
+        let transport = Watched { transport, life: Arc::clone(&life) };
         let handshake = builder.handshake(transport).await;
         let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
         tasks.spawner().execute(connection);
-        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, tasks, counter))
+        let (watched, spawner) = (Arc::clone(&life), tasks.spawner());
+        tasks.spawner().execute(async move {
+            watched.died().await;
+            spawner.abort_all();
+        });
+        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, Some(life), tasks, counter))
     }
 
-    fn new(sender: Sender, form: RequestForm, tasks: Tasks, counter: Arc<Counter>) -> Self {
+    fn new(
+        sender: Sender,
+        form: RequestForm,
+        life: Option<Arc<Life>>,
+        tasks: Tasks,
+        counter: Arc<Counter>,
+    ) -> Self {
         counter.made.fetch_add(1, Ordering::Relaxed);
         counter.open.fetch_add(1, Ordering::Relaxed);
-        Self { sender, form, _tasks: tasks, counter }
+        Self { sender, form, life, _tasks: tasks, counter }
+    }
+
+    /// Begins a call: from now on silence counts.
+    pub(super) fn begin_call(&self) {
+        if let Some(life) = &self.life {
+            life.begin_call();
+        }
+    }
+
+    /// Ends a call.
+    pub(super) fn end_call(&self) {
+        if let Some(life) = &self.life {
+            life.end_call();
+        }
+    }
+
+    /// Returns whether it was given up because it was silent.
+    pub(super) fn is_dead(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.is_dead())
     }
 
     /// Returns whether the other end, or an error, closed it.
@@ -154,7 +194,12 @@ impl Connection {
                 sender.try_send_request(request).await
             }
         };
-        sent.map_err(|error| unanswered(error, uri))
+        sent.map_err(|error| match unanswered(error, uri) {
+            Unanswered::Failed(CallError::Lost(_)) if self.is_dead() => {
+                Unanswered::Failed(CallError::Silent)
+            }
+            unanswered => unanswered,
+        })
     }
 }
 

@@ -125,6 +125,9 @@ pub enum CallError {
     /// The connection broke. The request may have been applied.
     #[error("the connection broke: {0}")]
     Lost(#[source] hyper::Error),
+    /// The connection showed no sign of life. The request may have been applied.
+    #[error("the connection was silent for {} s", super::SILENCE_TIMEOUT.as_secs())]
+    Silent,
     /// The reply did not begin in time. The request may have been applied.
     #[error("no reply began within {} ms", .0.as_millis())]
     TimedOut(Duration),

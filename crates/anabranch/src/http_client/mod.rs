@@ -13,11 +13,11 @@
 //!    not read fills its own flow-control window and no other, and the server's limit of concurrent
 //!    streams is never reached. A connection goes back to the pool when its reply was read to the
 //!    end, and is closed when the call was dropped before that.
-//! 2. **A silent connection is left within 12 s.** With HTTP/2 the client sends a PING when nothing
-//!    came for 4 s ([`PING_AFTER`]) while a call is under way, and closes the connection when no
-//!    answer came for 8 s more ([`PING_TIMEOUT`]). HTTP/1.1 has no PING: there the time-out of the
-//!    call does it. Both also close the idle connections that are as old: a network path that died
-//!    took them along.
+//! 2. **A silent connection is left after 13 s.** With HTTP/2 the client sends a PING when nothing
+//!    came for 4 s ([`PING_AFTER`]) while a call is under way, and closes the connection when for
+//!    13 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent. HTTP/1.1 has
+//!    no PING: there the time-out of the call does it. Both also close the idle connections that are
+//!    as old: a network path that died took them along.
 //! 3. **A refused call was not applied.** A connection that did not come about, a stream reset with
 //!    `REFUSED_STREAM` and a stream above the last one of a GOAWAY end in an error whose
 //!    [`CallError::is_not_applied`] is true. A request that the connection did not take is sent on
@@ -42,6 +42,7 @@ mod trust;
 mod proxy;
 mod body;
 mod tasks;
+mod life;
 mod connection;
 mod connect;
 mod pool;
@@ -72,8 +73,9 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// After how long without a frame an HTTP/2 connection with a call is asked for a sign of life.
 pub const PING_AFTER: Duration = Duration::from_secs(4);
-/// How long the answer to a PING may take: at 500 KB/s, behind 4 MB that were sent before it.
-pub const PING_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long an HTTP/2 connection with a call may be without a sign of life: nothing is received,
+/// and nothing of the request is sent.
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(13);
 /// How many connections to one host are being made at a time.
 pub const CONNECTING_MAX: usize = 32;
 /// An HTTP client for the AWS SDK. Clones share their connections.

@@ -198,6 +198,7 @@ pub(super) struct Lent {
 impl Lent {
     fn new(connection: Connection, pool: Arc<Pool>, host: Arc<Host>) -> Self {
         let since_ms = pool.clock.now_ms();
+        connection.begin_call();
         Self { connection: Some(connection), pool, host, since_ms }
     }
 
@@ -205,9 +206,15 @@ impl Lent {
         self.connection.as_mut().expect("it is there until it is given back")
     }
 
+    /// Returns whether the connection was given up because it was silent.
+    pub(super) fn is_dead(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connection::is_dead)
+    }
+
     /// Gives the connection back for the next call.
     pub(super) fn give_back(mut self) {
         let Some(connection) = self.connection.take() else { return };
+        connection.end_call();
         if !connection.is_closed() {
             let idle = Idle { connection, since_ms: self.pool.clock.now_ms() };
             self.host.idle.lock().unwrap_or_else(PoisonError::into_inner).push(idle);

@@ -20,6 +20,15 @@ impl Tasks {
     }
 }
 
+impl Spawner {
+    /// Ends all tasks, and with them the connection.
+    pub(super) fn abort_all(&self) {
+        if let Some(tasks) = self.0.upgrade() {
+            tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        }
+    }
+}
+
 impl<F> hyper::rt::Executor<F> for Spawner
 where
     F: Future + Send + 'static,

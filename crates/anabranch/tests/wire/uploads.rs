@@ -24,10 +24,10 @@ async fn large_record(wire: Wire) {
 
 /// More requests at a time than the line takes within the default time-out of one.
 async fn many_requests(wire: Wire) {
-    const RECORDS: usize = 400;
+    const RECORDS: usize = 250;
     const BYTES: usize = 50_000;
-    let local = world::start(24, |builder| builder).await;
-    let network = Network::with_uplink(wire.address(&local), Some(1e6)).await;
+    let local = world::start(64, |builder| builder).await;
+    let network = Network::with_uplink(wire.address(&local), Some(500e3)).await;
     let config = wire.config_at(&local, network.address());
     let producer = Producer::new(world::STREAM).start(AwsKinesis::new(&config)).await.unwrap();
     let mut tickets = Vec::new();

@@ -1,0 +1,138 @@
+//! Signs of life of a connection, and the end of one that shows none.
+//!
+//! A PING alone can't tell a dead connection from a slow one: on a slow line its answer waits behind
+//! everything that is being uploaded. So a write that the system takes counts too. Small writes do
+//! not: they are the PINGs themselves.
+
+use super::SILENCE_TIMEOUT;
+use crate::clock::Clock;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+/// A write from this size on is a part of a request.
+const REQUEST_BYTES: usize = 512;
+
+/// The signs of life of one connection.
+#[derive(Debug)]
+pub(super) struct Life {
+    clock: Clock,
+    /// When something was last received, or a part of a request was sent.
+    progress_ms: AtomicU64,
+    /// Whether a call is under way.
+    is_busy: AtomicBool,
+    /// Whether it was given up.
+    is_dead: AtomicBool,
+}
+
+impl Life {
+    pub(super) fn new() -> Arc<Self> {
+        let clock = Clock::machine();
+        let progress_ms = AtomicU64::new(clock.now_ms());
+        let (is_busy, is_dead) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { clock, progress_ms, is_busy, is_dead })
+    }
+
+    fn note_progress(&self) {
+        self.progress_ms.store(self.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// Begins a call: silence counts from now.
+    pub(super) fn begin_call(&self) {
+        self.note_progress();
+        self.is_busy.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a call: silence no longer counts.
+    pub(super) fn end_call(&self) {
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether the connection was given up because it was silent.
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a call has been without a sign of life for too long.
+    pub(super) async fn died(&self) {
+        let timeout_ms = u64::try_from(SILENCE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        loop {
+            let progress_ms = self.progress_ms.load(Ordering::Relaxed);
+            let silent_ms = self.clock.now_ms().saturating_sub(progress_ms);
+            if !self.is_busy.load(Ordering::Relaxed) {
+                // The silence of a call that begins meanwhile is not over before this sleep is.
+                tokio::time::sleep(SILENCE_TIMEOUT).await;
+            } else if silent_ms < timeout_ms {
+                self.clock.sleep(timeout_ms - silent_ms).await;
+            } else {
+                self.is_dead.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+}
+
+/// A transport that notes signs of life.
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    pub(super) transport: T,
+    pub(super) life: Arc<Life>,
+}
+
+impl<T: Read + Unpin> Read for Watched<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.transport).poll_read(context, buffer);
+        if read.is_ready() {
+            self.life.note_progress();
+        }
+        read
+    }
+}
+
+impl<T: Write + Unpin> Watched<T> {
+    fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(REQUEST_BYTES..)) = written {
+            self.life.note_progress();
+        }
+        written
+    }
+}
+
+impl<T: Write + Unpin> Write for Watched<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.transport).poll_write(context, bytes);
+        self.written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.transport).poll_write_vectored(context, pieces);
+        self.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(context)
+    }
+}
