@@ -61,7 +61,7 @@ pub enum RelayError {
         detail: String,
     },
     /// The stream took no row for too long, so another relay may try.
-    #[error("stream {stream} took no row for {seconds} s{}: another relay may try", because(.why))]
+    #[error("stream {stream} took no row for {seconds} s{}: another relay may try", because(.why.as_deref()))]
     Stalled {
         /// The stream.
         stream: String,
@@ -92,8 +92,8 @@ fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn because(why: &Option<String>) -> String {
-    why.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+fn because(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(" ({why})"))
 }
 
 fn one(row: Option<i64>) -> String {

@@ -34,7 +34,9 @@ impl Denials {
         let pause_ms = self.pause_ms?;
         match self.standing {
             Some((rules, until_ms)) if until_ms <= now_ms => {
-                rules.map(|rule| faults.remove(rule));
+                for rule in rules {
+                    faults.remove(rule);
+                }
                 self.standing = None;
                 self.next_ms = now_ms + self.rng.u64(0..pause_ms);
                 Some("the stream lets producers in again".to_owned())

@@ -122,9 +122,8 @@ fn who_may_not_put_is_told_so_although_more_lines_may_come() {
 fn a_right_that_ends_while_records_flow_is_waited_for() {
     let stage = stage();
     stage.fault(&json!({"operation": "PutRecords", "effect": "Deny", "skip": 1, "count": 2}));
-    let lines: String =
-        (2..5).map(|number| format!("{{\"key\":\"a\",\"data\":\"{number}\"}}\n")).collect();
-    let ran = stage.run("put orders", &lines).ok();
+    let lines = (2..5).map(|number| json!({"key": "a", "data": number.to_string()}).to_string());
+    let ran = stage.run("put orders", &lines.collect::<Vec<_>>().join("\n")).ok();
     for part in
         ["orders refuses producer", "AccessDenied", "orders takes records again", "3 placed"]
     {

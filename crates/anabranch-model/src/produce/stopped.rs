@@ -69,13 +69,13 @@ impl Stopped {
     }
 
     /// Stops a key at the hole with this number. `next` is the number of the next put.
-    pub(super) fn stop(&mut self, key: KeyId, hole: u64, next: u64) -> Stop {
-        if let Some(first) = self.holes.get_mut(&key) {
+    pub(super) fn stop(&mut self, key: &KeyId, hole: u64, next: u64) -> Stop {
+        if let Some(first) = self.holes.get_mut(key) {
             *first = hole.min(*first);
             return Stop::Already;
         }
         if let Some(overflow) = &mut self.overflow
-            && overflow.resumed.remove(&key).is_none()
+            && overflow.resumed.remove(key).is_none()
         {
             return Stop::Already;
         }
@@ -86,7 +86,7 @@ impl Stopped {
             self.overflow = Some(Overflow { from: next, resumed: BTreeMap::new() });
             return Stop::Full;
         }
-        self.holes.insert(own(&key), hole);
+        self.holes.insert(own(key), hole);
         Stop::Stopped
     }
 
@@ -146,11 +146,11 @@ mod tests {
         let carrier = Bytes::from(vec![b'k'; 1 << 20]);
         let sliced = || Key::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
         let mut stopped = Stopped::new(1);
-        assert_eq!(stopped.stop(KeyId { key: sliced(), explicit: None }, 3, 9), Stop::Stopped);
+        assert_eq!(stopped.stop(&KeyId { key: sliced(), explicit: None }, 3, 9), Stop::Stopped);
         assert!(carrier.is_unique());
         let same = id(&"k".repeat(40));
         assert_eq!(stopped.refusal(&same, 4), Some(Why::KeyStopped));
-        assert_eq!(stopped.stop(id("other"), 4, 9), Stop::Full);
+        assert_eq!(stopped.stop(&id("other"), 4, 9), Stop::Full);
         assert!(stopped.resume(&KeyId { key: sliced(), explicit: None }, 9));
         assert!(carrier.is_unique());
     }
@@ -159,7 +159,7 @@ mod tests {
     fn overflowed() -> Stopped {
         let mut stopped = Stopped::new(2);
         for (key, stop) in [("a", Stop::Stopped), ("b", Stop::Stopped), ("c", Stop::Full)] {
-            assert_eq!(stopped.stop(id(key), 3, 10), stop, "{key}");
+            assert_eq!(stopped.stop(&id(key), 3, 10), stop, "{key}");
         }
         stopped
     }
@@ -187,11 +187,11 @@ mod tests {
     fn a_resumed_key_can_stop_again_while_all_others_are_stopped() {
         let mut stopped = overflowed();
         assert!(stopped.resume(&id("a"), 12));
-        assert_eq!(stopped.stop(id("a"), 12, 15), Stop::Stopped, "there is room for it");
+        assert_eq!(stopped.stop(&id("a"), 12, 15), Stop::Stopped, "there is room for it");
         assert_eq!(stopped.refusal(&id("a"), 15), Some(Why::ProducerStopped));
         assert!(stopped.resume(&id("a"), 16));
         assert_eq!(stopped.refusal(&id("a"), 16), None);
-        assert_eq!(stopped.stop(id("d"), 16, 17), Stop::Already, "all are stopped");
+        assert_eq!(stopped.stop(&id("d"), 16, 17), Stop::Already, "all are stopped");
     }
 
     #[test]

@@ -63,11 +63,11 @@ impl World {
     pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> Running {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let paused = Arc::new(Mutex::new(Vec::new()));
-        let (listener, pauses) = (Arc::clone(&heard), Arc::clone(&paused));
+        let (listener, causes) = (Arc::clone(&heard), Arc::clone(&paused));
         let relay = relay.with_events(Events::to(move |event| match event {
             Event::Relay(event) => listener.lock().unwrap().push(event.clone()),
             Event::Producer(ProducerEvent::Paused { detail, .. }) => {
-                pauses.lock().unwrap().push(detail.to_string());
+                causes.lock().unwrap().push(detail.to_string());
             }
             _ => {}
         }));

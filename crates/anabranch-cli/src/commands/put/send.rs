@@ -75,8 +75,8 @@ pub(crate) struct Sink {
     tally: Arc<Tally>,
     /// The task that counts.
     counting: JoinSet<()>,
-    /// The task that gives up where the stream refuses the very first records. Dropped, it stops.
-    _giving_up: JoinSet<()>,
+    /// The task that gives up where the stream refuses the very first records.
+    giving_up: JoinSet<()>,
     /// Cancelled when it did.
     given_up: CancellationToken,
 }
@@ -147,9 +147,8 @@ impl Sink {
         if sending.timeout.is_none() {
             giving_up.spawn(give_up(producer.clone(), access_now, given_up.clone()));
         }
-        let _giving_up = giving_up;
         let sink =
-            Self { producer, tickets, accepted, stopped, tally, counting, _giving_up, given_up };
+            Self { producer, tickets, accepted, stopped, tally, counting, giving_up, given_up };
         Ok(sink)
     }
 
@@ -247,6 +246,7 @@ impl Sink {
             }
         }
         self.hand_over().await;
+        self.giving_up.abort_all();
         drop(self.tickets);
         while self.counting.join_next().await.is_some() {}
         self.tally.finish(self.stopped);

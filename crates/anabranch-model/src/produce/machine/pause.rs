@@ -258,7 +258,7 @@ impl<T> Machine<T> {
         let Some(Failure { fault, detail }) = cause else { return };
         self.pauses.told_ms = now_ms;
         let pauses = self.pauses.all.len();
-        let paused = Notice::Paused { shards, fault, detail, for_ms, pauses };
-        self.actions.push_back(Action::Notice(paused));
+        let notice = Notice::Paused { shards, fault, detail, for_ms, pauses };
+        self.actions.push_back(Action::Notice(notice));
     }
 }

@@ -31,7 +31,7 @@ impl<T> Machine<T> {
         let mut hashes = Vec::new();
         for (key, hole, hash) in holes {
             hashes.push(hash);
-            match self.stopped.stop(key.clone(), hole, self.next_number) {
+            match self.stopped.stop(&key, hole, self.next_number) {
                 Stop::Stopped => {
                     self.actions.push_back(Action::Notice(Notice::KeyStopped { key }));
                 }
