@@ -22,14 +22,16 @@ type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
 fn listened(builder: Builder) -> (Builder, Kept) {
     let kept = Kept::default();
     let told = Arc::clone(&kept);
-    let events = Events::to(move |event| match event {
-        Event::Producer(
+    let events = Events::to(move |event| {
+        if let Event::Producer(
             event @ (ProducerEvent::Paused { .. }
             | ProducerEvent::Resumed { .. }
             | ProducerEvent::KeyStopped { .. }
             | ProducerEvent::Rejected { .. }),
-        ) => told.lock().unwrap().push(event.clone()),
-        _ => {}
+        ) = event
+        {
+            told.lock().unwrap().push(event.clone());
+        }
     });
     let wait = Duration::from_millis(20)..=Duration::from_millis(200);
     (builder.with_refusal_backoff(wait).with_events(events), kept)
