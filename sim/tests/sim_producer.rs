@@ -17,6 +17,7 @@ fn keys_keep_their_order_and_records_have_one_outcome_on_every_seed() {
     for fault in [
         Fault::Error,
         Fault::Throttle,
+        Fault::Denied,
         Fault::Slow,
         Fault::RequestLost,
         Fault::ReplyLost,

@@ -1,6 +1,7 @@
 //! What an operator is told on standard error while a command runs: trouble, and changes of hands.
 
 use crate::line::{one_line, short};
+use crate::moment;
 use crate::output::note;
 use crate::printer::NOBODY_READS;
 use anabranch::event::{Event, Events, LeaseEvent, ProducerEvent, RelayEvent, ShardEvent};
@@ -39,6 +40,11 @@ pub(crate) fn printed(all: bool) -> Events {
                 Some(1) => note!("warning: {trouble}"),
                 Some(times) => note!("warning: {trouble} ({times} times)"),
             }
+        } else if let Event::Producer(ProducerEvent::Resumed {
+            stream, for_ms, paused: 0, ..
+        }) = event
+        {
+            note!("{stream} takes records again, after {}", moment::span(*for_ms));
         } else if all && let Some(change) = change(event) {
             note!("{change}");
         }
@@ -132,6 +138,13 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Shard(ShardEvent::Stuck { shard, phase, remedy, .. }) => {
             format!("{} stands still: {phase:?}; what is done: {remedy:?}", short(&shard.shard))
         }
+        // Told as a pause.
+        Event::Producer(ProducerEvent::Retried { fault, .. }) if fault.refuses_caller() => {
+            return None;
+        }
+        Event::Producer(ProducerEvent::Paused { stream, producer, detail, .. }) => format!(
+            "{stream} refuses producer {producer}, so its records wait and are tried again: {detail}"
+        ),
         Event::Producer(ProducerEvent::Retried { producer, detail, .. }) => {
             format!(
                 "the stream did not take records of producer {producer}, they are sent again: {detail}"

@@ -25,6 +25,10 @@ pub enum ErrorKind {
     AccessDenied,
     /// The caller's credentials are too old. Given on request only.
     ExpiredToken,
+    /// Nobody knows the caller's credentials. Given on request only.
+    UnrecognizedClient,
+    /// The stream's encryption key is disabled. Given on request only.
+    KmsDisabled,
     /// The operation's name is not known.
     UnknownOperation,
     /// The service failed.
@@ -49,6 +53,8 @@ impl ErrorKind {
             Self::ExpiredNextToken => "ExpiredNextTokenException",
             Self::AccessDenied => "AccessDeniedException",
             Self::ExpiredToken => "ExpiredTokenException",
+            Self::UnrecognizedClient => "UnrecognizedClientException",
+            Self::KmsDisabled => "KMSDisabledException",
             Self::UnknownOperation => "UnknownOperationException",
             Self::InternalFailure => "InternalFailure",
             Self::ReplyLost => "ReplyLost",

@@ -55,6 +55,11 @@ pub enum Effect {
     Deny,
     /// The call is refused with `ExpiredTokenException`, as with old credentials.
     ExpireToken,
+    /// The call is refused with `UnrecognizedClientException`, as with credentials that nobody
+    /// knows, or that are too new to be known everywhere.
+    UnknownClient,
+    /// The call is refused with `KMSDisabledException`, as with a disabled encryption key.
+    DisableKey,
     /// The call takes effect, and its reply is lost.
     DropReply,
     /// The call waits first. Carried out by who calls the engine, see `Engine::delay_ms`.
@@ -190,6 +195,8 @@ impl Faults {
             Effect::InternalError if whole(rule) => Some(ApiError::internal()),
             Effect::Deny => Some(denied(site)),
             Effect::ExpireToken => Some(token_expired()),
+            Effect::UnknownClient => Some(unknown_client()),
+            Effect::DisableKey => Some(key_disabled()),
             _ => None,
         };
         if let Some(error) = self.strike(site, refused, true) {
@@ -293,6 +300,18 @@ fn denied(site: Site<'_>) -> ApiError {
          request)."
     );
     ApiError::new(ErrorKind::AccessDenied, text)
+}
+
+/// The error of a caller whose credentials nobody knows.
+fn unknown_client() -> ApiError {
+    let text = "The security token included in the request is invalid (fault on request).";
+    ApiError::new(ErrorKind::UnrecognizedClient, text)
+}
+
+/// The error of a stream whose encryption key is disabled.
+fn key_disabled() -> ApiError {
+    let text = "The stream's encryption key is disabled (fault on request).";
+    ApiError::new(ErrorKind::KmsDisabled, text)
 }
 
 /// The error of a caller whose credentials are too old.

@@ -98,13 +98,17 @@ impl Fault {
             | "AccessDeniedException"
             | "IncompleteSignature"
             | "IncompleteSignatureException"
+            | "InvalidAccessKeyId"
             | "InvalidClientTokenId"
+            | "InvalidClientTokenIdException"
+            | "InvalidSignature"
             | "InvalidSignatureException"
             | "MissingAuthenticationToken"
             | "MissingAuthenticationTokenException"
             | "NotAuthorized"
             | "OptInRequired"
             | "SignatureDoesNotMatch"
+            | "UnrecognizedClient"
             | "UnrecognizedClientException" => Self::AccessDenied,
             "ResourceNotFoundException" => Self::Missing,
             "InvalidAction"
@@ -173,6 +177,13 @@ impl Fault {
     /// Whether the same call may succeed later without anyone's help.
     pub fn is_retryable(self) -> bool {
         self.class().retryable
+    }
+
+    /// Whether the service refused the caller, and said nothing about what was sent: a permission
+    /// is missing, the credentials or the signature are not accepted, or the stream's encryption
+    /// key can't be used. The call was not applied, and it passes once the cause is repaired.
+    pub fn refuses_caller(self) -> bool {
+        matches!(self, Self::AccessDenied | Self::CredentialsExpired | Self::KeyUnusable)
     }
 }
 
@@ -244,6 +255,10 @@ mod tests {
         check(Fault::CredentialsExpired, &["ExpiredTokenException"]);
         check(Fault::IteratorExpired, &["ExpiredIteratorException", "ExpiredNextTokenException"]);
         check(Fault::AccessDenied, &["AccessDeniedException", "UnrecognizedClientException"]);
+        check(
+            Fault::AccessDenied,
+            &["InvalidClientTokenId", "SignatureDoesNotMatch", "MissingAuthenticationToken"],
+        );
         check(Fault::Missing, &["ResourceNotFoundException"]);
         check(Fault::Invalid, &["ValidationException", "InvalidArgumentException"]);
         check(Fault::Invalid, &["InvalidParameterValue", "SerializationException"]);
@@ -324,6 +339,28 @@ mod tests {
         ] {
             let Class { retryable, maybe_applied, throttle } = fault.class();
             assert_eq!((retryable, maybe_applied, throttle), want, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_the_caller_is_never_applied_and_says_nothing_of_the_records() {
+        for (fault, refuses) in [
+            (Fault::AccessDenied, true),
+            (Fault::CredentialsExpired, true),
+            (Fault::KeyUnusable, true),
+            (Fault::Missing, false),
+            (Fault::Invalid, false),
+            (Fault::TooLarge, false),
+            (Fault::Throttled, false),
+            (Fault::Internal, false),
+            (Fault::ReplyLost, false),
+            (Fault::NotSent, false),
+            (Fault::Busy, false),
+            (Fault::IteratorExpired, false),
+            (Fault::Unknown, false),
+        ] {
+            assert_eq!(fault.refuses_caller(), refuses, "{fault:?}");
+            assert!(!refuses || !fault.class().maybe_applied, "{fault:?}");
         }
     }
 

@@ -61,12 +61,14 @@ pub enum RelayError {
         detail: String,
     },
     /// The stream took no row for too long, so another relay may try.
-    #[error("stream {stream} took no row for {seconds} s: another relay may try")]
+    #[error("stream {stream} took no row for {seconds} s{}: another relay may try", because(.why.as_deref()))]
     Stalled {
         /// The stream.
         stream: String,
         /// For how long.
         seconds: u64,
+        /// Why the stream refused this relay, if it did.
+        why: Option<String>,
     },
     /// It stopped, and rows that are in the stream, or may be, are still in the table.
     #[error(
@@ -88,6 +90,10 @@ pub enum RelayError {
 
 fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn because(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(" ({why})"))
 }
 
 fn one(row: Option<i64>) -> String {

@@ -21,8 +21,8 @@ use anabranch::stream::api::{
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The shortest takeover time: below it keep-alives, which count seconds, could end a session first.
 pub(crate) const TAKEOVER_MIN_MS: u64 = 1_000;
@@ -95,11 +95,39 @@ pub(crate) struct Gate<A> {
     api: A,
     /// Whether the relay leads.
     lead: Lead,
+    /// Why the stream refuses the relay, if it does.
+    refusal: Refusal,
+}
+
+/// Why the stream refuses the relay, as the last answer to a put has it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusal(Arc<Mutex<Option<String>>>);
+
+impl Refusal {
+    fn note<T>(&self, reply: &Result<T, StreamError>) {
+        let why = match reply {
+            Ok(_) => None,
+            Err(error) if error.fault.refuses_caller() => Some(error.to_string()),
+            // Whether the relay would have been refused is not known.
+            Err(_) => return,
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// The reason, if there is one.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl<A> Gate<A> {
     pub(crate) fn new(api: A, lead: Lead) -> Self {
-        Self { api, lead }
+        Self { api, lead, refusal: Refusal::default() }
+    }
+
+    /// Why the stream refuses the relay, from now on.
+    pub(crate) fn refusal(&self) -> Refusal {
+        self.refusal.clone()
     }
 
     /// Refuses a put that could come behind those of another relay. It may be tried again: the
@@ -126,7 +154,9 @@ impl<A: StreamApi> StreamApi for Gate<A> {
         entries: &[Entry],
     ) -> Result<Vec<EntryResult>, StreamError> {
         self.pass("PutRecords", stream)?;
-        self.api.put_records(stream, entries).await
+        let reply = self.api.put_records(stream, entries).await;
+        self.refusal.note(&reply);
+        reply
     }
 
     async fn put_record(
@@ -136,7 +166,9 @@ impl<A: StreamApi> StreamApi for Gate<A> {
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         self.pass("PutRecord", stream)?;
-        self.api.put_record(stream, entry, after).await
+        let reply = self.api.put_record(stream, entry, after).await;
+        self.refusal.note(&reply);
+        reply
     }
 
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {

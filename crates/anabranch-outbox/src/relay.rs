@@ -24,7 +24,8 @@ impl Relay {
     ///
     /// What is wrong at the start is an error: a database that does not answer, a table that can't
     /// be relayed, a stream that is missing. Later the relay tries again, and tells by events why it
-    /// has to. After the stop [`RelayError::Left`] says that rows are in the stream and still in the
+    /// has to. While the stream refuses the caller (a permission, credentials, the encryption key)
+    /// rows wait in the table, and go on by themselves. After the stop [`RelayError::Left`] says that rows are in the stream and still in the
     /// table.
     pub async fn run<A>(&self, api: &A, stop: CancellationToken) -> Result<(), RelayError>
     where
@@ -89,10 +90,11 @@ impl Relay {
             }
         }
         let gate = Gate::new(api.clone(), lead);
+        let refusal = gate.refusal();
         let producer = link.beside(self.producer(&gate)).await??;
         let remover = link.beside(Remover::open(&self.database, &self.table)).await??;
         self.tell(RelayEvent::Leading { table: self.table.label() });
-        Term::new(self, (link, remover), &shape, producer).run(ear, stop).await
+        Term::new(self, (link, remover), &shape, (producer, refusal)).run(ear, stop).await
     }
 
     /// How often the lock is tried: often enough that the server does not take the session for dead.

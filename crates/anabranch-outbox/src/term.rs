@@ -11,6 +11,7 @@ use crate::envelope;
 use crate::error::RelayError;
 use crate::flight::{Flight, Note, Waiting};
 use crate::lag;
+use crate::lead::Refusal;
 use crate::leave::Leaving;
 use crate::listen::Ear;
 use crate::look::{GATHER_MS, Looks};
@@ -49,6 +50,8 @@ pub(crate) struct Term<'a> {
     reader: Reader,
     /// Where rows go.
     producer: Producer,
+    /// Why the stream refuses the relay, if it does.
+    refusal: Refusal,
     /// The rows that it holds.
     flight: Flight,
     /// The keys that wait for a person.
@@ -82,7 +85,7 @@ impl<'a> Term<'a> {
         relay: &'a Relay,
         (link, remover): (Link, Remover),
         shape: &Shape,
-        producer: Producer,
+        (producer, refusal): (Producer, Refusal),
     ) -> Self {
         let table = &relay.table;
         Self {
@@ -90,6 +93,7 @@ impl<'a> Term<'a> {
             link,
             reader: Reader::new(table, shape),
             producer,
+            refusal,
             flight: Flight::default(),
             parked: Parked::default(),
             sweep: Sweep::new(table),
@@ -188,7 +192,7 @@ impl<'a> Term<'a> {
             return Ok(());
         }
         let (stream, seconds) = (self.relay.stream.clone(), stalled_ms / 1_000);
-        Err(RelayError::Stalled { stream, seconds })
+        Err(RelayError::Stalled { stream, seconds, why: self.refusal.why() })
     }
 
     /// When the next thing is due that nobody tells of.

@@ -10,6 +10,8 @@ pub enum Fault {
     Error,
     /// A call was throttled; nothing was done.
     Throttle,
+    /// A stream began to refuse its callers, or ceased to.
+    Denied,
     /// A call took far longer than usual, and was answered.
     Slow,
     /// A request never arrived.
@@ -51,6 +53,7 @@ impl fmt::Display for Fault {
         f.pad(match self {
             Self::Error => "errors",
             Self::Throttle => "throttles",
+            Self::Denied => "changes of access",
             Self::Slow => "slow calls",
             Self::RequestLost => "lost requests",
             Self::ReplyLost => "lost replies",

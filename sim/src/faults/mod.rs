@@ -7,8 +7,10 @@ pub mod store;
 pub mod stream;
 mod push;
 pub mod chaos;
+pub mod denial;
 
 pub use chaos::Chaos;
+pub use denial::Denials;
 pub use kind::{Fault, FaultCounts};
 pub use network::{Carried, Link, Network, Service};
 pub use store::FaultyStore;

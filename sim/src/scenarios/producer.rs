@@ -1,11 +1,12 @@
 //! Producers on a stream that is split, merged and made anew, behind a network that does its worst.
 
+mod shown;
+
 use super::Report;
 use crate::checkers::Violation;
-use crate::checkers::producing::{self, Found, Shown};
+use crate::checkers::producing::{self, Shown};
 use crate::faults::network::Service;
-use crate::faults::store::at_once;
-use crate::faults::{Chaos, Fault, FaultyStream, Weather};
+use crate::faults::{Chaos, Denials, Fault, FaultyStream, Weather};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
 use crate::ledger::{Ledger, Name};
@@ -14,16 +15,13 @@ use crate::world::{Ground, World};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{
-    Aggregation, Builder, BulkTicket, Holes, NewRecord, Order, Outcome, Producer, Ticket,
+    Aggregation, Builder, BulkTicket, Holes, NewRecord, Order, Outcome, Producer, Ticket, Why,
 };
-use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
-use anabranch_model::aggregate::decode::{Decoded, decode};
-use anabranch_model::hash::{HashKey, HashRange};
-use anabranch_model::ids::StreamName;
-use anabranch_model::record::UserRecord;
+use anabranch_model::hash::HashKey;
 use fastrand::Rng;
+use shown::read;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -137,10 +135,15 @@ impl Stage {
         let recreate_ms = (rng.u32(0..4) == 0).then(|| rng.u64(8_000..30_000));
         let (workload, ground) = (self.workload.clone(), self.ground.clone());
         let mut gone_until = None;
+        let mut denials = Denials::drawn(rng.fork());
         let past = &mut self.past;
         self.world.run(FAULTS_MS, |world, step_ms| {
             workload.advance(step_ms);
             let now_ms = world.now_ms();
+            if let Some(change) = denials.step(workload.api().engine().faults(), now_ms) {
+                ground.network.count(Fault::Denied);
+                ground.history.note_world(change);
+            }
             match gone_until {
                 Some(until_ms) if now_ms >= until_ms => {
                     create(&workload, world.rng().i64(1..=4));
@@ -233,49 +236,6 @@ fn delete(workload: &Workload) {
     debug_assert_eq!(gone, Ok(()), "the stream is there");
 }
 
-/// Adds what the stream shows: shards in the order of their making, as KCL delivers them.
-fn read(workload: &Workload, shown: &mut Shown) {
-    let (api, stream) = (workload.api(), StreamName::from(STREAM));
-    let Ok(list) = at_once(api.list_shards(&stream, ShardFilter::All)) else { return };
-    let mut shards = list.shards;
-    shards.sort_by(|one, other| one.id.cmp(&other.id));
-    for shard in shards {
-        let mut next = at_once(api.iterator(&stream, &shard.id, ReadFrom::TrimHorizon)).ok();
-        while let Some(iterator) = next.take() {
-            let Ok(fetched) = at_once(api.records(&stream, &iterator, 10_000)) else { break };
-            let empty = fetched.records.is_empty();
-            for record in fetched.records {
-                let stored = users(&record, HashRange::ALL);
-                shown.stored.extend(stored.iter().map(|user| name_of(&user.data)));
-                shown.delivered.extend(users(&record, shard.range).iter().map(|user| Found {
-                    name: name_of(&user.data),
-                    shard: shard.id.to_string(),
-                    sequence: user.sequence,
-                    sub: user.sub,
-                }));
-            }
-            next = fetched.next.filter(|_| !empty);
-        }
-    }
-}
-
-fn users(record: &anabranch_model::record::Record, range: HashRange) -> Vec<UserRecord> {
-    match decode(record, range) {
-        Decoded::Plain(_) => vec![record.clone().into()],
-        Decoded::Records(records) => records.collect(),
-        // Readers drop it whole; and a broken one would show as missing.
-        Decoded::OutOfRange { .. } | Decoded::Partial { .. } => Vec::new(),
-    }
-}
-
-/// The record that data say they are.
-fn name_of(data: &[u8]) -> (String, u64) {
-    let text = String::from_utf8_lossy(data);
-    let mut parts = text.split(':');
-    let key = parts.next().unwrap_or_default().to_owned();
-    (key, parts.next().and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
-}
-
 fn boot(ground: &Ground, workload: &Workload, ledger: &Ledger, kind: Kind) -> Boot {
     let (ground, workload, ledger) = (ground.clone(), workload.clone(), ledger.clone());
     Box::new(move |berth: Berth| -> Life {
@@ -293,6 +253,7 @@ fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
         .with_container_bytes(400..=2_000)
         .with_linger(ms(5))
         .with_backoff(ms(10)..=ms(400))
+        .with_refusal_backoff(ms(50)..=ms(1_000))
         .with_request_timeout(ms(PATIENCE_MS * 2))
         .with_judge_timeout(ms(1_500))
         .with_map_idle(ms(MAP_IDLE_MS))
@@ -337,8 +298,11 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
     // Drawn apart from the rest, so that a seed's other choices do not depend on it.
     let bulks = Rng::with_seed(berth.seed ^ 0x6275_6c6b);
     let (open, accepted) = (Vec::new(), 0);
-    let mut desk = Desk { host, prefix, producer, ledger, rng, bulks, open, accepted };
+    // A deadline gives records up, whatever the reason.
+    let waits = kind.deadline_ms.is_none();
+    let mut desk = Desk { host, prefix, producer, ledger, rng, bulks, open, accepted, waits };
     desk.work(&mut berth, &ground).await;
+    desk.waits = false;
     let account = desk.producer.close(Duration::from_secs(3)).await;
     ground.history.note_world(format!("{host} closes: {account:?}"));
     let counted = account.placed + account.rejected + account.unknown;
@@ -393,6 +357,8 @@ struct Desk {
     open: Vec<Open>,
     /// Records that were accepted.
     accepted: u64,
+    /// Whether no record may be given up because the stream refuses the caller.
+    waits: bool,
 }
 
 impl Desk {
@@ -486,6 +452,10 @@ impl Desk {
             let Some(outcome) = open.ticket.outcome() else { return true };
             if !outcome.is_placed() {
                 stopped.push(open.key);
+            }
+            if let Outcome::Rejected { why: Why::Refused { fault, detail }, .. } = &outcome {
+                let given_up = self.waits && fault.refuses_caller();
+                assert!(!given_up, "{:?} was given up: {detail}", open.name);
             }
             self.ledger.settled(&open.name, outcome);
             false

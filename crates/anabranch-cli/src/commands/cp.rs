@@ -135,6 +135,7 @@ async fn from_stream(
         let next = tokio::select! {
             biased;
             () = &mut stop => return reading.stopped(),
+            () = sink.refused() => return Err(sink.gave_up()),
             next = async { sink.hand_over().await; reading.next(aws).await } => next?,
         };
         let Some(record) = next else { return Ok(()) };

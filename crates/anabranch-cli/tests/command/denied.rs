@@ -4,6 +4,7 @@ use crate::stage::{Ran, Stage, program, run};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::process::Stdio;
 
 /// Each command that reads a stream or leases, with a store that is made by the first of them.
 const COMMANDS: [&str; 6] = [
@@ -87,7 +88,7 @@ fn a_consumer_that_may_only_put_into_the_stream_for_parked_records_parks_there()
 }
 
 #[test]
-fn a_right_that_ends_while_records_flow_refuses_them_by_name() {
+fn who_may_not_put_is_told_so_for_each_record_and_does_not_wait_for_ever() {
     let stage = stage();
     for operation in ["PutRecord", "PutRecords"] {
         stage.fault(&json!({"operation": operation, "effect": "Deny"}));
@@ -95,6 +96,50 @@ fn a_right_that_ends_while_records_flow_refuses_them_by_name() {
     let ran = stage.run("put orders", "{\"key\":\"a\",\"data\":\"2\"}\n");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     for part in ["line 1", "AccessDenied", "0 placed", "1 refused", "1 records are not in orders"] {
+        assert!(ran.err.contains(part), "{part:?} is not in {ran:?}");
+    }
+}
+
+#[test]
+fn who_may_not_put_is_told_so_although_more_lines_may_come() {
+    let stage = stage();
+    stage.fault(&json!({"operation": "PutRecords", "effect": "DisableKey"}));
+    let mut command = stage.command("put orders");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"{\"key\":\"a\",\"data\":\"2\"}\n").unwrap();
+    let ran = child.wait_with_output().unwrap();
+    drop(input);
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    for part in ["KMSDisabledException", "1 refused", "orders refuses this producer"] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+}
+
+#[test]
+fn a_right_that_ends_while_records_flow_is_waited_for() {
+    let stage = stage();
+    stage.fault(&json!({"operation": "PutRecords", "effect": "Deny", "skip": 1, "count": 2}));
+    let lines = (2..5).map(|number| json!({"key": "a", "data": number.to_string()}).to_string());
+    let ran = stage.run("put orders", &lines.collect::<Vec<_>>().join("\n")).ok();
+    for part in
+        ["orders refuses producer", "AccessDenied", "orders takes records again", "3 placed"]
+    {
+        assert!(ran.err.contains(part), "{part:?} is not in {ran:?}");
+    }
+    assert_eq!(ran.err.matches("refuses producer").count(), 1, "{ran:?}");
+    assert_eq!(stage.stored("orders").len(), 4);
+}
+
+#[test]
+fn a_record_whose_time_is_over_is_refused_with_the_reason() {
+    let stage = stage();
+    stage.fault(&json!({"operation": "PutRecords", "effect": "Deny"}));
+    let ran = stage.run("put orders --timeout 6s", "{\"key\":\"a\",\"data\":\"2\"}\n");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for part in ["line 1", "AccessDenied", "1 refused", "in 6."] {
         assert!(ran.err.contains(part), "{part:?} is not in {ran:?}");
     }
 }

@@ -115,7 +115,9 @@ fn commands_reach_aws_through_the_proxy_that_the_environment_names() {
         ("shards orders", "ALL_PROXY"),
         ("doctor orders app --leases dynamodb:app", "HTTPS_PROXY"),
     ] {
-        let ran = stage.run(words, |command| drop(command.env(variable, &address)));
+        let ran = stage.run(words, |command| {
+            command.env(variable, &address);
+        });
         assert_ne!(ran.code, None, "{words}: {ran:?}");
         assert!(!ran.err.contains("cannot connect"), "{words}: {ran:?}");
         let heads = proxy.heads();
@@ -175,7 +177,9 @@ fn a_mistake_in_the_environment_is_named_before_anything_is_done() {
         ("AWS_CA_BUNDLE", "not.pem", "it holds no certificate"),
         ("HTTPS_PROXY", "socks5://me:secret@localhost", "HTTPS_PROXY is not the address of"),
     ] {
-        let ran = stage.run("shards orders", |command| drop(command.env(variable, value)));
+        let ran = stage.run("shards orders", |command| {
+            command.env(variable, value);
+        });
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.err.contains(expected) && !ran.err.contains("secret"), "{ran:?}");
     }
@@ -184,7 +188,9 @@ fn a_mistake_in_the_environment_is_named_before_anything_is_done() {
 #[test]
 fn an_unknown_authority_is_named_with_the_way_out() {
     let stage = TlsStage::start();
-    let ran = stage.run("shards orders", |command| drop(command.env_remove("AWS_CA_BUNDLE")));
+    let ran = stage.run("shards orders", |command| {
+        command.env_remove("AWS_CA_BUNDLE");
+    });
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("certificate") && ran.err.contains("AWS_CA_BUNDLE"), "{ran:?}");
 }

@@ -40,6 +40,8 @@ fn whole_calls_are_throttled_or_fail_and_do_nothing() {
         (Effect::Throttle, ErrorKind::ProvisionedThroughputExceeded),
         (Effect::InternalError, ErrorKind::InternalFailure),
         (Effect::Deny, ErrorKind::AccessDenied),
+        (Effect::UnknownClient, ErrorKind::UnrecognizedClient),
+        (Effect::DisableKey, ErrorKind::KmsDisabled),
         (Effect::ExpireToken, ErrorKind::ExpiredToken),
     ] {
         let stage = Stage::with_stream(2);

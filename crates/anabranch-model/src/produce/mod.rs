@@ -16,6 +16,9 @@
 //!    that left from an older lane, over the same hashes, is on its way or unjudged.
 //! 4. A container is placed as a whole or not at all, because readers drop a whole aggregate for
 //!    one record outside the shard's range. One that has a single hash can't be outside.
+//!
+//! A refusal of the caller (a missing permission, credentials, the encryption key) is no fault of a
+//! record: the shards concerned are paused, and probed until the service lets the caller in.
 
 pub mod settings;
 pub mod outcome;

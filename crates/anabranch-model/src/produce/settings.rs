@@ -67,6 +67,8 @@ pub struct Settings {
     pub max_stopped_keys: usize,
     /// The waits of a lane between attempts.
     pub backoff: Backoff,
+    /// The waits of a paused shard between probes, while the service refuses the caller.
+    pub refusal_backoff: Backoff,
     /// Records a second that a shard takes from this producer.
     pub shard_records_per_second: u64,
     /// Bytes a second that a shard takes from this producer.
@@ -91,6 +93,7 @@ impl Default for Settings {
             max_requests: 24,
             max_stopped_keys: 10_000,
             backoff: Backoff::new(50, 5_000),
+            refusal_backoff: Backoff::new(1_000, 30_000),
             shard_records_per_second: u64::from(crate::limits::SHARD_WRITE_RECORDS_PER_SECOND),
             shard_bytes_per_second: crate::limits::SHARD_WRITE_BYTES_PER_SECOND as u64,
         }

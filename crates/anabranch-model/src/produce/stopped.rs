@@ -1,6 +1,7 @@
 //! Keys that stand stopped because one of their records has no certain place.
 
 use crate::hash::HashKey;
+use crate::produce::outcome::Why;
 use crate::record::Key;
 use std::collections::BTreeMap;
 
@@ -20,8 +21,18 @@ pub(super) struct Stopped {
     holes: BTreeMap<KeyId, u64>,
     /// How many keys may stand here.
     max: usize,
-    /// Whether one more key had to stop than may stand here.
-    overflowed: bool,
+    /// One more key had to stop than may stand here, so all have.
+    overflow: Option<Overflow>,
+}
+
+/// Keys stopped that nobody remembers, so every key counts as stopped until it is resumed.
+#[derive(Debug, Clone)]
+struct Overflow {
+    /// The number of the next put when that happened.
+    from: u64,
+    /// Keys that were resumed since, each with the number of the next put then. As many as may
+    /// stand stopped, at the most.
+    resumed: BTreeMap<KeyId, u64>,
 }
 
 /// What came of stopping a key.
@@ -29,7 +40,7 @@ pub(super) struct Stopped {
 pub(super) enum Stop {
     /// The key stands stopped now.
     Stopped,
-    /// It stood stopped already.
+    /// It stood stopped already, or all keys do.
     Already,
     /// There is no room: the producer has to stop.
     Full,
@@ -37,49 +48,88 @@ pub(super) enum Stop {
 
 impl Stopped {
     pub(super) fn new(max: usize) -> Self {
-        Self { holes: BTreeMap::new(), max, overflowed: false }
+        Self { holes: BTreeMap::new(), max, overflow: None }
     }
 
     /// Whether no key is stopped, the usual case.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.holes.is_empty()
+        self.holes.is_empty() && self.overflow.is_none()
     }
 
     /// Whether the producer had to stop.
     pub(super) fn overflowed(&self) -> bool {
-        self.overflowed
+        self.overflow.is_some()
     }
 
-    /// Stops a key at the hole with this number.
-    pub(super) fn stop(&mut self, key: KeyId, hole: u64) -> Stop {
-        if let Some(first) = self.holes.get_mut(&key) {
+    /// Whether a record with this number was put before the producer stopped, so that it is not sent
+    /// again.
+    pub(super) fn has_given_up(&self, number: u64) -> bool {
+        self.overflow.as_ref().is_some_and(|overflow| number < overflow.from)
+    }
+
+    /// Stops a key at the hole with this number. `next` is the number of the next put.
+    pub(super) fn stop(&mut self, key: &KeyId, hole: u64, next: u64) -> Stop {
+        if let Some(first) = self.holes.get_mut(key) {
             *first = hole.min(*first);
             return Stop::Already;
         }
+        if let Some(overflow) = &mut self.overflow
+            && overflow.resumed.remove(key).is_none()
+        {
+            return Stop::Already;
+        }
         if self.holes.len() >= self.max {
-            self.overflowed = true;
+            if self.overflow.is_some() {
+                return Stop::Already;
+            }
+            self.overflow = Some(Overflow { from: next, resumed: BTreeMap::new() });
             return Stop::Full;
         }
-        // Kept for long, so a copy: the key may be a slice of something large.
-        let KeyId { key, explicit } = key;
-        self.holes.insert(KeyId { key: key.as_str().into(), explicit }, hole);
+        self.holes.insert(own(key), hole);
         Stop::Stopped
     }
 
-    /// Whether a record of this key and number comes after a hole.
-    pub(super) fn refuses(&self, key: &KeyId, number: u64) -> bool {
-        self.holes.get(key).is_some_and(|hole| *hole < number)
+    /// Why a record of this key and number is not sent.
+    pub(super) fn refusal(&self, key: &KeyId, number: u64) -> Option<Why> {
+        if let Some(overflow) = &self.overflow
+            && overflow.resumed.get(key).is_none_or(|from| number < *from)
+        {
+            return Some(Why::ProducerStopped);
+        }
+        let refused = self.holes.get(key).is_some_and(|hole| *hole < number);
+        refused.then_some(Why::KeyStopped)
     }
 
-    /// Lets a key go on. `false` if it did not stand stopped.
-    pub(super) fn resume(&mut self, key: &KeyId) -> bool {
-        self.holes.remove(key).is_some()
+    /// Lets a key go on. `false` if it did not stand stopped, or if too many were resumed one by one
+    /// since all keys stopped. `next` is the number of the next put.
+    pub(super) fn resume(&mut self, key: &KeyId, next: u64) -> bool {
+        let Some(overflow) = &mut self.overflow else {
+            return self.holes.remove(key).is_some();
+        };
+        if overflow.resumed.contains_key(key) || overflow.resumed.len() >= self.max {
+            return false;
+        }
+        overflow.resumed.insert(own(key), next);
+        self.holes.remove(key);
+        true
     }
 
-    /// The keys that stand stopped.
+    /// Lets all keys go on. Gives the number of those that stood here.
+    pub(super) fn resume_all(&mut self) -> usize {
+        self.overflow = None;
+        std::mem::take(&mut self.holes).len()
+    }
+
+    /// The keys that stand stopped, as far as there was room for them.
     pub(super) fn keys(&self) -> impl Iterator<Item = &KeyId> {
         self.holes.keys()
     }
+}
+
+/// A copy to keep for long: the key may be a slice of something large.
+fn own(key: &KeyId) -> KeyId {
+    KeyId { key: key.key.as_str().into(), explicit: key.explicit }
 }
 
 #[cfg(test)]
@@ -87,14 +137,71 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
+    fn id(key: &str) -> KeyId {
+        KeyId { key: key.into(), explicit: None }
+    }
+
     #[test]
     fn a_stopped_key_keeps_nothing_else_alive() {
         let carrier = Bytes::from(vec![b'k'; 1 << 20]);
-        let key = Key::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
-        let mut stopped = Stopped::new(10);
-        assert_eq!(stopped.stop(KeyId { key, explicit: None }, 3), Stop::Stopped);
+        let sliced = || Key::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
+        let mut stopped = Stopped::new(1);
+        assert_eq!(stopped.stop(&KeyId { key: sliced(), explicit: None }, 3, 9), Stop::Stopped);
         assert!(carrier.is_unique());
-        let same = KeyId { key: "k".repeat(40).as_str().into(), explicit: None };
-        assert!(stopped.refuses(&same, 4));
+        let same = id(&"k".repeat(40));
+        assert_eq!(stopped.refusal(&same, 4), Some(Why::KeyStopped));
+        assert_eq!(stopped.stop(&id("other"), 4, 9), Stop::Full);
+        assert!(stopped.resume(&KeyId { key: sliced(), explicit: None }, 9));
+        assert!(carrier.is_unique());
+    }
+
+    /// A set of two keys that a third one made overflow when number 10 was the next.
+    fn overflowed() -> Stopped {
+        let mut stopped = Stopped::new(2);
+        for (key, stop) in [("a", Stop::Stopped), ("b", Stop::Stopped), ("c", Stop::Full)] {
+            assert_eq!(stopped.stop(&id(key), 3, 10), stop, "{key}");
+        }
+        stopped
+    }
+
+    #[test]
+    fn a_full_set_stops_every_key_and_a_resumed_one_goes_on_with_what_is_put_from_then_on() {
+        let mut stopped = overflowed();
+        for key in ["a", "c", "never-seen"] {
+            assert_eq!(stopped.refusal(&id(key), 10), Some(Why::ProducerStopped), "{key}");
+        }
+        // Also a key that there was no room for.
+        for key in ["c", "a"] {
+            assert!(stopped.resume(&id(key), 12), "{key}");
+            assert!(!stopped.resume(&id(key), 13), "{key} is not stopped any more");
+            assert_eq!(stopped.refusal(&id(key), 11), Some(Why::ProducerStopped), "{key}");
+            assert_eq!(stopped.refusal(&id(key), 12), None, "{key}");
+        }
+        assert_eq!(stopped.refusal(&id("b"), 12), Some(Why::ProducerStopped));
+        assert!(!stopped.resume(&id("b"), 14), "as many were resumed as may stand stopped");
+        assert!(stopped.overflowed());
+        assert!(stopped.has_given_up(9) && !stopped.has_given_up(10));
+    }
+
+    #[test]
+    fn a_resumed_key_can_stop_again_while_all_others_are_stopped() {
+        let mut stopped = overflowed();
+        assert!(stopped.resume(&id("a"), 12));
+        assert_eq!(stopped.stop(&id("a"), 12, 15), Stop::Stopped, "there is room for it");
+        assert_eq!(stopped.refusal(&id("a"), 15), Some(Why::ProducerStopped));
+        assert!(stopped.resume(&id("a"), 16));
+        assert_eq!(stopped.refusal(&id("a"), 16), None);
+        assert_eq!(stopped.stop(&id("d"), 16, 17), Stop::Already, "all are stopped");
+    }
+
+    #[test]
+    fn resuming_all_keys_ends_the_overflow() {
+        let mut stopped = overflowed();
+        assert_eq!(stopped.resume_all(), 2);
+        assert!(stopped.is_empty() && !stopped.overflowed() && !stopped.has_given_up(9));
+        for key in ["a", "c", "never-seen"] {
+            assert_eq!(stopped.refusal(&id(key), 10), None, "{key}");
+        }
+        assert_eq!((stopped.resume_all(), stopped.resume(&id("a"), 11)), (0, false));
     }
 }

@@ -15,6 +15,7 @@ mod parking;
 mod restored;
 mod leading;
 mod cut_off;
+mod denied;
 mod repeats;
 mod figures;
 mod tables;

@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use crate::stage::{STREAM, Stage};
-use anabranch::event::{Event, Events, RelayEvent};
+use anabranch::event::{Event, Events, ProducerEvent, RelayEvent};
 use anabranch::stream::api::StreamApi;
 use anabranch_outbox::{Database, Envelope, Relay, RelayError, Table};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
@@ -62,17 +62,20 @@ impl World {
     /// Starts a relay that has its own way to the stream.
     pub(crate) fn start_on<A: StreamApi + Clone>(relay: Relay, api: A) -> Running {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let listener = Arc::clone(&heard);
-        let relay = relay.with_events(Events::to(move |event| {
-            if let Event::Relay(event) = event {
-                listener.lock().unwrap().push(event.clone());
+        let paused = Arc::new(Mutex::new(Vec::new()));
+        let (listener, causes) = (Arc::clone(&heard), Arc::clone(&paused));
+        let relay = relay.with_events(Events::to(move |event| match event {
+            Event::Relay(event) => listener.lock().unwrap().push(event.clone()),
+            Event::Producer(ProducerEvent::Paused { detail, .. }) => {
+                causes.lock().unwrap().push(detail.to_string());
             }
+            _ => {}
         }));
         let stop = CancellationToken::new();
         let mut task = JoinSet::new();
         let stopped = stop.clone();
         task.spawn(async move { relay.run(&api, stopped).await });
-        Running { stop, task, heard }
+        Running { stop, task, heard, paused }
     }
 
     /// Every event in the stream, as `key data`, shard by shard.
@@ -140,6 +143,7 @@ pub(crate) struct Running {
     stop: CancellationToken,
     task: JoinSet<Result<(), RelayError>>,
     heard: Arc<Mutex<Vec<RelayEvent>>>,
+    paused: Arc<Mutex<Vec<String>>>,
 }
 
 impl Running {
@@ -152,6 +156,17 @@ impl Running {
             tokio::time::sleep(PAUSE).await;
         }
         panic!("{what} was not heard of, but {:?}", self.heard.lock().unwrap());
+    }
+
+    /// Waits until its producer is paused, and says why.
+    pub(crate) async fn until_paused(&self) -> String {
+        for _ in 0..LOOKS {
+            if let Some(why) = self.paused.lock().unwrap().last() {
+                return why.clone();
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("the producer was not paused, but {:?}", self.heard.lock().unwrap());
     }
 
     pub(crate) fn has_heard(&self, is_it: impl Fn(&RelayEvent) -> bool) -> bool {

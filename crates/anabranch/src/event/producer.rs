@@ -130,6 +130,39 @@ pub enum ProducerEvent {
         /// The share of its rate that is left, in thousandths.
         share: u64,
     },
+    /// The service refuses the caller: a permission is missing, the credentials or the signature are
+    /// not accepted, or the stream's encryption key can't be used. Nothing is wrong with the
+    /// records, so they wait, and the shards are probed with growing waits. Emitted when a pause
+    /// begins, and once a minute at the most while it lasts.
+    Paused {
+        /// The stream.
+        stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
+        /// The shards; none where they are not known, which pauses all.
+        shards: Vec<ShardId>,
+        /// Why the caller is refused.
+        fault: Fault,
+        /// The service's code and words.
+        detail: Arc<str>,
+        /// How long the longest of these pauses has lasted, in milliseconds.
+        for_ms: u64,
+        /// Shards that are paused now, these included; 1 for all where they are not known.
+        paused: usize,
+    },
+    /// The service takes records of the caller again.
+    Resumed {
+        /// The stream.
+        stream: StreamName,
+        /// Which producer of it.
+        producer: ProducerId,
+        /// The shards that were paused; none where they were not known.
+        shards: Vec<ShardId>,
+        /// How long the longest of these pauses lasted, in milliseconds.
+        for_ms: u64,
+        /// Shards that are still paused.
+        paused: usize,
+    },
     /// The list of shards was read.
     MapRead {
         /// The stream.

@@ -91,8 +91,10 @@ impl Connector {
             source: error.into(),
         })?;
         #[cfg(target_os = "linux")]
-        // Without it everything works but on slow lines.
-        let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        if uri.scheme() == Some(&Scheme::HTTPS) {
+            // Without it everything works but on slow lines.
+            let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        }
         Ok(Box::new(tcp))
     }
 

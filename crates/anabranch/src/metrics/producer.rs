@@ -42,6 +42,11 @@ pub(super) fn record(event: &ProducerEvent) {
         ProducerEvent::Retried { stream, producer, shard, fault, .. } => {
             count_error(stream, producer, shard.as_ref(), &format!("{fault:?}"));
         }
+        ProducerEvent::Paused { stream, producer, paused, .. }
+        | ProducerEvent::Resumed { stream, producer, paused, .. } => {
+            gauge!("anabranch_producer_paused_shards", &of(stream, producer))
+                .set(float(*paused as u64));
+        }
         ProducerEvent::Stray { stream, producer, shard, .. } => {
             counter!("anabranch_producer_strays", &with_shard(stream, producer, shard))
                 .increment(1);

@@ -29,6 +29,7 @@ pub struct Builder {
     pub(super) id: Option<ProducerId>,
     pub(super) marks: bool,
     backoff_ms: (u64, u64),
+    refusal_backoff_ms: (u64, u64),
     pub(super) clock: Clock,
     pub(super) chance: Chance,
     pub(super) events: Events,
@@ -71,6 +72,7 @@ impl Builder {
             id: None,
             marks: false,
             backoff_ms: (50, 5_000),
+            refusal_backoff_ms: (1_000, 30_000),
             clock: Clock::machine(),
             chance: Chance::of_system(),
             events: Events::ignored(),
@@ -138,6 +140,9 @@ impl Builder {
 
     /// After how long a record without an outcome is given up: as rejected, or as unknown if a
     /// reply was lost. Default: never; 100 ms or more.
+    ///
+    /// It also bounds how long records wait while the service refuses the caller; they are then
+    /// rejected with that refusal as the reason.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline_ms = Some(millis(deadline));
@@ -149,6 +154,17 @@ impl Builder {
     #[must_use]
     pub fn with_backoff(mut self, waits: RangeInclusive<Duration>) -> Self {
         self.backoff_ms = (millis(*waits.start()), millis(*waits.end()));
+        self
+    }
+
+    /// Waits of a paused shard between probes, while the service refuses the caller
+    /// ([`Fault::refuses_caller`]): after the first refusal, and at the most. Default 1 s to 30 s;
+    /// 1 ms to an hour.
+    ///
+    /// [`Fault::refuses_caller`]: anabranch_model::retry::Fault::refuses_caller
+    #[must_use]
+    pub fn with_refusal_backoff(mut self, waits: RangeInclusive<Duration>) -> Self {
+        self.refusal_backoff_ms = (millis(*waits.start()), millis(*waits.end()));
         self
     }
 
@@ -219,7 +235,8 @@ impl Builder {
         self
     }
 
-    /// Keys that may stand stopped before the whole producer stops. Default 10,000; 1 to 1,000,000.
+    /// Keys that may stand stopped before the whole producer stops, until
+    /// [`super::Producer::resume_all`]. Default 10,000; 1 to 1,000,000.
     #[must_use]
     pub fn with_max_stopped_keys(mut self, keys: usize) -> Self {
         self.settings.max_stopped_keys = keys;
@@ -282,6 +299,8 @@ impl Builder {
         within("deadline", s.deadline_ms.unwrap_or(100), 100..=u64::MAX, "ms");
         within("backoff (first)", self.backoff_ms.0, 1..=HOUR_MS, "ms");
         within("backoff (most)", self.backoff_ms.1, 1..=HOUR_MS, "ms");
+        within("refusal_backoff (first)", self.refusal_backoff_ms.0, 1..=HOUR_MS, "ms");
+        within("refusal_backoff (most)", self.refusal_backoff_ms.1, 1..=HOUR_MS, "ms");
         within("request_timeout", self.request_timeout_ms, 100..=600_000, "ms");
         within("max_requests", s.max_requests as u64, 1..=256, "requests");
         within("rate_percent", self.rate_percent, 1..=1_000, "percent");
@@ -310,6 +329,11 @@ impl Builder {
             "the first wait is above the longest",
         );
         wrong(
+            self.refusal_backoff_ms.0 > self.refusal_backoff_ms.1,
+            "refusal_backoff",
+            "the first wait is above the longest",
+        );
+        wrong(
             s.numbered && s.order == Order::None,
             "ordering_numbers",
             "numbers need strict order: leave one of the two out",
@@ -319,6 +343,7 @@ impl Builder {
         }
         Ok(Settings {
             backoff: Backoff::new(self.backoff_ms.0, self.backoff_ms.1),
+            refusal_backoff: Backoff::new(self.refusal_backoff_ms.0, self.refusal_backoff_ms.1),
             shard_records_per_second: percent(
                 u64::from(SHARD_WRITE_RECORDS_PER_SECOND),
                 self.rate_percent,

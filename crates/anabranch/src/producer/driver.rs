@@ -220,6 +220,12 @@ impl<A: StreamApi> Driver<A> {
                     let _ = done.send(resumed);
                 });
             }
+            Ask::ResumeAll(done) => {
+                let resumed = self.machine.resume_all();
+                waking(|| {
+                    let _ = done.send(resumed);
+                });
+            }
             Ask::StoppedKeys(done) => {
                 let keys = self.machine.stopped_keys().cloned().collect();
                 waking(|| {

@@ -85,6 +85,8 @@ pub(super) enum Ask {
     Flush(oneshot::Sender<()>),
     /// Let a key go on, and tell whether it stood stopped.
     Resume(KeyId, oneshot::Sender<bool>),
+    /// Let all keys go on, and tell how many were known to stand stopped.
+    ResumeAll(oneshot::Sender<usize>),
     /// Which keys stand stopped.
     StoppedKeys(oneshot::Sender<Vec<KeyId>>),
     /// End: at the latest at this time.

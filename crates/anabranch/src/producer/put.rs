@@ -252,6 +252,11 @@ impl Producer {
     /// Lets a stopped key go on. `false` if it did not stand stopped.
     ///
     /// What is put from now on has no order against the records that stopped the key.
+    ///
+    /// After more keys stopped than [`Builder::with_max_stopped_keys`] allows, every key is stopped.
+    /// Then this lets the one key go on, whether it is among [`Producer::stopped_keys`] or not, for
+    /// as many keys as that option allows; `false` beyond them. [`Producer::resume_all`] lets all
+    /// go on.
     pub async fn resume(&self, key: impl Into<Key>) -> bool {
         self.resume_key(KeyId { key: key.into(), explicit: None }).await
     }
@@ -262,7 +267,20 @@ impl Producer {
         self.intake.ask(Ask::Resume(key, done)).is_ok() && resumed.await.unwrap_or(false)
     }
 
-    /// The keys that stand stopped.
+    /// Lets all stopped keys go on, also after so many stopped that the whole producer did. Returns
+    /// how many of them were known by name.
+    ///
+    /// What is put from now on has no order against the records that were rejected before, or whose
+    /// outcome is unknown.
+    pub async fn resume_all(&self) -> usize {
+        let (done, resumed) = oneshot::channel();
+        match self.intake.ask(Ask::ResumeAll(done)) {
+            Ok(()) => resumed.await.unwrap_or(0),
+            Err(_) => 0,
+        }
+    }
+
+    /// The keys that stand stopped; when the whole producer does, those that there was room for.
     pub async fn stopped_keys(&self) -> Vec<KeyId> {
         let (done, keys) = oneshot::channel();
         match self.intake.ask(Ask::StoppedKeys(done)) {

@@ -214,6 +214,20 @@ impl Report {
             Notice::Slower { shard, share } => {
                 ProducerEvent::Slower { stream, producer, shard, share }
             }
+            Notice::Paused { shards, fault, detail, for_ms, pauses: paused } => {
+                tracing::warn!(
+                    stream = %stream, producer = %producer, ?fault, detail = %detail, paused, for_ms,
+                    "the service refuses this producer, so its records wait"
+                );
+                ProducerEvent::Paused { stream, producer, shards, fault, detail, for_ms, paused }
+            }
+            Notice::Resumed { shards, for_ms, pauses: paused } => {
+                tracing::info!(
+                    stream = %stream, producer = %producer, paused, for_ms,
+                    "the service takes records of this producer again"
+                );
+                ProducerEvent::Resumed { stream, producer, shards, for_ms, paused }
+            }
             Notice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
             Notice::ProducerStopped => ProducerEvent::Stopped { stream, producer },
         });

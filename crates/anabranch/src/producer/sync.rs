@@ -139,6 +139,11 @@ impl SyncProducer {
         self.runtime.block_on(self.producer.resume(key))
     }
 
+    /// Lets all stopped keys go on, as [`Producer::resume_all`] does.
+    pub fn resume_all(&self) -> usize {
+        self.runtime.block_on(self.producer.resume_all())
+    }
+
     /// What events and metrics call this producer.
     pub fn id(&self) -> &ProducerId {
         self.producer.id()

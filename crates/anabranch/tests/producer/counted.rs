@@ -161,7 +161,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     }
     other.close(Duration::from_millis(100)).await;
     stage.engine.faults().clear();
-    stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    stage.delete();
     for number in 0..4 {
         drop(one.put(format!("k{number}"), "x").await.unwrap());
     }
@@ -172,6 +172,7 @@ async fn records_that_fail_are_counted_and_no_longer_pending() {
     assert_eq!((failed(&other, "unknown"), failed(&other, "refused")), (3, 0));
     assert!(pending(&one).abs() < 0.01 && pending(&other).abs() < 0.01, "nothing is pending");
     assert_eq!(one.stats().errors, 4, "each container of a call that failed");
+    stage.create(1, None);
     // What a producer that is dropped never looked at is told, and not pending either.
     let third = builder().with_id("dropped").start(stage.api()).await.unwrap();
     drop(third.try_put("a", "1").unwrap());
@@ -205,4 +206,28 @@ async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
         let error = builder().with_id(id).start(stage.api()).await.unwrap_err();
         assert!(error.to_string().contains("id: "), "{error}");
     }
+}
+
+#[tokio::test]
+async fn shards_that_are_paused_are_counted_with_the_refusals_that_paused_them() {
+    let kept = Kept::default();
+    let _here = metrics::set_default_local_recorder(&kept);
+    let stage = Stage::new(1);
+    let producer = Producer::new(STREAM)
+        .with_id("p")
+        .with_refusal_backoff(Duration::from_millis(5)..=Duration::from_millis(20))
+        .with_events(anabranch::metrics::listener())
+        .start(stage.api())
+        .await
+        .unwrap();
+    let rule = stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    let ticket = producer.put("a", "1").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let paused = || kept.gauge("anabranch_producer_paused_shards stream=orders producer=p");
+    assert!((paused() - 1.0).abs() < 0.01);
+    let code = "stream=orders shard=shardId-000000000000 code=AccessDenied producer=p";
+    assert!(kept.counter(&format!("anabranch_producer_errors {code}")) > 1);
+    stage.engine.faults().remove(rule);
+    assert!(ticket.await.is_placed());
+    assert!(paused().abs() < 0.01);
 }

@@ -28,8 +28,12 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings =
-            Settings { linger_ms: 0, backoff: Backoff::new(1, 1), ..Settings::default() };
+        let mut settings = Settings {
+            linger_ms: 0,
+            backoff: Backoff::new(1, 1),
+            refusal_backoff: Backoff::new(1, 1),
+            ..Settings::default()
+        };
         change(&mut settings);
         Self {
             machine: Machine::new(settings, 1, 0),

@@ -68,9 +68,12 @@ fn a_container_in_a_shard_that_no_list_names_goes_again_hash_by_hash() {
 #[test]
 fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
     for (fault, tried_again) in [
-        (Fault::AccessDenied, false),
         (Fault::Missing, false),
-        (Fault::KeyUnusable, false),
+        (Fault::Invalid, false),
+        (Fault::TooLarge, false),
+        // Of the caller, and not of the record.
+        (Fault::AccessDenied, true),
+        (Fault::KeyUnusable, true),
         (Fault::Throttled, true),
         (Fault::Internal, true),
         (Fault::ReplyLost, true),

@@ -27,7 +27,11 @@ One record a line: {\"key\": \"customer-7\", \"data\": \"paid\"}. Bytes stand in
 \"hash_key\" is optional. What `tail --json` prints can be put again.
 
 Each key keeps the order of its lines, through retries, splits and merges. A record that the stream \
-refuses stops its key, so that nothing passes it. Exit code 1 when a record has no certain place.")]
+refuses stops its key, so that nothing passes it. Exit code 1 when a record has no certain place.
+
+A refusal of the caller (permissions, credentials, the stream's encryption key) is none of a record: \
+before the first record is placed it ends the command after a few seconds, and later records wait \
+until it is over, or for --timeout.")]
 pub(crate) struct Options {
     /// The stream
     stream: String,
@@ -114,6 +118,7 @@ pub(crate) async fn next(
     tokio::select! {
         biased;
         () = stop => Err(Failure::result("stopped before the end of the input")),
+        () = sink.refused() => Err(sink.gave_up()),
         line = async { sink.hand_over().await; lines.recv().await } => line.transpose(),
     }
 }

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::input::Line;
 use crate::notice;
 use anabranch::clock::Clock;
+use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
     Aggregation, KeyId, NewRecord, Producer, PutError, StartError, Ticket, TryPutError, Why,
 };
@@ -16,14 +17,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Tickets that may wait for their outcome to be counted. So many records are under way at the most:
 /// more would be older by the time they leave, and a stop would have to wait for them.
 const WAITING: usize = 16_384;
 /// Tickets that are handed over at once, at the most.
 const HANDFUL: usize = 256;
+/// How long a stream may refuse a producer of which it has not taken a record yet.
+const REFUSED: Duration = Duration::from_secs(3);
+/// How long a request that is on its way may still take then.
+const LAST_REPLY: Duration = Duration::from_millis(500);
 /// Keys that may stand stopped here; the producer allows as many itself.
 const STOPPED_MAX: usize = 10_000;
 
@@ -69,6 +75,10 @@ pub(crate) struct Sink {
     tally: Arc<Tally>,
     /// The task that counts.
     counting: JoinSet<()>,
+    /// The task that gives up where the stream refuses the very first records.
+    giving_up: JoinSet<()>,
+    /// Cancelled when it did.
+    given_up: CancellationToken,
 }
 
 /// Where a record came from, for messages.
@@ -112,10 +122,12 @@ impl Sink {
     ) -> Result<Self, Failure> {
         aws.look_if_allowed(stream).await?;
         let aggregation = if sending.aggregate { Aggregation::ByShard } else { Aggregation::Off };
+        let access = watch::Sender::new(Access::Untried);
+        let access_now = access.subscribe();
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
             .with_marks(sending.marks)
-            .with_events(notice::printed(false));
+            .with_events(notice::printed(false).and(watched(access)));
         if let Some(id) = &sending.producer_id {
             builder = builder.with_id(id.as_str());
         }
@@ -129,7 +141,15 @@ impl Sink {
         let mut counting = JoinSet::new();
         counting.spawn(count(waiting, Arc::clone(&tally)));
         let (accepted, stopped) = (Vec::new(), BTreeSet::new());
-        Ok(Self { producer, tickets, accepted, stopped, tally, counting })
+        let given_up = CancellationToken::new();
+        let mut giving_up = JoinSet::new();
+        // Whoever says how long a record may take has said how long to wait.
+        if sending.timeout.is_none() {
+            giving_up.spawn(give_up(producer.clone(), access_now, given_up.clone()));
+        }
+        let sink =
+            Self { producer, tickets, accepted, stopped, tally, counting, giving_up, given_up };
+        Ok(sink)
     }
 
     /// Puts a record, and waits for room if there is none. Its outcome is counted once it was handed
@@ -156,11 +176,10 @@ impl Sink {
                     self.hand_over().await;
                 }
             }
+            Err(PutError::Closed) => return Err(self.gave_up()),
             Err(error) => {
                 self.tally.refused(&origin, &error.to_string());
-                if error != PutError::Closed {
-                    self.stop(&key)?;
-                }
+                self.stop(&key)?;
             }
         }
         Ok(())
@@ -173,6 +192,20 @@ impl Sink {
         if let Ok(places) = self.tickets.reserve_many(self.accepted.len()).await {
             places.zip(self.accepted.drain(..)).for_each(|(place, put)| place.send(put));
         }
+    }
+
+    /// Waits until no record is put any more because the stream refuses the producer.
+    pub(crate) fn refused(&self) -> impl Future<Output = ()> + use<> {
+        self.given_up.clone().cancelled_owned()
+    }
+
+    /// Why no record is put any more.
+    pub(crate) fn gave_up(&self) -> Failure {
+        let stream = self.producer.stream();
+        Failure::result(format!(
+            "{stream} refuses this producer, so the rest was not put: check the permissions, the \
+             credentials and the stream's encryption key; --timeout waits for longer"
+        ))
     }
 
     /// Lets no later record of the key pass.
@@ -213,10 +246,59 @@ impl Sink {
             }
         }
         self.hand_over().await;
+        self.giving_up.abort_all();
         drop(self.tickets);
         while self.counting.join_next().await.is_some() {}
         self.tally.finish(self.stopped);
         self.tally
+    }
+}
+
+/// What is known of whether the stream takes records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// It was not asked yet.
+    Untried,
+    /// It has taken none, and refuses the producer.
+    Refused,
+    /// It has taken records.
+    Granted,
+}
+
+/// Keeps what events tell of the stream's access.
+fn watched(access: watch::Sender<Access>) -> Events {
+    Events::to(move |event| {
+        let now = match event {
+            Event::Producer(ProducerEvent::Paused { .. }) => Access::Refused,
+            Event::Producer(ProducerEvent::Placed { .. } | ProducerEvent::Resumed { .. }) => {
+                Access::Granted
+            }
+            _ => return,
+        };
+        access.send_if_modified(|access| {
+            let changes = *access != Access::Granted && *access != now;
+            if changes {
+                *access = now;
+            }
+            changes
+        });
+    })
+}
+
+/// Closes the producer once the stream has refused it for a while and taken no record before. One
+/// that has taken records is waited for: it may be a permission that comes back.
+async fn give_up(
+    producer: Producer,
+    mut access: watch::Receiver<Access>,
+    given_up: CancellationToken,
+) {
+    if access.wait_for(|access| *access != Access::Untried).await.is_err() {
+        return;
+    }
+    let granted = access.wait_for(|access| *access == Access::Granted);
+    if tokio::time::timeout(REFUSED, granted).await.is_err() {
+        producer.close(LAST_REPLY).await;
+        given_up.cancel();
     }
 }
 

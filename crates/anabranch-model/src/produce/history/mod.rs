@@ -2,29 +2,15 @@
 //!
 //! A failing run prints its seed; the same seed gives the same run.
 
+mod weather;
 mod service;
 mod oracle;
 mod world;
 mod throughput;
 
 use super::settings::Aggregation;
-use world::{Flaw, Weather, World};
-
-const CALM: Weather = Weather {
-    aggregation: Aggregation::ByShard,
-    entry_failures: 0,
-    request_failures: 0,
-    list_failures: 0,
-    refusals: 0,
-    deadline_ms: None,
-    reshards: false,
-    recreations: false,
-    numbered: false,
-    tight_rate: false,
-};
-
-const STORM: Weather =
-    Weather { entry_failures: 30, request_failures: 25, list_failures: 20, reshards: true, ..CALM };
+use weather::{CALM, Flaw, STORM, Weather};
+use world::World;
 
 /// Runs seeds and panics with the first one that breaks a promise.
 fn check(name: &str, seeds: u64, weather: Weather) {
@@ -71,6 +57,20 @@ fn holes_stop_their_keys_through_everything() {
 }
 
 #[test]
+fn a_refusal_of_the_caller_gives_up_no_record_and_keeps_the_order() {
+    for aggregation in MODES {
+        check("denials", 40, Weather { aggregation, denials: true, ..STORM });
+        let numbered = aggregation == Aggregation::ByShard;
+        check("denials alone", 20, Weather { aggregation, numbered, denials: true, ..CALM });
+    }
+    check("no list", 20, Weather { denials: true, list_failures: 100, ..STORM });
+    // Where there are deadlines, or a stream that is gone, records may be given up for these.
+    check("anew", 30, Weather { denials: true, recreations: true, ..STORM });
+    check("deadlines", 30, Weather { denials: true, deadline_ms: Some(600), ..STORM });
+    check("refusals", 30, Weather { denials: true, refusals: 15, ..STORM });
+}
+
+#[test]
 fn everything_flows_when_no_list_is_ever_given() {
     for aggregation in MODES {
         check("no list", 20, Weather { aggregation, list_failures: 100, ..STORM });
@@ -104,6 +104,7 @@ fn the_oracle_notices_each_flaw() {
         (Flaw::BlindJudge, Weather { reshards: true, ..CALM }),
         (Flaw::OldList, Weather { recreations: true, reshards: false, ..STORM }),
         (Flaw::RetryAtTheBack, STORM),
+        (Flaw::GiveUpWhenDenied, Weather { denials: true, ..STORM }),
     ] {
         let caught = caught(20, weather, flaw);
         assert!(caught > 0, "{flaw:?} was not noticed in 20 runs");

@@ -79,6 +79,13 @@ impl Oracle {
         problems
     }
 
+    /// Records that were given up.
+    pub(super) fn not_placed(&self) -> Vec<String> {
+        let given_up =
+            self.settled.iter().filter(|(_, (fate, _))| !matches!(fate, Fate::Placed(_)));
+        given_up.map(|(name, (fate, _))| format!("{name:?} was given up: {fate:?}")).collect()
+    }
+
     /// Records of a stopped key that were sent after all.
     fn sent_behind_holes(&self, stored: &BTreeSet<Name>) -> Vec<String> {
         let mut holes: BTreeMap<_, u32> = BTreeMap::new();

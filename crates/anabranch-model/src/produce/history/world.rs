@@ -2,10 +2,11 @@
 
 use super::oracle::Oracle;
 use super::service::Service;
+use super::weather::{Flaw, Weather};
 use crate::aggregate::decode::{Decoded, decode};
 use crate::hash::{HashKey, HashRange};
 use crate::lineage::Shard;
-use crate::produce::settings::{Aggregation, Holes, Order, Settings};
+use crate::produce::settings::{Holes, Order, Settings};
 use crate::produce::{
     Action, Content, Entry, EntryReply, KeyId, Machine, Notice, Offer, Read, Reply, Request,
 };
@@ -32,43 +33,6 @@ impl Name {
     }
 }
 
-/// What is wrong on purpose, to see that the oracle notices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flaw {
-    /// Nothing.
-    None,
-    /// Several containers of a lane go in one request and side by side.
-    NoOrder,
-    /// Records go on behind a hole.
-    GoOnBehindHoles,
-    /// Each reply names the shard that was predicted, so that nothing is ever judged.
-    BlindJudge,
-    /// Containers are judged by a list of the stream that was there before.
-    OldList,
-    /// A container that failed is put again behind everything newer.
-    RetryAtTheBack,
-}
-
-/// What kind of trouble a run has.
-#[derive(Debug, Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
-pub(super) struct Weather {
-    pub(super) aggregation: Aggregation,
-    /// Entries that fail, in a hundred.
-    pub(super) entry_failures: u64,
-    /// Requests that go wrong, in a hundred.
-    pub(super) request_failures: u64,
-    /// Lists that fail, in a hundred. 100 is for ever.
-    pub(super) list_failures: u64,
-    /// Requests that are refused for good, in a thousand.
-    pub(super) refusals: u64,
-    pub(super) deadline_ms: Option<u64>,
-    pub(super) reshards: bool,
-    pub(super) recreations: bool,
-    pub(super) numbered: bool,
-    pub(super) tight_rate: bool,
-}
-
 enum Happening {
     Arrive { id: u64, entries: Vec<Entry>, plan: Plan },
     Answer { id: u64, reply: Reply },
@@ -78,6 +42,7 @@ enum Happening {
     Reshard,
     Delete,
     Create,
+    Deny,
     Resume,
 }
 
@@ -112,6 +77,8 @@ pub(super) struct World {
     old_list: Vec<Shard>,
     /// Whether nobody hears from the service while the stream is gone.
     unheard: bool,
+    /// Up to when the caller is refused.
+    denied_until_ms: u64,
     problems: Vec<String>,
     pub(super) strays: usize,
     pub(super) reads: usize,
@@ -136,6 +103,7 @@ impl World {
             map_idle_ms: 3_000,
             max_requests: 4,
             backoff: Backoff::new(10, 400),
+            refusal_backoff: Backoff::new(50, 800),
             shard_bytes_per_second: if weather.tight_rate { 4_000 } else { 1 << 20 },
             ..Settings::default()
         };
@@ -154,6 +122,7 @@ impl World {
             in_flight: BTreeMap::new(),
             old_list: Vec::new(),
             unheard: false,
+            denied_until_ms: 0,
             problems: Vec::new(),
             strays: 0,
             reads: 0,
@@ -166,6 +135,10 @@ impl World {
         if weather.recreations {
             let when = 2_000 + world.roll(3_000);
             world.at(when, Happening::Delete);
+        }
+        if weather.denials {
+            let when = world.roll(2_000);
+            world.at(when, Happening::Deny);
         }
         world.at(2_000, Happening::Resume);
         world
@@ -221,6 +194,10 @@ impl World {
         let stop_keys = true;
         let mut problems = self.problems;
         problems.extend(self.oracle.problems(&self.service, &self.puts, stop_keys));
+        let Weather { refusals, deadline_ms, recreations, .. } = self.weather;
+        if refusals == 0 && deadline_ms.is_none() && !recreations {
+            problems.extend(self.oracle.not_placed());
+        }
         (problems, self.strays, self.reads)
     }
 
@@ -262,10 +239,8 @@ impl World {
         let refusals = self.weather.refusals;
         if self.stormy() && self.roll(1_000) < refusals {
             let entries = Vec::new();
-            return self.at(
-                there,
-                Happening::Arrive { id, entries, plan: Plan::Refused(Fault::AccessDenied) },
-            );
+            let fault = if self.roll(2) == 0 { Fault::Missing } else { Fault::Invalid };
+            return self.at(there, Happening::Arrive { id, entries, plan: Plan::Refused(fault) });
         }
         let failures = self.weather.request_failures;
         if !self.chance(failures) {
@@ -332,6 +307,13 @@ impl World {
             Happening::Create => {
                 let shards = 1 + self.roll(4);
                 self.service.create(u32::try_from(shards).unwrap());
+            }
+            Happening::Deny => {
+                self.denied_until_ms = self.now_ms + self.roll(2_500);
+                if self.stormy() {
+                    let pause = 500 + self.roll(4_000);
+                    self.at(pause, Happening::Deny);
+                }
             }
             Happening::Resume => {
                 let stopped: Vec<KeyId> = self.machine.stopped_keys().cloned().collect();
@@ -414,6 +396,10 @@ impl World {
             let reply = Err((*fault, Arc::from("refused")));
             return self.at(back, Happening::Answer { id, reply });
         }
+        if self.now_ms < self.denied_until_ms {
+            let reply = Err((self.denial(), Arc::from("denied")));
+            return self.at(back, Happening::Answer { id, reply });
+        }
         if !self.service.there {
             let missing = (back, Err((Fault::Missing, Arc::from("no such stream"))));
             let lost = (REPLY_TIMEOUT_MS, Err((Fault::ReplyLost, Arc::from("lost"))));
@@ -426,7 +412,10 @@ impl World {
         let percent = self.weather.entry_failures;
         let mut results: Vec<EntryReply> = Vec::new();
         for entry in entries {
-            if self.chance(percent) {
+            if self.weather.denials && self.chance(3) {
+                let fault = self.denial();
+                results.push(EntryReply::Failed { fault, detail: "denied".into() });
+            } else if self.chance(percent) {
                 let fault = if self.roll(3) > 0 { Fault::Throttled } else { Fault::Internal };
                 if fault == Fault::Internal && self.roll(2) == 0 {
                     self.service.store(entry);
@@ -451,6 +440,15 @@ impl World {
                 self.bend(entries, &mut results);
                 self.at(back, Happening::Answer { id, reply: Ok(results) });
             }
+        }
+    }
+
+    /// A refusal of the caller.
+    fn denial(&mut self) -> Fault {
+        let faults = [Fault::AccessDenied, Fault::KeyUnusable, Fault::CredentialsExpired];
+        match self.flaw {
+            Flaw::GiveUpWhenDenied => Fault::Missing,
+            _ => faults[usize::try_from(self.roll(3)).unwrap()],
         }
     }
 

@@ -133,6 +133,29 @@ pub enum Notice {
         /// The share of its rate that is left, in thousandths.
         share: u64,
     },
+    /// The service refuses the caller, so nothing is sent to these shards for a while. Told when a
+    /// pause begins, and seldom while it lasts.
+    Paused {
+        /// The shards; none where they are not known, which pauses all.
+        shards: Vec<ShardId>,
+        /// Why the caller is refused.
+        fault: Fault,
+        /// The service's code and words.
+        detail: Arc<str>,
+        /// How long the longest of these pauses has lasted.
+        for_ms: u64,
+        /// How many pauses there are.
+        pauses: usize,
+    },
+    /// The service takes records of the caller again.
+    Resumed {
+        /// The shards that were paused; none where they were not known.
+        shards: Vec<ShardId>,
+        /// How long the longest of these pauses lasted.
+        for_ms: u64,
+        /// How many pauses are left.
+        pauses: usize,
+    },
     /// A key stands stopped.
     KeyStopped {
         /// The key.

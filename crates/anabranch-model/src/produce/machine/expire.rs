@@ -37,7 +37,9 @@ impl<T> Machine<T> {
             }
         }
         // First the holes, so that later records of the same keys are refused and not queued.
-        self.fail(over, &Why::Expired);
+        for (why, over) in self.by_cause(over, &Why::Expired) {
+            self.fail(over, &why);
+        }
         self.requeue(stay, now_ms);
         for at in 0..self.lanes.len() {
             self.remove_if_idle(at);

@@ -1,6 +1,7 @@
 //! What a reply means: placed, to be sent again, refused, or to be judged by a newer list.
 
 use super::call::{EntryReply, InFlight, Notice, Reply};
+use super::pause::Probed;
 use super::{Action, Machine};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
@@ -12,6 +13,7 @@ use crate::sequence::SequenceNumber;
 use std::sync::Arc;
 
 /// How an entry failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
     pub(super) detail: Arc<str>,
@@ -29,6 +31,9 @@ impl<T> Machine<T> {
     /// Takes the reply to a request. A reply to a request that is not on its way is dropped.
     pub fn reply(&mut self, request: u64, reply: Reply, now_ms: u64) {
         let Some(sent) = self.requests.remove(&request) else { return };
+        if self.pauses.has_probe(request) {
+            self.probed(request, &Probed::by(&reply), now_ms);
+        }
         match reply {
             Ok(entries) if entries.len() == sent.containers.len() => {
                 let in_doubt = self.in_doubt(now_ms);
@@ -57,6 +62,7 @@ impl<T> Machine<T> {
             }
             Err((fault, detail)) => self.all_failed(&sent, &Failure { fault, detail }, now_ms),
         }
+        self.tell_pauses(now_ms);
     }
 
     fn all_failed(&mut self, sent: &InFlight, failure: &Failure, now_ms: u64) {
@@ -186,15 +192,14 @@ impl<T> Machine<T> {
         if class.throttle {
             self.slow_down(flight.frozen.predicted.clone(), now_ms);
         }
-        if class.retryable {
+        if failure.fault.refuses_caller() {
+            // Nothing is wrong with the records: they wait where they stood.
+            let at_ms = self.pause(&flight, failure, now_ms);
+            self.retry_told(&flight, failure, at_ms);
+            self.send_again(container, flight, now_ms);
+        } else if class.retryable {
             let at_ms = self.back_off(&flight, now_ms);
-            self.actions.push_back(Action::Notice(Notice::Retry {
-                shard: flight.frozen.predicted.clone(),
-                fault: failure.fault,
-                detail: Arc::clone(&failure.detail),
-                records: flight.frozen.records.len(),
-                at_ms,
-            }));
+            self.retry_told(&flight, failure, at_ms);
             self.send_again(container, flight, now_ms);
         } else if matches!(failure.fault, Fault::Invalid | Fault::TooLarge)
             && flight.frozen.records.len() > 1
@@ -216,6 +221,17 @@ impl<T> Machine<T> {
         if failure.fault == Fault::Missing {
             self.drop_map(now_ms);
         }
+    }
+
+    /// Tells that a container is sent again.
+    fn retry_told(&mut self, flight: &Flight<T>, failure: &Failure, at_ms: u64) {
+        self.actions.push_back(Action::Notice(Notice::Retry {
+            shard: flight.frozen.predicted.clone(),
+            fault: failure.fault,
+            detail: Arc::clone(&failure.detail),
+            records: flight.frozen.records.len(),
+            at_ms,
+        }));
     }
 
     /// Lets a lane wait before the next attempt, longer after each failure. Says until when.
@@ -243,9 +259,9 @@ impl<T> Machine<T> {
     /// to where they stood.
     fn send_again(&mut self, container: u64, flight: Flight<T>, now_ms: u64) {
         match flight.lane {
-            _ if self.stopped.overflowed() => {
+            _ if self.stopped.has_given_up(flight.frozen.records.number(0)) => {
                 let Flight { frozen, lane, .. } = flight;
-                self.give_up(frozen, &Why::ProducerStopped);
+                self.refuse(loose(frozen), &Why::ProducerStopped);
                 self.landed(container, lane, false, now_ms);
             }
             Some(at) => {

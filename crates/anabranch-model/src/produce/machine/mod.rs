@@ -3,7 +3,7 @@
 //! | event | what it may cause |
 //! |---|---|
 //! | `put_all` | a record stands in its lane |
-//! | `reply` | records are settled, a container waits to be sent again, or to be judged |
+//! | `reply` | records are settled, a container waits to be sent again, or to be judged, or shards are paused |
 //! | `shards` | containers are judged, lanes are cut anew, a barrier begins |
 //! | time, by `poll` | requests leave, list reads begin, deadlines pass |
 
@@ -11,6 +11,7 @@ mod call;
 mod limit;
 mod send;
 mod judge;
+mod pause;
 mod reroute;
 mod settle;
 mod expire;
@@ -32,6 +33,7 @@ use crate::rows::Rows;
 use crate::sequence::SequenceNumber;
 use call::InFlight;
 use limit::Limiter;
+use pause::Pauses;
 use send::Timer;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -87,6 +89,8 @@ pub struct Machine<T> {
     read_began_ms: u64,
     /// Whether the next list has to be a full one, because a shard was missing in a filtered one.
     full_read_wanted: bool,
+    /// Where nothing is sent because the service refuses the caller.
+    pauses: Pauses,
     /// Keys that stand stopped.
     stopped: Stopped,
     /// The last number that was given out in each shard, where requests carry one.
@@ -161,6 +165,7 @@ impl<T> Machine<T> {
             reads_begun: 0,
             read_began_ms: 0,
             full_read_wanted: false,
+            pauses: Pauses::new(settings.refusal_backoff),
             stopped: Stopped::new(settings.max_stopped_keys),
             last_numbers: BTreeMap::new(),
             round_trip_ms: 20,
@@ -217,11 +222,7 @@ impl<T> Machine<T> {
     /// Why a record that is put now, or cut anew, is refused before it is sent.
     #[inline]
     fn refusal(&self, key: impl FnOnce() -> KeyId, number: u64) -> Option<Why> {
-        if self.stopped.overflowed() {
-            return Some(Why::ProducerStopped);
-        }
-        let refused = !self.stopped.is_empty() && self.stopped.refuses(&key(), number);
-        refused.then_some(Why::KeyStopped)
+        if self.stopped.is_empty() { None } else { self.stopped.refusal(&key(), number) }
     }
 
     /// What is to be done next. `None` until something comes in or [`Machine::wake_at`] is reached.
@@ -279,11 +280,19 @@ impl<T> Machine<T> {
         self.router.refresh.is_ready()
     }
 
-    /// Lets a stopped key go on. `false` if it did not stand stopped.
+    /// Lets a stopped key go on, also where so many keys stopped that the producer did. `false` if
+    /// the key did not stand stopped, or if as many keys as may stand stopped were resumed one by
+    /// one since the producer stopped.
     ///
     /// What is put from now on has no order against the records that stopped it.
     pub fn resume(&mut self, key: &KeyId) -> bool {
-        self.stopped.resume(key)
+        self.stopped.resume(key, self.next_number)
+    }
+
+    /// Lets all stopped keys go on, and a producer that stopped because of them. Gives the number
+    /// of keys that were known to stand stopped.
+    pub fn resume_all(&mut self) -> usize {
+        self.stopped.resume_all()
     }
 
     /// Everything that was put so far waits for no other records.

@@ -2,6 +2,7 @@
 
 use super::call::{Action, Entry, InFlight, Request};
 use super::limit::Beside;
+use super::pause::Hold;
 use super::{Lane, Machine};
 use crate::aggregate::mark::Mark;
 use crate::ids::ShardId;
@@ -31,7 +32,12 @@ impl<T> Machine<T> {
         if lane.in_line || lane.blockers > 0 || lane.flights >= per_lane || lane.has_nothing() {
             return;
         }
-        let mut from_ms = lane.not_before_ms;
+        let held_ms = self.pauses.held_until_ms(lane.place.range());
+        // A probe is on its way: its answer wakes the lane.
+        if held_ms == Some(u64::MAX) {
+            return;
+        }
+        let mut from_ms = lane.not_before_ms.max(held_ms.unwrap_or(0));
         if lane.frozen.is_empty()
             && let Some((number, put_ms)) = lane.first()
             && lane.queue_bytes < target
@@ -94,10 +100,27 @@ impl<T> Machine<T> {
                 self.remove_if_idle(at);
                 continue;
             }
+            let range = lane.place.range();
+            let hold = self.pauses.hold(range, now_ms);
+            if hold == Hold::Held {
+                lane.in_line = false;
+                self.unreserve(at);
+                self.touch(at, now_ms);
+                continue;
+            }
+            // A probe goes by itself, so that its answer is about its own hashes.
+            if hold == Hold::Probe && !lanes.is_empty() {
+                self.ready.push_front(at);
+                break;
+            }
             if self.admit(at, now_ms) {
                 self.lane_mut(at).in_line = false;
                 bytes += self.next_bytes(at);
                 lanes.push(at);
+                if hold == Hold::Probe {
+                    self.pauses.probe(range, self.next_request);
+                    break;
+                }
             }
         }
         lanes

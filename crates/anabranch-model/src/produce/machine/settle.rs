@@ -31,7 +31,7 @@ impl<T> Machine<T> {
         let mut hashes = Vec::new();
         for (key, hole, hash) in holes {
             hashes.push(hash);
-            match self.stopped.stop(key.clone(), hole) {
+            match self.stopped.stop(&key, hole, self.next_number) {
                 Stop::Stopped => {
                     self.actions.push_back(Action::Notice(Notice::KeyStopped { key }));
                 }
@@ -55,7 +55,8 @@ impl<T> Machine<T> {
         for at in lanes {
             let stopped = &self.stopped;
             let Some(lane) = self.lanes[at].as_mut() else { continue };
-            let refused = |record: &_| stopped.refuses(&Pending::key_id(record), record.number);
+            let refused =
+                |record: &Pending<T>| stopped.refusal(&record.key_id(), record.number).is_some();
             let out = lane.sweep(refused, &mut self.pages);
             self.refuse(out, &Why::KeyStopped);
         }
@@ -105,7 +106,30 @@ impl<T> Machine<T> {
             self.refuse(loose(flight.frozen), &Why::Closed);
         }
         for records in self.take_waiting() {
-            self.refuse(records, &Why::Closed);
+            for (why, records) in self.by_cause(records, &Why::Closed) {
+                self.refuse(records, &why);
+            }
         }
+    }
+
+    /// Sorts records by why they are given up: where the service refuses the caller that is the
+    /// reason, and `otherwise` elsewhere.
+    pub(super) fn by_cause(
+        &self,
+        records: Vec<Pending<T>>,
+        otherwise: &Why,
+    ) -> Vec<(Why, Vec<Pending<T>>)> {
+        if self.pauses.is_empty() {
+            return vec![(otherwise.clone(), records)];
+        }
+        let mut sorted: Vec<(Why, Vec<Pending<T>>)> = Vec::new();
+        for record in records {
+            let why = self.pauses.cause(record.put.hash).unwrap_or_else(|| otherwise.clone());
+            match sorted.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, records)) => records.push(record),
+                None => sorted.push((why, vec![record])),
+            }
+        }
+        sorted
     }
 }

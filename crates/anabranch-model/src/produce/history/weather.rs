@@ -1,0 +1,61 @@
+//! What goes wrong in a history, and what is wrong with it on purpose.
+
+use crate::produce::settings::Aggregation;
+
+/// What is wrong on purpose, to see that the oracle notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// Nothing.
+    None,
+    /// Several containers of a lane go in one request and side by side.
+    NoOrder,
+    /// Records go on behind a hole.
+    GoOnBehindHoles,
+    /// Each reply names the shard that was predicted, so that nothing is ever judged.
+    BlindJudge,
+    /// Containers are judged by a list of the stream that was there before.
+    OldList,
+    /// A container that failed is put again behind everything newer.
+    RetryAtTheBack,
+    /// A refusal of the caller is taken for one that no retry can pass.
+    GiveUpWhenDenied,
+}
+
+/// What kind of trouble a run has.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
+pub(super) struct Weather {
+    pub(super) aggregation: Aggregation,
+    /// Entries that fail, in a hundred.
+    pub(super) entry_failures: u64,
+    /// Requests that go wrong, in a hundred.
+    pub(super) request_failures: u64,
+    /// Lists that fail, in a hundred. 100 is for ever.
+    pub(super) list_failures: u64,
+    /// Requests that are refused for good, in a thousand.
+    pub(super) refusals: u64,
+    /// Whether the caller is refused for some time, again and again, and single entries with it.
+    pub(super) denials: bool,
+    pub(super) deadline_ms: Option<u64>,
+    pub(super) reshards: bool,
+    pub(super) recreations: bool,
+    pub(super) numbered: bool,
+    pub(super) tight_rate: bool,
+}
+
+pub(super) const CALM: Weather = Weather {
+    aggregation: Aggregation::ByShard,
+    entry_failures: 0,
+    request_failures: 0,
+    list_failures: 0,
+    refusals: 0,
+    denials: false,
+    deadline_ms: None,
+    reshards: false,
+    recreations: false,
+    numbered: false,
+    tight_rate: false,
+};
+
+pub(super) const STORM: Weather =
+    Weather { entry_failures: 30, request_failures: 25, list_failures: 20, reshards: true, ..CALM };

@@ -1,0 +1,101 @@
+//! A stream that refuses the relay for a while: rows wait in the table, and no key is parked.
+
+use crate::world::{Session, World};
+use anabranch::event::RelayEvent;
+use anabranch_local::fault::Effect;
+use anabranch_local::op::Operation;
+use anabranch_outbox::Relay;
+use std::time::Duration;
+
+const KEYS: u32 = 5;
+const ROWS: u32 = 40;
+
+fn patient(relay: Relay) -> Relay {
+    let wait = Duration::from_millis(20)..=Duration::from_millis(200);
+    relay.with_producer(|producer| producer.with_linger(Duration::ZERO).with_refusal_backoff(wait))
+}
+
+/// Writes rows of several keys, each with its number.
+async fn fill(session: &mut Session) {
+    session
+        .run(&format!(
+            "INSERT INTO outbox (partition_key, data) \
+             SELECT 'k' || n % {KEYS}, n::text::bytea FROM generate_series(1, {ROWS}) n"
+        ))
+        .await;
+}
+
+async fn check_all_came_once_in_order(world: &World) {
+    for key in 0..KEYS {
+        let numbers = (1..=ROWS).filter(|number| number % KEYS == key);
+        let expected: Vec<String> = numbers.map(|number| number.to_string()).collect();
+        assert_eq!(world.delivered_of(&format!("k{key}")).await, expected, "k{key}");
+    }
+}
+
+fn is_interruption(event: &RelayEvent) -> bool {
+    matches!(event, RelayEvent::Interrupted { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_wait_in_the_table_while_the_relay_is_refused_and_go_on_by_themselves() {
+    for (effect, cause) in [
+        (Effect::Deny, "AccessDeniedException"),
+        (Effect::DisableKey, "KMSDisabledException"),
+        (Effect::UnknownClient, "UnrecognizedClientException"),
+        (Effect::ExpireToken, "ExpiredTokenException"),
+    ] {
+        let Some(world) = World::new().await else { return };
+        let mut session = world.session().await;
+        let rule = world.stage.fault(Operation::PutRecords, effect, 1.0);
+        fill(&mut session).await;
+        let relay = world.start(patient(world.relay()));
+        let why = relay.until_paused().await;
+        assert!(why.contains(cause), "{why}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let rows = session.number("SELECT count(*) FROM outbox").await;
+        let parked = session.number("SELECT count(*) FROM outbox_parked").await;
+        assert_eq!((rows, parked), (i64::from(ROWS), 0), "{effect:?}");
+        assert!(!relay.has_heard(is_interruption), "{effect:?}: it only waits");
+        world.stage.engine.faults().remove(rule);
+        world.until_empty().await;
+        check_all_came_once_in_order(&world).await;
+        assert!(!relay.has_heard(is_interruption), "{effect:?}");
+        relay.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_is_refused_for_long_makes_way_and_says_why() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    let rule = world.stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    fill(&mut session).await;
+    let relay = patient(world.relay()).with_stall(Duration::from_millis(300));
+    let relay = world.start(relay);
+    let named = |event: &RelayEvent| {
+        matches!(event, RelayEvent::Interrupted { error, .. }
+            if error.contains("took no row") && error.contains("AccessDeniedException"))
+    };
+    relay.until("an interruption that names the refusal", named).await;
+    assert_eq!(session.number("SELECT count(*) FROM outbox_parked").await, 0);
+    world.stage.engine.faults().remove(rule);
+    world.until_empty().await;
+    check_all_came_once_in_order(&world).await;
+    relay.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_is_stopped_while_it_is_refused_leaves_its_rows_and_ends_well() {
+    let Some(world) = World::new().await else { return };
+    let mut session = world.session().await;
+    world.stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
+    fill(&mut session).await;
+    let relay = patient(world.relay()).with_drain(Duration::from_millis(200));
+    let relay = world.start(relay);
+    relay.until_paused().await;
+    relay.stop().await.unwrap();
+    let rows = session.number("SELECT count(*) FROM outbox").await;
+    let parked = session.number("SELECT count(*) FROM outbox_parked").await;
+    assert_eq!((rows, parked), (i64::from(ROWS), 0));
+}
