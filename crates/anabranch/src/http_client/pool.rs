@@ -102,15 +102,11 @@ impl Pool {
             return Ok(connection);
         }
         let made = async {
-            let turn = host.connecting.acquire().await;
-            match host.take(self.clock.now_ms()) {
-                Some(connection) => Ok(connection),
-                None => {
-                    let made = self.connector.connect(uri).await;
-                    drop(turn);
-                    made
-                }
+            let _turn = host.connecting.acquire().await;
+            if let Some(connection) = host.take(self.clock.now_ms()) {
+                return Ok(connection);
             }
+            self.connector.connect(uri).await
         };
         within(Some(timeout), made).await.unwrap_or_else(|| {
             Err(ConnectError::TimedOut { target: super::proxy::host_and_port(uri), timeout })

@@ -61,7 +61,7 @@ impl Wire {
 
 /// A slow line.
 struct Uplink {
-    bytes_per_second: f64,
+    bytes_per_second: u32,
     /// When all that was sent so far is through.
     free_at: Mutex<Instant>,
 }
@@ -71,7 +71,7 @@ impl Uplink {
     async fn pass(&self, bytes: usize) {
         let until = {
             let mut free_at = self.free_at.lock().unwrap();
-            let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
+            let takes = Duration::from_secs(bytes as u64) / self.bytes_per_second;
             *free_at = (*free_at).max(Instant::now()) + takes;
             *free_at
         };
@@ -107,7 +107,7 @@ impl Network {
     }
 
     /// Stands before a server, with a slow line to it.
-    pub(crate) async fn with_uplink(server: SocketAddr, bytes_per_second: Option<f64>) -> Self {
+    pub(crate) async fn with_uplink(server: SocketAddr, bytes_per_second: Option<u32>) -> Self {
         let uplink = bytes_per_second.map(|bytes_per_second| Uplink {
             bytes_per_second,
             free_at: Mutex::new(Instant::now()),

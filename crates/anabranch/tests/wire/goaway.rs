@@ -20,7 +20,7 @@ async fn connections_that_end_after_twenty_requests_lose_nothing_and_keep_order(
         let producer = producer.start(AwsKinesis::new(&config)).await.unwrap();
         world::put(&producer, KEYS, 0..NUMBERS).await;
         let all = KEYS * NUMBERS;
-        seen.until("all", Duration::from_secs(60), |seen| seen.count() >= all).await;
+        seen.until("all", Duration::from_mins(1), |seen| seen.count() >= all).await;
         assert_eq!(seen.check(KEYS, NUMBERS), 0, "nothing is put or delivered twice");
         let made = local.tls_connections().unwrap().accepted;
         assert!(made > 5, "the server ended connections: {made} were made");

@@ -29,7 +29,7 @@ async fn calls_one_after_another_share_a_connection() {
 }
 
 /// A client of a local stream, and the connections that it has.
-async fn client(local: &Local) -> (AwsKinesis, HttpClient) {
+fn client(local: &Local) -> (AwsKinesis, HttpClient) {
     let client = HttpClient::trusting(local.ca_pem().unwrap()).unwrap();
     let config = Wire::Tls.config(local).into_builder().http_client(client.clone()).build();
     (AwsKinesis::new(&config), client)
@@ -38,7 +38,7 @@ async fn client(local: &Local) -> (AwsKinesis, HttpClient) {
 #[tokio::test]
 async fn a_connection_without_a_call_is_closed_after_a_while() {
     let local = world::start(1, |builder| builder).await;
-    let (api, client) = client(&local).await;
+    let (api, client) = client(&local);
     api.list_shards(&StreamName::from(STREAM), ShardFilter::All).await.unwrap();
     assert_eq!(client.connections().open, 1);
     let closed = async {
@@ -46,13 +46,13 @@ async fn a_connection_without_a_call_is_closed_after_a_while() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), closed).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_call_that_is_dropped_takes_its_connection_along() {
     let local = world::start(1, |builder| builder).await;
-    let (api, client) = client(&local).await;
+    let (api, client) = client(&local);
     let stream = StreamName::from(STREAM);
     api.list_shards(&stream, ShardFilter::All).await.unwrap();
     let delayed = anabranch_local::fault::FaultRule {

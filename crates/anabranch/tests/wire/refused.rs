@@ -16,13 +16,13 @@ use tokio_rustls::TlsAcceptor;
 
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
-/// RST_STREAM of stream 1 with REFUSED_STREAM.
+/// `RST_STREAM` of stream 1 with `REFUSED_STREAM`.
 const REFUSED_STREAM: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 7];
-/// RST_STREAM of stream 1 with INTERNAL_ERROR.
+/// `RST_STREAM` of stream 1 with `INTERNAL_ERROR`.
 const INTERNAL_ERROR: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 2];
-/// GOAWAY with the last stream 0 and NO_ERROR: stream 1 was not looked at.
+/// GOAWAY with the last stream 0 and `NO_ERROR`: stream 1 was not looked at.
 const GOAWAY_BELOW: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// GOAWAY with the last stream 1 and NO_ERROR: stream 1 is being processed.
+/// GOAWAY with the last stream 1 and `NO_ERROR`: stream 1 is being processed.
 const GOAWAY_ABOVE: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
 
 /// Puts a record at a server that answers its HTTP/2 stream with `frames` and closes.

@@ -13,7 +13,7 @@ async fn large_record(wire: Wire) {
     const BYTES: usize = 8 * 1024 * 1024;
     let local = world::start(1, |builder| builder).await;
     world::create(&local, "large", 1, Some(10 * 1024));
-    let network = Network::with_uplink(wire.address(&local), Some(500e3)).await;
+    let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
     let config = wire.config_at(&local, network.address());
     let producer = Producer::new("large").start(AwsKinesis::new(&config)).await.unwrap();
     let outcome = producer.put("k", vec![b'x'; BYTES]).await.unwrap().await;
@@ -27,7 +27,7 @@ async fn many_requests(wire: Wire) {
     const RECORDS: usize = 250;
     const BYTES: usize = 50_000;
     let local = world::start(64, |builder| builder).await;
-    let network = Network::with_uplink(wire.address(&local), Some(500e3)).await;
+    let network = Network::with_uplink(wire.address(&local), Some(500_000)).await;
     let config = wire.config_at(&local, network.address());
     let producer = Producer::new(world::STREAM).start(AwsKinesis::new(&config)).await.unwrap();
     let mut tickets = Vec::new();
@@ -55,7 +55,7 @@ async fn slow_reply(wire: Wire) {
         count: None,
         effect: Effect::Delay { ms: 13_000 },
     });
-    let producer = Producer::new(world::STREAM).with_request_timeout(Duration::from_secs(60));
+    let producer = Producer::new(world::STREAM).with_request_timeout(Duration::from_mins(1));
     let producer = producer.start(AwsKinesis::new(&wire.config(&local))).await.unwrap();
     let outcome = producer.put("k", "data").await.unwrap().await;
     assert!(matches!(outcome, Outcome::Placed { .. }), "{wire:?}: {outcome:?}");
