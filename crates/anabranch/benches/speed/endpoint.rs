@@ -32,7 +32,8 @@ impl Endpoint {
         let (mut endpoint, out) = Self::spawn(&["tls-sink"])?;
         let mut certificate = String::new();
         for line in out.lines().map_while(Result::ok) {
-            certificate += &format!("{line}\n");
+            certificate += &line;
+            certificate.push('\n');
             if line.starts_with("-----END") {
                 break;
             }

@@ -7,6 +7,10 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
+/// Variables that name a proxy.
+const PROXIES: [&str; 6] =
+    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+
 /// Prints the ready line and what to export, at once on standard output.
 ///
 /// A script may read the first line and close the pipe: that is its right, and no reason to stop.
@@ -37,7 +41,12 @@ fn text(local: &Local, region: &str, ca_file: Option<&Path>) -> String {
              # The same without TLS: {plain}\n"
         );
     }
-    text + &everywhere(local.tls_address().unwrap_or(local.address()))
+    let listening = local.tls_address().unwrap_or(local.address());
+    if PROXIES.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        // A proxy of the environment would get the requests otherwise.
+        text += "export NO_PROXY=\"127.0.0.1,localhost,$NO_PROXY\"\n";
+    }
+    text + &everywhere(listening)
 }
 
 /// A note for one that listens on every address: the exports name the one for this machine.
