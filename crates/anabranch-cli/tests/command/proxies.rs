@@ -70,7 +70,8 @@ struct TlsStage {
     endpoint: String,
     bundle: String,
     folder: tempfile::TempDir,
-    _server: Running,
+    /// There until the end.
+    server: Option<Running>,
 }
 
 impl TlsStage {
@@ -87,7 +88,7 @@ impl TlsStage {
         };
         let (endpoint, bundle) = (exported("AWS_ENDPOINT_URL"), exported("AWS_CA_BUNDLE"));
         let folder = tempfile::TempDir::new().unwrap();
-        Self { endpoint, bundle, folder, _server: server }
+        Self { endpoint, bundle, folder, server: Some(server) }
     }
 
     /// A command that trusts the stream's authority.
@@ -102,6 +103,14 @@ impl TlsStage {
         let mut command = self.command(words);
         change(&mut command);
         run(command, "{\"key\":\"a\",\"data\":\"1\"}\n")
+    }
+}
+
+impl Drop for TlsStage {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
     }
 }
 

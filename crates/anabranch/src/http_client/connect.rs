@@ -61,7 +61,7 @@ impl Connector {
         let counter = Arc::clone(&self.counter);
         let proxy = self.proxies.proxy_for(uri);
         let transport = match &proxy {
-            None => self.tcp(uri).await?,
+            None => self.tcp(uri, target.clone()).await?,
             Some(proxy) => self.to_proxy(proxy).await?,
         };
         if !is_tls {
@@ -84,12 +84,9 @@ impl Connector {
         }
     }
 
-    async fn tcp(&self, uri: &Uri) -> Result<Box<dyn Transport>, ConnectError> {
+    async fn tcp(&self, uri: &Uri, target: String) -> Result<Box<dyn Transport>, ConnectError> {
         let connected = self.tcp.clone().call(uri.clone()).await;
-        let tcp = connected.map_err(|error| ConnectError::Tcp {
-            target: host_and_port(uri),
-            source: error.into(),
-        })?;
+        let tcp = connected.map_err(|error| ConnectError::Tcp { target, source: error.into() })?;
         #[cfg(target_os = "linux")]
         if uri.scheme() == Some(&Scheme::HTTPS) {
             // Without it everything works but on slow lines.
@@ -99,7 +96,8 @@ impl Connector {
     }
 
     async fn to_proxy(&self, proxy: &Proxy) -> Result<Box<dyn Transport>, ConnectError> {
-        let transport = self.tcp(&proxy.uri).await?;
+        let name = format!("the proxy {}", host_and_port(&proxy.uri));
+        let transport = self.tcp(&proxy.uri, name).await?;
         if proxy.uri.scheme() != Some(&Scheme::HTTPS) {
             return Ok(transport);
         }

@@ -53,9 +53,9 @@ pub enum ConnectError {
         uri: String,
     },
     /// The name is unknown, or the TCP connection was refused or did not come about.
-    #[error("cannot connect to {target}: {source}")]
+    #[error("cannot connect to {target}")]
     Tcp {
-        /// Host and port.
+        /// Host and port, of the service or of the proxy.
         target: String,
         /// The error below.
         source: Box<dyn Error + Send + Sync>,
@@ -71,7 +71,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The TLS handshake failed.
-    #[error("no TLS connection to {target}: {source}{}", certificate_advice(.source))]
+    #[error("no TLS connection to {target}{}", certificate_advice(.source))]
     Tls {
         /// Host and port.
         target: String,
@@ -85,7 +85,7 @@ pub enum ConnectError {
     )]
     NoAuthorities,
     /// The HTTP handshake failed.
-    #[error("no HTTP connection to {target}: {source}")]
+    #[error("no HTTP connection to {target}")]
     Handshake {
         /// Host and port.
         target: String,
@@ -106,7 +106,7 @@ fn certificate_advice(error: &std::io::Error) -> &'static str {
     let below = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     match below {
         Some(rustls::Error::InvalidCertificate(_)) => {
-            "; name the authority that signed it in AWS_CA_BUNDLE if it is one of your own"
+            " (if its authority is one of your own, name that in AWS_CA_BUNDLE)"
         }
         _ => "",
     }
@@ -120,10 +120,10 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The server refused the HTTP/2 stream: it did nothing with the request.
-    #[error("the server refused the stream: {0}")]
-    Refused(hyper::Error),
+    #[error("the server refused the stream")]
+    Refused(#[source] hyper::Error),
     /// The connection broke. The request may have been applied.
-    #[error("the connection broke: {0}")]
+    #[error("the connection broke")]
     Lost(#[source] hyper::Error),
     /// The connection showed no sign of life. The request may have been applied.
     #[error("the connection was silent for {} s", super::SILENCE_TIMEOUT.as_secs())]
