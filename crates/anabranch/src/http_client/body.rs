@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-/// Says whether a request was handed to its connection to the end.
+/// Says whether the last piece of a request was handed to its connection, which may still be
+/// sending it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uploaded(Arc<AtomicBool>);
 

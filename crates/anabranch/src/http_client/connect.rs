@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Counter, RequestForm, Transport};
 use super::error::ConnectError;
+use super::life::{Life, Watched};
 use super::proxy::{Proxy, ProxyRules, host_and_port};
 use super::trust::Trust;
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -60,16 +61,17 @@ impl Connector {
         let target = host_and_port(uri);
         let counter = Arc::clone(&self.counter);
         let proxy = self.proxies.proxy_for(uri);
+        let life = Life::new();
         let transport = match &proxy {
-            None => self.tcp(uri, target.clone()).await?,
-            Some(proxy) => self.to_proxy(proxy).await?,
+            None => self.tcp(uri, target.clone(), &life).await?,
+            Some(proxy) => self.to_proxy(proxy, &life).await?,
         };
         if !is_tls {
             let form = match proxy {
                 None => RequestForm::Origin,
                 Some(Proxy { authorization, .. }) => RequestForm::Absolute { authorization },
             };
-            return Connection::http1(transport, &target, form, counter).await;
+            return Connection::http1(transport, &target, form, life, counter).await;
         }
         let transport = match &proxy {
             None => transport,
@@ -77,27 +79,34 @@ impl Connector {
         };
         let settings = Arc::clone(&self.trust.settings()?.service);
         match handshake(transport, settings, uri).await? {
-            (transport, Alpn::Http2) => Connection::http2(transport, &target, counter).await,
+            (transport, Alpn::Http2) => Connection::http2(transport, &target, life, counter).await,
             (transport, Alpn::Http1) => {
-                Connection::http1(transport, &target, RequestForm::Origin, counter).await
+                Connection::http1(transport, &target, RequestForm::Origin, life, counter).await
             }
         }
     }
 
-    async fn tcp(&self, uri: &Uri, target: String) -> Result<Box<dyn Transport>, ConnectError> {
+    async fn tcp(
+        &self,
+        uri: &Uri,
+        target: String,
+        life: &Arc<Life>,
+    ) -> Result<Box<dyn Transport>, ConnectError> {
         let connected = self.tcp.clone().call(uri.clone()).await;
         let tcp = connected.map_err(|error| ConnectError::Tcp { target, source: error.into() })?;
+        // Without it everything works but on slow lines.
         #[cfg(target_os = "linux")]
-        if uri.scheme() == Some(&Scheme::HTTPS) {
-            // Without it everything works but on slow lines.
-            let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
-        }
-        Ok(Box::new(tcp))
+        let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
+        Ok(Box::new(Watched { transport: tcp, life: Arc::clone(life) }))
     }
 
-    async fn to_proxy(&self, proxy: &Proxy) -> Result<Box<dyn Transport>, ConnectError> {
+    async fn to_proxy(
+        &self,
+        proxy: &Proxy,
+        life: &Arc<Life>,
+    ) -> Result<Box<dyn Transport>, ConnectError> {
         let name = format!("the proxy {}", host_and_port(&proxy.uri));
-        let transport = self.tcp(&proxy.uri, name).await?;
+        let transport = self.tcp(&proxy.uri, name, life).await?;
         if proxy.uri.scheme() != Some(&Scheme::HTTPS) {
             return Ok(transport);
         }

@@ -3,7 +3,7 @@
 use super::PING_AFTER;
 use super::body::RequestBody;
 use super::error::{CallError, ConnectError};
-use super::life::{Life, Watched};
+use super::life::Life;
 use super::tasks::Tasks;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Scheme};
@@ -70,8 +70,8 @@ pub(super) enum RequestForm {
 pub(super) struct Connection {
     sender: Sender,
     form: RequestForm,
-    /// Its signs of life, with HTTP/2.
-    life: Option<Arc<Life>>,
+    /// Its signs of life. Only HTTP/2, which has PING, may end for want of them.
+    life: Arc<Life>,
     /// Move the bytes. Dropped with the connection, and the socket with them.
     _tasks: Tasks,
     counter: Arc<Counter>,
@@ -97,19 +97,21 @@ impl Connection {
         transport: Box<dyn Transport>,
         target: &str,
         form: RequestForm,
+        life: Arc<Life>,
         counter: Arc<Counter>,
     ) -> Result<Self, ConnectError> {
         let handshake = http1::Builder::new().handshake(transport).await;
         let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
         let tasks = Tasks::default();
         tasks.spawner().execute(connection);
-        Ok(Self::new(Sender::Http1(sender), form, None, tasks, counter))
+        Ok(Self::new(Sender::Http1(sender), form, life, tasks, counter))
     }
 
     /// Speaks HTTP/2 over a transport.
     pub(super) async fn http2(
         transport: Box<dyn Transport>,
         target: &str,
+        life: Arc<Life>,
         counter: Arc<Counter>,
     ) -> Result<Self, ConnectError> {
         let tasks = Tasks::default();
@@ -122,8 +124,6 @@ impl Connection {
             // The end of a connection without an answer is `Life`'s affair.
             .keep_alive_timeout(NEVER)
             .keep_alive_while_idle(false);
-        let life = Life::new();
-        let transport = Watched { transport, life: Arc::clone(&life) };
         let handshake = builder.handshake(transport).await;
         let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
         tasks.spawner().execute(connection);
@@ -132,13 +132,13 @@ impl Connection {
             watched.died().await;
             spawner.abort_all();
         });
-        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, Some(life), tasks, counter))
+        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, life, tasks, counter))
     }
 
     fn new(
         sender: Sender,
         form: RequestForm,
-        life: Option<Arc<Life>>,
+        life: Arc<Life>,
         tasks: Tasks,
         counter: Arc<Counter>,
     ) -> Self {
@@ -149,21 +149,17 @@ impl Connection {
 
     /// Begins a call: from now on silence counts.
     pub(super) fn begin_call(&self) {
-        if let Some(life) = &self.life {
-            life.begin_call();
-        }
+        self.life.begin_call();
     }
 
     /// Ends a call.
     pub(super) fn end_call(&self) {
-        if let Some(life) = &self.life {
-            life.end_call();
-        }
+        self.life.end_call();
     }
 
     /// Returns whether it was given up because it was silent.
     pub(super) fn is_dead(&self) -> bool {
-        self.life.as_ref().is_some_and(|life| life.is_dead())
+        self.life.is_dead()
     }
 
     /// Returns whether the other end, or an error, closed it.
@@ -176,6 +172,20 @@ impl Connection {
 
     /// Sends a request and waits for the head of its reply.
     pub(super) async fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Unanswered> {
+        let life = Arc::clone(&self.life);
+        tokio::select! {
+            biased;
+            answer = self.answer(request) => answer,
+            // A request that is queued in the moment in which the connection ends may never be
+            // answered: nobody is left to do so.
+            () = life.gone() => Err(Unanswered::Failed(CallError::Closed)),
+        }
+    }
+
+    async fn answer(
         &mut self,
         mut request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Unanswered> {

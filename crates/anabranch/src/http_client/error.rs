@@ -125,6 +125,12 @@ pub enum CallError {
     /// The connection broke. The request may have been applied.
     #[error("the connection broke")]
     Lost(#[source] hyper::Error),
+    /// The connection was closed before it took the request.
+    #[error("the other end closed the connection before it took the request")]
+    NotTaken,
+    /// The connection was closed without an answer. The request may have been applied.
+    #[error("the connection was closed without an answer")]
+    Closed,
     /// The connection showed no sign of life. The request may have been applied.
     #[error("the connection was silent for {} s", super::SILENCE_TIMEOUT.as_secs())]
     Silent,
@@ -136,7 +142,7 @@ pub enum CallError {
 impl CallError {
     /// Returns whether it is certain that the request had no effect.
     pub fn is_not_applied(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Refused(_))
+        matches!(self, Self::Connect(_) | Self::Refused(_) | Self::NotTaken)
     }
 
     /// Classifies the error of a request that was given to a connection.

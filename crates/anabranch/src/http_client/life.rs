@@ -12,9 +12,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A write from this size on is a part of a request.
 const REQUEST_BYTES: usize = 512;
+
+/// How long what a closed connection brought may take to reach the call.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long after the time-out a connection is looked at once more.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// The signs of life of one connection.
 #[derive(Debug)]
@@ -26,6 +33,8 @@ pub(super) struct Life {
     is_busy: AtomicBool,
     /// Whether it was given up.
     is_dead: AtomicBool,
+    /// Cancelled when the transport is no more.
+    gone: CancellationToken,
 }
 
 impl Life {
@@ -33,7 +42,7 @@ impl Life {
         let clock = Clock::machine();
         let progress_ms = AtomicU64::new(clock.now_ms());
         let (is_busy, is_dead) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { clock, progress_ms, is_busy, is_dead })
+        Arc::new(Self { clock, progress_ms, is_busy, is_dead, gone: CancellationToken::new() })
     }
 
     fn note_progress(&self) {
@@ -43,7 +52,7 @@ impl Life {
     /// Begins a call: silence counts from now.
     pub(super) fn begin_call(&self) {
         self.note_progress();
-        self.is_busy.store(true, Ordering::Relaxed);
+        self.is_busy.store(true, Ordering::Release);
     }
 
     /// Ends a call: silence no longer counts.
@@ -56,18 +65,34 @@ impl Life {
         self.is_dead.load(Ordering::Relaxed)
     }
 
+    /// Waits until the transport is no more, and its last words were heard.
+    pub(super) async fn gone(&self) {
+        self.gone.cancelled().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    }
+
     /// Waits until a call has been without a sign of life for too long.
     pub(super) async fn died(&self) {
         let timeout_ms = u64::try_from(SILENCE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-        loop {
+        let silent_ms = || {
             let progress_ms = self.progress_ms.load(Ordering::Relaxed);
-            let silent_ms = self.clock.now_ms().saturating_sub(progress_ms);
-            if !self.is_busy.load(Ordering::Relaxed) {
+            self.clock.now_ms().saturating_sub(progress_ms)
+        };
+        loop {
+            // In this order: the progress of a call is noted before it counts as busy.
+            if !self.is_busy.load(Ordering::Acquire) {
                 // The silence of a call that begins meanwhile is not over before this sleep is.
                 tokio::time::sleep(SILENCE_TIMEOUT).await;
-            } else if silent_ms < timeout_ms {
-                self.clock.sleep(timeout_ms - silent_ms).await;
-            } else {
+                continue;
+            }
+            let silent_ms_before = silent_ms();
+            if silent_ms_before < timeout_ms {
+                self.clock.sleep(timeout_ms - silent_ms_before).await;
+                continue;
+            }
+            // A process that was frozen finds what came meanwhile first.
+            tokio::time::sleep(SECOND_LOOK).await;
+            if self.is_busy.load(Ordering::Acquire) && silent_ms() >= timeout_ms {
                 self.is_dead.store(true, Ordering::Relaxed);
                 return;
             }
@@ -80,6 +105,12 @@ impl Life {
 pub(super) struct Watched<T> {
     pub(super) transport: T,
     pub(super) life: Arc<Life>,
+}
+
+impl<T> Drop for Watched<T> {
+    fn drop(&mut self) {
+        self.life.gone.cancel();
+    }
 }
 
 impl<T: Read + Unpin> Read for Watched<T> {

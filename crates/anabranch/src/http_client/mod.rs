@@ -15,7 +15,8 @@
 //!    end, and is closed when the call was dropped before that.
 //! 2. **A silent connection is left after 13 s.** With HTTP/2 the client sends a PING when nothing
 //!    came for 4 s ([`PING_AFTER`]) while a call is under way, and closes the connection when for
-//!    13 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent. HTTP/1.1 has
+//!    12 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent, and still
+//!    nothing a second later: a process that was frozen has that long to read. HTTP/1.1 has
 //!    no PING: there the time-out of the call does it. Both also close the idle connections that are
 //!    as old: a network path that died took them along.
 //! 3. **A refused call was not applied.** A connection that did not come about, a stream reset with
@@ -24,9 +25,9 @@
 //!    another one at once.
 //! 4. **The environment counts**: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY` (each in
 //!    lower case too) and `AWS_CA_BUNDLE`, a PEM file that replaces the system's authorities.
-//! 5. **Idle connections are closed after 20 s** ([`IDLE_TIMEOUT`]). At most 32 connections to one
-//!    host are being made at a time ([`CONNECTING_MAX`]); a call that waits for its turn takes one
-//!    that becomes idle meanwhile.
+//! 5. **Idle connections are not used after 20 s** ([`IDLE_TIMEOUT`]), and closed within 5 s more. At
+//!    most 32 connections to one host are being made at a time ([`CONNECTING_MAX`]); a call whose turn
+//!    comes takes one that has become idle meanwhile.
 //!
 //! The clocks, in the order in which they run:
 //!
@@ -75,7 +76,7 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 pub const PING_AFTER: Duration = Duration::from_secs(4);
 /// How long an HTTP/2 connection with a call may be without a sign of life: nothing is received,
 /// and nothing of the request is sent.
-pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(13);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(12);
 /// How many connections to one host are being made at a time.
 pub const CONNECTING_MAX: usize = 32;
 /// An HTTP client for the AWS SDK. Clones share their connections.

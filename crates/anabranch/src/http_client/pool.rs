@@ -78,12 +78,15 @@ impl Pool {
         let mut request = request.map(RequestBody::new);
         let uploaded = request.body().uploaded();
         loop {
-            let connection = self.connection(&host, request.uri(), connect_timeout).await?;
+            let (connection, is_fresh) =
+                self.connection(&host, request.uri(), connect_timeout).await?;
             let mut lent = Lent::new(connection, Arc::clone(self), Arc::clone(&host));
             let sent = within(first_byte, lent.connection().send(request)).await;
             match sent.ok_or(CallError::TimedOut(first_byte.unwrap_or_default()))? {
                 Ok(reply) => return Ok(reply.map(|body| ReplyBody::new(body, lent, uploaded))),
                 Err(Unanswered::Failed(error)) => return Err(error),
+                // Whoever closes new connections may go on to do so.
+                Err(Unanswered::NotTaken(_)) if is_fresh => return Err(CallError::NotTaken),
                 // It closed while it was idle.
                 Err(Unanswered::NotTaken(again)) => request = *again,
             }
@@ -91,22 +94,22 @@ impl Pool {
         }
     }
 
-    /// Takes an idle connection, or makes one.
+    /// Takes an idle connection, or makes one. Returns whether it is a fresh one.
     async fn connection(
         &self,
         host: &Host,
         uri: &Uri,
         timeout: Duration,
-    ) -> Result<Connection, ConnectError> {
+    ) -> Result<(Connection, bool), ConnectError> {
         if let Some(connection) = host.take(self.clock.now_ms()) {
-            return Ok(connection);
+            return Ok((connection, false));
         }
         let made = async {
             let _turn = host.connecting.acquire().await;
             if let Some(connection) = host.take(self.clock.now_ms()) {
-                return Ok(connection);
+                return Ok((connection, false));
             }
-            self.connector.connect(uri).await
+            self.connector.connect(uri).await.map(|connection| (connection, true))
         };
         within(Some(timeout), made).await.unwrap_or_else(|| {
             Err(ConnectError::TimedOut { target: super::proxy::host_and_port(uri), timeout })
@@ -128,25 +131,26 @@ impl Pool {
         }
     }
 
-    /// Closes what is idle for too long. Returns whether any connection is still idle.
-    fn close_expired(&self) -> bool {
+    /// Closes what is idle for too long.
+    fn close_expired(&self) {
         let now_ms = self.clock.now_ms();
-        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let hosts: Vec<Arc<Host>> = hosts.values().cloned().collect();
-        let mut any_idle = false;
+        let hosts: Vec<Arc<Host>> = {
+            let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            hosts.values().cloned().collect()
+        };
         for host in hosts {
-            any_idle |= host.keep(|idle| !idle.is_expired(now_ms) && !idle.connection.is_closed());
+            host.keep(|idle| !idle.is_expired(now_ms) && !idle.connection.is_closed());
         }
-        any_idle
     }
 }
 
-/// Closes connections that are idle for too long, until none is idle.
+/// Closes connections that are idle for too long, for as long as there is a pool.
 async fn reap(pool: Weak<Pool>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 4).await;
-        if !pool.upgrade().is_some_and(|pool| pool.close_expired()) {
-            return;
+        match pool.upgrade() {
+            Some(pool) => pool.close_expired(),
+            None => return,
         }
     }
 }
@@ -173,11 +177,9 @@ impl Host {
         }
     }
 
-    /// Closes the idle connections that `keep` is false for. Returns whether any is left.
-    fn keep(&self, keep: impl Fn(&Idle) -> bool) -> bool {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(keep);
-        !idle.is_empty()
+    /// Closes the idle connections that `keep` is false for.
+    fn keep(&self, keep: impl Fn(&Idle) -> bool) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(keep);
     }
 }
 

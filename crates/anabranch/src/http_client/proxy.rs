@@ -35,7 +35,10 @@ impl ProxyRules {
 
     /// Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, and each in lower case.
     pub(super) fn from_env() -> Result<Self, HttpSetupError> {
-        for variable in VARIABLES {
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        // The variable for all is of no use beside one for the scheme, and often names another kind.
+        let schemes = VARIABLES[..4].iter().any(|name| is_set(name));
+        for variable in if schemes { &VARIABLES[..4] } else { &VARIABLES[..] } {
             if let Some(value) = std::env::var_os(variable) {
                 let text = value.to_str().ok_or("it is not Unicode");
                 text.and_then(check)
@@ -51,6 +54,10 @@ impl ProxyRules {
             return None;
         }
         let found = self.0.as_ref()?.intercept(uri)?;
+        let scheme = found.uri().scheme();
+        if scheme != Some(&Scheme::HTTP) && scheme != Some(&Scheme::HTTPS) {
+            return None;
+        }
         let authorization = found.basic_auth().cloned().map(|mut value| {
             value.set_sensitive(true);
             value

@@ -66,6 +66,36 @@ async fn put_at(frames: &[u8]) -> (Fault, String) {
     (error.fault, error.to_string())
 }
 
+/// Closes every connection that comes.
+async fn close_all(listener: &TcpListener) {
+    loop {
+        drop(listener.accept().await.unwrap());
+    }
+}
+
+/// A port that is open while nobody is behind it, as those of containers are.
+#[tokio::test]
+async fn connections_that_are_closed_at_once_are_no_reason_to_make_more_of_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let local = Local::start().await.unwrap();
+    let config = local.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
+    let client = HttpClient::from_env().unwrap();
+    let api = AwsKinesis::new(&config.http_client(client.clone()).build());
+    let (stream, entry) =
+        (StreamName::from("s"), Entry { key: "k".into(), hash: None, data: "data".into() });
+    for _ in 0..50 {
+        let put = tokio::select! {
+            biased;
+            put = api.put_record(&stream, &entry, None) => put,
+            () = close_all(&listener) => unreachable!("it goes on"),
+        };
+        let fault = put.unwrap_err().fault;
+        assert!(matches!(fault, Fault::NotSent | Fault::ReplyLost), "{fault:?}");
+    }
+    assert_eq!(client.connections().made, 50);
+}
+
 #[tokio::test]
 async fn only_a_stream_that_the_server_refused_was_not_applied() {
     for (name, frames, expected) in [
