@@ -16,7 +16,7 @@ pub(crate) struct Endpoint {
     port: u16,
     /// The certificate of a sink with TLS.
     certificate: Option<String>,
-    /// What our last client sends by.
+    /// The HTTP client of our last client.
     last: RefCell<Option<HttpClient>>,
 }
 

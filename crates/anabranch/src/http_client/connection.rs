@@ -60,7 +60,7 @@ pub(super) enum RequestForm {
     Origin,
     /// By the whole address, for a proxy that passes plain HTTP on.
     Absolute {
-        /// What the proxy is shown.
+        /// The `Proxy-Authorization` header.
         authorization: Option<HeaderValue>,
     },
 }
@@ -180,7 +180,7 @@ impl Connection {
             biased;
             answer = self.answer(request) => answer,
             // A request that is queued in the moment in which the connection ends may never be
-            // answered: nobody is left to do so.
+            // answered: the task that would answer it has ended.
             () = life.gone() => Err(Unanswered::Failed(CallError::Closed)),
         }
     }

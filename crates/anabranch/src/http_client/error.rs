@@ -17,13 +17,13 @@ pub enum HttpSetupError {
     CaBundle {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The certificate authorities that a caller gave can't be used.
     #[error("the certificate authorities can't be used: {reason}")]
     Certificates {
-        /// What is wrong with them.
+        /// The reason.
         reason: String,
     },
     /// The address of a proxy can't be used.
@@ -34,7 +34,7 @@ pub enum HttpSetupError {
     Proxy {
         /// The environment variable. Its value may hold a password, so it is not shown.
         variable: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -67,7 +67,7 @@ pub enum ConnectError {
         proxy: String,
         /// Host and port.
         target: String,
-        /// What the proxy answered.
+        /// The answer of the proxy, or the error.
         reason: String,
     },
     /// The TLS handshake failed.

@@ -36,7 +36,7 @@
 //! | connect | waiting for a turn, DNS, TCP, proxy, TLS | the SDK's `connect_timeout`, else 5 s |
 //! | first byte | upload and the service's work: the SDK's `read_timeout`, plus a second for each 128 KiB of the request | the SDK's `read_timeout`, else none |
 //! | body | the rest of the reply | the SDK's stalled-stream protection |
-//! | all | everything above | the SDK's attempt time-out, or whoever drops the call |
+//! | all | everything above | the SDK's attempt time-out, or the caller that drops the call |
 
 mod error;
 mod trust;

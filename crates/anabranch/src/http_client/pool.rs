@@ -85,7 +85,7 @@ impl Pool {
             match sent.ok_or(CallError::TimedOut(first_byte.unwrap_or_default()))? {
                 Ok(reply) => return Ok(reply.map(|body| ReplyBody::new(body, lent, uploaded))),
                 Err(Unanswered::Failed(error)) => return Err(error),
-                // Whoever closes new connections may go on to do so.
+                // A server that closes a new connection would close the next one too.
                 Err(Unanswered::NotTaken(_)) if is_fresh => return Err(CallError::NotTaken),
                 // It closed while it was idle.
                 Err(Unanswered::NotTaken(again)) => request = *again,

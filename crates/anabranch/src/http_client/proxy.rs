@@ -23,7 +23,7 @@ pub(super) struct ProxyRules(Option<Matcher>);
 pub(super) struct Proxy {
     /// Its address.
     pub(super) uri: Uri,
-    /// What it is shown as `Proxy-Authorization`.
+    /// The `Proxy-Authorization` header.
     pub(super) authorization: Option<HeaderValue>,
 }
 

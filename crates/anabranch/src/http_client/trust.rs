@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 /// The TLS settings of all connections.
 pub(super) struct Trust {
     /// Certificates of the file that was named. Without one the system's are read when the first
-    /// TLS connection is made: whoever speaks plain HTTP needs none.
+    /// TLS connection is made: plain HTTP needs none.
     bundle: Option<Vec<CertificateDer<'static>>>,
     settings: OnceLock<Option<TlsSettings>>,
 }

@@ -251,7 +251,7 @@ impl Producer {
 
     /// Lets a stopped key go on. `false` if it did not stand stopped.
     ///
-    /// What is put from now on has no order against the records that stopped the key.
+    /// Records that are put from now on have no order against the records that stopped the key.
     ///
     /// After more keys stopped than [`Builder::with_max_stopped_keys`] allows, every key is stopped.
     /// Then this lets the one key go on, whether it is among [`Producer::stopped_keys`] or not, for
@@ -270,8 +270,8 @@ impl Producer {
     /// Lets all stopped keys go on, also after so many stopped that the whole producer did. Returns
     /// how many of them were known by name.
     ///
-    /// What is put from now on has no order against the records that were rejected before, or whose
-    /// outcome is unknown.
+    /// Records that are put from now on have no order against those that were rejected before, or
+    /// whose outcome is unknown.
     pub async fn resume_all(&self) -> usize {
         let (done, resumed) = oneshot::channel();
         match self.intake.ask(Ask::ResumeAll(done)) {

@@ -9,7 +9,7 @@
 //! | no pause | a container is refused because of the caller | waiting |
 //! | waiting | the wait is over, and a lane has something to send | probing |
 //! | probing | the probe is refused because of the caller | waiting, longer |
-//! | probing | nobody can tell whether the caller was let in | waiting, as long as before |
+//! | probing | it is not known whether the caller was let in | waiting, as long as before |
 //! | probing | any other answer | no pause |
 //!
 //! A pause belongs to a range of hashes, not to a lane or a shard: it outlives a change of the map.
@@ -24,7 +24,7 @@ use crate::produce::outcome::Why;
 use crate::retry::{Backoff, Fault};
 use std::sync::Arc;
 
-/// How often a pause that lasts is told again.
+/// The time between two notices of a pause that lasts.
 const REMINDER_MS: u64 = 60_000;
 
 /// Where nothing is sent because the service refuses the caller.
@@ -59,7 +59,7 @@ enum State {
     Probing { request: u64 },
 }
 
-/// What a lane may do.
+/// The permission of a lane to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     /// Send.
@@ -70,14 +70,14 @@ pub(super) enum Hold {
     Held,
 }
 
-/// What the answer to a probe says.
+/// The meaning of the answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Probed {
     /// The service lets the caller in.
     Accepted,
     /// It still refuses the caller.
     Refused(Failure),
-    /// Nobody can tell.
+    /// Unknown.
     Unknown,
 }
 
@@ -140,7 +140,7 @@ impl Pauses {
         self.over(range).map(until_ms).max()
     }
 
-    /// What a lane over these hashes may do now.
+    /// Returns whether a lane over these hashes may send now.
     #[inline]
     pub(super) fn hold(&self, range: HashRange, now_ms: u64) -> Hold {
         match self.held_until_ms(range) {
