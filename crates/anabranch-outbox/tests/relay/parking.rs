@@ -335,7 +335,7 @@ async fn rows_that_the_database_will_not_remove_are_sent_once() {
     session.insert("a", "2").await;
     world.until_delivered(2).await;
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
-    session.run("DROP TABLE notes").await;
+    session.drop_notes().await;
     world.until_empty().await;
     relay.stop().await.unwrap();
     assert_eq!(world.delivered_of("a").await, ["1", "2"]);
@@ -373,7 +373,7 @@ async fn rows_that_the_database_will_not_remove_are_named_and_stop_no_others() {
     assert!(!relay.has_heard(
         |event| matches!(event, RelayEvent::Kept { row, .. } if ![17, 150].contains(row))
     ));
-    session.run("DROP TABLE notes").await;
+    session.drop_notes().await;
     world.until_empty().await;
     relay.stop().await.unwrap();
     assert_eq!(world.delivered().await.len(), 300, "each row was sent once");
@@ -404,7 +404,7 @@ async fn rows_that_stayed_have_one_more_chance_at_a_stop() {
     while session.number("SELECT count(*) FROM outbox").await > 1 {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    session.run("DROP TABLE notes").await;
+    session.drop_notes().await;
     relay.stop().await.unwrap();
     assert_eq!(session.number("SELECT count(*) FROM outbox").await, 0);
 }

@@ -127,6 +127,14 @@ impl Session {
         self.0.execute(AssertSqlSafe(sql)).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
+    /// Drops the table that refers to the outbox. Locks are taken in the relay's order, the outbox
+    /// first: in the other one the database finds a deadlock.
+    pub(crate) async fn drop_notes(&mut self) {
+        for sql in ["BEGIN", "LOCK TABLE outbox", "DROP TABLE notes", "COMMIT"] {
+            self.run(sql).await;
+        }
+    }
+
     /// Writes an event.
     pub(crate) async fn insert(&mut self, key: &str, data: &str) {
         self.run(&format!("INSERT INTO outbox (partition_key, data) VALUES ('{key}', '{data}')"))

@@ -37,7 +37,7 @@ impl ProxyRules {
     pub(super) fn from_env() -> Result<Self, HttpSetupError> {
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         // The variable for all is of no use beside one for the scheme, and often names another kind.
-        let schemes = VARIABLES[..4].iter().any(|name| is_set(name));
+        let schemes = VARIABLES[..4].iter().any(is_set);
         for variable in if schemes { &VARIABLES[..4] } else { &VARIABLES[..] } {
             if let Some(value) = std::env::var_os(variable) {
                 let text = value.to_str().ok_or("it is not Unicode");
