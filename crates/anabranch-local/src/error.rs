@@ -25,7 +25,7 @@ pub enum ErrorKind {
     AccessDenied,
     /// The caller's credentials are too old. Given on request only.
     ExpiredToken,
-    /// Nobody knows the caller's credentials. Given on request only.
+    /// The caller's credentials are unknown. Given on request only.
     UnrecognizedClient,
     /// The stream's encryption key is disabled. Given on request only.
     KmsDisabled,

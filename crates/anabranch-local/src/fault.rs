@@ -302,7 +302,7 @@ fn denied(site: Site<'_>) -> ApiError {
     ApiError::new(ErrorKind::AccessDenied, text)
 }
 
-/// The error of a caller whose credentials nobody knows.
+/// The error of a caller with unknown credentials.
 fn unknown_client() -> ApiError {
     let text = "The security token included in the request is invalid (fault on request).";
     ApiError::new(ErrorKind::UnrecognizedClient, text)

@@ -40,7 +40,7 @@ pub enum StartError {
     Listen {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The address for TLS is taken, or is not one of this machine.
@@ -48,7 +48,7 @@ pub enum StartError {
     ListenTls {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// There is no certificate to listen with.

@@ -11,11 +11,11 @@ pub enum TlsError {
     /// A file can't be read or written.
     #[error("cannot {verb} {}: {source}", .file.display())]
     File {
-        /// What was tried: `read` or `write`.
+        /// The failed action: `read` or `write`.
         verb: &'static str,
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file does not hold what it should.
@@ -37,7 +37,7 @@ pub enum TlsError {
     /// The certificate authority of a folder has expired, or its key belongs to another one.
     #[error(
         "the certificate authority in {} cannot be used ({reason}): remove ca.pem and ca.key there, \
-         and the next start makes new ones, which clients have to trust anew",
+         and the next start makes new ones, which clients have to trust again",
         .folder.display()
     )]
     Authority {

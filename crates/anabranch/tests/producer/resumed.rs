@@ -1,4 +1,4 @@
-//! Keys that are resumed after so many stopped that the whole producer did.
+//! Keys that are resumed after more had stopped than are remembered.
 
 use crate::machine::Bench;
 use anabranch_model::hash::HashKey;

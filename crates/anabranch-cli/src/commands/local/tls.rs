@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// The folder of the certificate authority inside the data folder.
 const DATA_SUBFOLDER: &str = "tls";
 
-/// What can be chosen about TLS.
+/// The options of TLS.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct TlsOptions {
     /// Listen with TLS as well, on a second port, with HTTP/2 and HTTP/1.1 by ALPN

@@ -143,7 +143,7 @@ impl Sink {
         let (accepted, stopped) = (Vec::new(), BTreeSet::new());
         let given_up = CancellationToken::new();
         let mut giving_up = JoinSet::new();
-        // Whoever says how long a record may take has said how long to wait.
+        // `--timeout` already bounds the wait.
         if sending.timeout.is_none() {
             giving_up.spawn(give_up(producer.clone(), access_now, given_up.clone()));
         }
@@ -254,7 +254,7 @@ impl Sink {
     }
 }
 
-/// What is known of whether the stream takes records.
+/// The state of knowledge about whether the stream takes records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// It was not asked yet.

@@ -1,8 +1,8 @@
-//! What goes wrong in a history, and what is wrong with it on purpose.
+//! The trouble that a history draws, and its planted flaws.
 
 use crate::produce::settings::Aggregation;
 
-/// What is wrong on purpose, to see that the oracle notices.
+/// Planted flaws, to see that the oracle notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// Nothing.
@@ -21,7 +21,7 @@ pub(super) enum Flaw {
     GiveUpWhenDenied,
 }
 
-/// What kind of trouble a run has.
+/// The kinds of trouble that a run draws.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one kind of trouble, on or off")]
 pub(super) struct Weather {

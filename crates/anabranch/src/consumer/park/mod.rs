@@ -88,7 +88,7 @@ pub enum ParkError {
     File {
         /// Its path.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another redrive works on the same file or table.
