@@ -55,8 +55,8 @@ pub enum Effect {
     Deny,
     /// The call is refused with `ExpiredTokenException`, as with old credentials.
     ExpireToken,
-    /// The call is refused with `UnrecognizedClientException`, as with credentials that nobody
-    /// knows, or that are too new to be known everywhere.
+    /// The call is refused with `UnrecognizedClientException`, as with unknown
+    /// credentials, or with some that are too new to be known everywhere.
     UnknownClient,
     /// The call is refused with `KMSDisabledException`, as with a disabled encryption key.
     DisableKey,

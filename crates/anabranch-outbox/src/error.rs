@@ -25,7 +25,7 @@ pub enum RelayError {
     /// The address of the database can't be read.
     #[error("the database's URL can't be used: {detail}")]
     Url {
-        /// What is wrong with it. The URL itself is not repeated: it may hold a password.
+        /// The reason. The URL itself is not repeated: it may hold a password.
         detail: String,
     },
     /// The name of a table or column can't be used.

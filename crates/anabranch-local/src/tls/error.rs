@@ -23,7 +23,7 @@ pub enum TlsError {
     Unusable {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The private key belongs to another certificate.
@@ -43,7 +43,7 @@ pub enum TlsError {
     Authority {
         /// The folder.
         folder: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// No certificate could be made.

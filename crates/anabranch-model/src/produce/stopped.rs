@@ -25,7 +25,7 @@ pub(super) struct Stopped {
     overflow: Option<Overflow>,
 }
 
-/// Keys stopped that nobody remembers, so every key counts as stopped until it is resumed.
+/// More keys stopped than are remembered, so every key counts as stopped until it is resumed.
 #[derive(Debug, Clone)]
 struct Overflow {
     /// The number of the next put when that happened.

@@ -91,7 +91,7 @@ async fn a_relay_that_is_stopped_while_it_is_refused_leaves_its_rows_and_ends_we
     let mut session = world.session().await;
     world.stage.fault(Operation::PutRecords, Effect::Deny, 1.0);
     fill(&mut session).await;
-    // No probe is on its way at the end: nobody could say what became of its rows.
+    // No probe is in flight at the stop: the outcome of its rows would be unknown.
     let wait = Duration::from_mins(1)..=Duration::from_mins(1);
     let relay = world.relay().with_producer(|producer| producer.with_refusal_backoff(wait));
     let relay = world.start(relay.with_drain(Duration::from_millis(200)));

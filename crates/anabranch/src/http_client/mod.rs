@@ -13,9 +13,9 @@
 //!    not read fills its own flow-control window and no other, and the server's limit of concurrent
 //!    streams is never reached. A connection goes back to the pool when its reply was read to the
 //!    end, and is closed when the call was dropped before that.
-//! 2. **A silent connection is left after 13 s.** With HTTP/2 the client sends a PING when nothing
+//! 2. **A silent connection is left after 11 s.** With HTTP/2 the client sends a PING when nothing
 //!    came for 4 s ([`PING_AFTER`]) while a call is under way, and closes the connection when for
-//!    12 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent, and still
+//!    10 s ([`SILENCE_TIMEOUT`]) nothing came and no part of the request could be sent, and still
 //!    nothing a second later: a process that was frozen has that long to read. HTTP/1.1 has
 //!    no PING: there the time-out of the call does it. Both also close the idle connections that are
 //!    as old: a network path that died took them along.
@@ -76,7 +76,7 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 pub const PING_AFTER: Duration = Duration::from_secs(4);
 /// How long an HTTP/2 connection with a call may be without a sign of life: nothing is received,
 /// and nothing of the request is sent.
-pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(12);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many connections to one host are being made at a time.
 pub const CONNECTING_MAX: usize = 32;
 /// An HTTP client for the AWS SDK. Clones share their connections.

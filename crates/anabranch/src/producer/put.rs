@@ -267,8 +267,8 @@ impl Producer {
         self.intake.ask(Ask::Resume(key, done)).is_ok() && resumed.await.unwrap_or(false)
     }
 
-    /// Lets all stopped keys go on, also after so many stopped that the whole producer did. Returns
-    /// how many of them were known by name.
+    /// Lets all stopped keys go on, also after the set of stopped keys overflowed. Returns how many
+    /// of them were known by name.
     ///
     /// Records that are put from now on have no order against those that were rejected before, or
     /// whose outcome is unknown.

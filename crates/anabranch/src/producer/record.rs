@@ -57,7 +57,7 @@ pub(super) fn cost(key_len: usize, data_len: usize) -> usize {
     key_len + data_len + RECORD_OVERHEAD_BYTES
 }
 
-/// Checks that the stream takes a record with this key and so many bytes of data. The service holds
+/// Checks that the stream takes a record with this key and this size of data. The service holds
 /// both together against the record maximum.
 #[inline]
 pub(super) fn check(key: &[u8], data_len: usize, max_bytes: usize) -> Result<(), PutError> {

@@ -79,7 +79,7 @@ impl Uplink {
     }
 }
 
-/// Passes TCP connections on to a server, until it is told to misbehave.
+/// A TCP relay before a server. It passes everything on until a test makes it misbehave.
 pub(crate) struct Network {
     address: SocketAddr,
     state: Arc<State>,

@@ -18,7 +18,7 @@ const DENIALS: [(Effect, Fault, &str); 4] = [
 
 type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
 
-/// Keeps what is told of pauses.
+/// Collects the events of pauses.
 fn listened(builder: Builder) -> (Builder, Kept) {
     let kept = Kept::default();
     let told = Arc::clone(&kept);

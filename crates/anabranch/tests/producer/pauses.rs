@@ -153,7 +153,7 @@ fn a_shard_that_is_refused_keeps_no_other_paused_shard_from_going_on() {
 
 #[test]
 fn many_keys_of_a_refused_stream_send_one_probe_at_a_time() {
-    // Without a map nobody knows which keys share a shard.
+    // Without a map it is not known which keys share a shard.
     for has_map in [true, false] {
         let mut bench = Bench::new(|settings| {
             patient(settings);

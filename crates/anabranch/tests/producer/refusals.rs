@@ -27,7 +27,7 @@ async fn bad_records_are_refused_by_name_before_they_are_taken() {
     assert!(told.starts_with("the record has 1048577 bytes, partition key included"), "{told}");
 }
 
-/// What a record of this key may have, in each way to put one; and with a byte more.
+/// Puts the largest record of a key in each way there is, and then one with a byte more.
 async fn check_border(kib: i64, aggregation: Aggregation, key: &str) {
     let stage = Stage::new(1);
     stage.delete();

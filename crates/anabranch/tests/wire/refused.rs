@@ -73,7 +73,7 @@ async fn close_all(listener: &TcpListener) {
     }
 }
 
-/// A port that is open while nobody is behind it, as those of containers are.
+/// A port that is open without a server behind it, as the ports of a stopped container may be.
 #[tokio::test]
 async fn connections_that_are_closed_at_once_are_no_reason_to_make_more_of_them() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -23,15 +23,18 @@ async fn check(fetching: Fetching) {
     for round in 1..=2 {
         network.silence();
         let numbers = round * 10..(round + 1) * 10;
-        let in_time = tokio::time::timeout(LIMIT, world::put(&producer, KEYS, numbers)).await;
-        assert!(in_time.is_ok(), "{fetching:?}, round {round}: puts did not go on");
-        // Put again, and delivered again, for as long as the silence began together.
+        // One clock for both: the puts go on, and their records arrive, within the limit.
         let what = format!("{fetching:?}, round {round}: records");
-        seen.until(&what, LIMIT, |seen| seen.count() >= KEYS * (round + 1) * 10).await;
+        let all = KEYS * (round + 1) * 10;
+        let puts = tokio::time::timeout(LIMIT, world::put(&producer, KEYS, numbers));
+        let (in_time, ()) =
+            tokio::join!(puts, seen.until(&what, LIMIT, |seen| seen.count() >= all));
+        assert!(in_time.is_ok(), "{fetching:?}, round {round}: puts did not go on");
     }
     let again = seen.check(KEYS, 30);
-    // A put whose reply was lost is put again; nothing else comes twice.
-    assert!(again <= KEYS * 20, "{again} records came again");
+    // What the silent connections swallowed was never applied, and leases are kept meanwhile. A
+    // round is ten records a key.
+    assert!(again <= KEYS, "{fetching:?}: {again} records came again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

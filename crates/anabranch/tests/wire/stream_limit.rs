@@ -18,7 +18,7 @@ async fn more_shards_than_streams_are_all_delivered_by_fan_out() {
     let local = world::start(64, |builder| builder.with_max_concurrent_streams(LIMIT)).await;
     let config = Wire::Tls.config(&local);
     let producer = Producer::new(STREAM).start(AwsKinesis::new(&config)).await.unwrap();
-    // So many keys that each shard has some.
+    // Enough keys for every shard to have some.
     world::put(&producer, 600, 0..1).await;
     let (seen, _running) = world::consume(&config, Fetching::FanOut);
     seen.until("all shards", Duration::from_secs(10), |seen| seen.keys() == 600).await;

@@ -280,7 +280,7 @@ impl<T> Machine<T> {
         self.router.refresh.is_ready()
     }
 
-    /// Lets a stopped key go on, also where so many keys stopped that the producer did. `false` if
+    /// Lets a stopped key go on, also after the set of stopped keys overflowed. Returns `false` if
     /// the key did not stand stopped, or if as many keys as may stand stopped were resumed one by
     /// one since the producer stopped.
     ///
