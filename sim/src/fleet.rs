@@ -2,6 +2,7 @@
 
 use crate::faults::network::Service;
 use crate::faults::{FaultyStore, FaultyStream};
+use crate::flaw::Handling;
 use crate::flaw::consumer::{ConsumerFlaw, Warped};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
@@ -136,7 +137,9 @@ async fn live(mut berth: Berth, fleet: Fleet) {
             }
         });
     let handled = Arc::clone(&desk);
+    let handling = Handling::new(fleet.flaw);
     let consumer = consumer.each(move |delivery: Delivery| {
+        let delivery = handling.given(delivery);
         // Noted in the very poll of the call, before anything is awaited.
         let call = handled.begin(&delivery);
         let desk = Arc::clone(&handled);
@@ -167,8 +170,8 @@ struct Desk {
 
 #[derive(Default)]
 struct Inside {
-    /// Under which term this life took each lease last.
-    holds: BTreeMap<LeaseKey, Hold>,
+    /// Every lease that this life took, by its term.
+    holds: BTreeMap<(LeaseKey, u64), Hold>,
     /// The records that arrived and are not done.
     held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
     /// Their bytes.
@@ -189,7 +192,7 @@ impl Desk {
         match event {
             Event::Lease(LeaseEvent::Taken { lease, worker, term }) => {
                 let hold = Hold { key: lease.clone(), owner: worker.clone(), term: *term };
-                self.inside().holds.insert(lease.clone(), hold);
+                self.inside().holds.insert((lease.clone(), *term), hold);
             }
             Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
             // What waits is dropped from here on, and nobody tells when the last of it is.
@@ -229,12 +232,17 @@ impl Desk {
 
     /// The handler is called.
     fn begin(&self, delivery: &Delivery) -> Result<Call, HandlerError> {
-        let hold = self.inside().holds.get(&*delivery.shard).cloned();
+        let hold = self.hold_of(&delivery.shard, delivery.lease_term);
         let found = self.fleet.supply.find(&delivery.record).zip(hold);
         let (grain, hold) = found.ok_or("a record that was never put, or without a lease")?;
         let what = What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) };
         self.fleet.ground.history.note(self.host, what);
         Ok(Call { hold, grain })
+    }
+
+    /// The hold under which records come with this term of their lease.
+    fn hold_of(&self, shard: &LeaseKey, term: Option<u64>) -> Option<Hold> {
+        self.inside().holds.get(&(shard.clone(), term?)).cloned()
     }
 
     /// The handler takes its time, and then is done or fails.

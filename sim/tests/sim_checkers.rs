@@ -108,6 +108,12 @@ fn a_shard_has_one_deliverer_at_a_time() {
     );
     check(vec![delivered("a", 1, 1), delivered("b", 1, 1)], Some("term 1 of b delivered"));
     check(vec![delivered("a", 2, 1), delivered("a", 1, 2)], Some("term 1 of a delivered"));
+    // The row has gone on, although nothing was delivered under the new term yet.
+    let after = |write| vec![took("a", 1, 0), delivered("a", 1, 1), write, delivered("a", 1, 2)];
+    check(after(stored("a", 1, 0, 1)), None);
+    check(after(took("a", 2, 0)), Some("after the row went on to term 2"));
+    check(after(took("b", 2, 0)), Some("after the row went on to term 2"));
+    check(after(landed(release("a", 1), row(None, 2, 0))), Some("after the row went on"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use anabranch::consumer::Remedy;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
-use anabranch_sim::checkers::{checkpoint, lineage, order};
+use anabranch_sim::checkers::{checkpoint, lineage, order, ownership};
 use anabranch_sim::faults::Fault;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::history::What;
@@ -217,8 +217,12 @@ fn noticed(flaw: ConsumerFlaw, run: impl Fn(u64) -> Report + Sync) {
     let Some((seed, story)) = summary.broken.first() else {
         panic!("{flaw} went unnoticed in {FLAWED} seeds");
     };
-    println!("{flaw}: noticed by seed {seed}, after {} seeds", summary.seeds);
-    let by = [order::PROMISE, lineage::PROMISE, checkpoint::PROMISE];
+    println!(
+        "{flaw}: noticed by seed {seed}, after {} seeds; {}",
+        summary.seeds,
+        story.lines().next().unwrap_or_default()
+    );
+    let by = [order::PROMISE, lineage::PROMISE, checkpoint::PROMISE, ownership::PROMISE];
     let by = by.iter().any(|promise| story.contains(promise));
     assert!(by, "{flaw} was noticed otherwise: {story}");
 }

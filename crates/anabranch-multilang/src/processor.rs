@@ -220,7 +220,8 @@ mod tests {
     async fn given_up(nursery: &Arc<Nursery>, notes: &Path) -> ChildProcessor {
         let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
         let mut processor = Children(Arc::clone(nursery)).create(&key);
-        let start = ShardStart { shard: key, at: Position::TrimHorizon, pending: None };
+        let start =
+            ShardStart { shard: key, lease_term: 1, at: Position::TrimHorizon, pending: None };
         let begun = notes.with_extension("begun");
         tokio::select! {
             biased;
@@ -308,7 +309,8 @@ mod tests {
         nursery.reaper.kill_all();
         let key = Arc::new(LeaseKey::new("stream", "shardId-000000000000"));
         let mut processor = Children(Arc::clone(&nursery)).create(&key);
-        let start = ShardStart { shard: key, at: Position::TrimHorizon, pending: None };
+        let start =
+            ShardStart { shard: key, lease_term: 1, at: Position::TrimHorizon, pending: None };
         assert!(processor.initialize(start).await.is_err(), "it has no child");
     }
 }

@@ -200,7 +200,8 @@ impl<A: StreamApi> Tail<A> {
     ) -> Poll<Option<Result<Delivery, StreamError>>> {
         loop {
             if let (Some(record), Some(chunk)) = (self.waiting.pop_front(), &self.chunk) {
-                return Poll::Ready(Some(Ok(Delivery { shard: Arc::clone(&chunk.shard), record })));
+                let shard = Arc::clone(&chunk.shard);
+                return Poll::Ready(Some(Ok(Delivery { shard, lease_term: None, record })));
             }
             self.chunk = None;
             let chunks = match &mut self.flow {

@@ -1,28 +1,63 @@
-//! Ownership: two workers never deliver one shard at once, nor one worker under two terms.
+//! Ownership: two workers never deliver one shard at once, nor one worker under two terms, nor any
+//! worker under a term that the row has left.
 
-use super::violation::Violation;
+use super::violation::{Violation, of_grain};
 use crate::history::{Line, What, brief};
-use anabranch_model::lease::{Hold, LeaseKey};
+use anabranch_model::lease::{Hold, LeaseChange, LeaseKey, Outcome, Stored, Write};
 use std::collections::BTreeMap;
 
 /// The promise.
 pub const PROMISE: &str = "one worker at a time delivers a shard";
 
-/// Whether deliveries under one hold end before those under the next begin.
+/// What is known of one lease.
+#[derive(Default)]
+struct Known<'a> {
+    /// The newest hold under which records were delivered.
+    newest: Option<&'a Hold>,
+    /// The term of the row, as far as writes that move it were seen.
+    term: u64,
+}
+
+/// Whether deliveries under one hold end before those under the next begin, and before the row's
+/// term moves on.
 pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut newest: BTreeMap<&LeaseKey, &Hold> = BTreeMap::new();
+    let mut leases: BTreeMap<&LeaseKey, Known<'_>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
-        let (What::Delivered { hold, .. } | What::Handed { hold, .. }) = &line.what else {
-            continue;
-        };
-        let newest = newest.entry(&hold.key).or_insert(hold);
-        if hold.term > newest.term {
-            *newest = hold;
-        } else if hold != *newest {
-            let words = format!("{} delivered, after {} had begun to", brief(hold), brief(newest));
-            let lease = Some(hold.key.clone());
-            return Some(Violation { promise: PROMISE, words, line: at, lease });
+        match &line.what {
+            What::Landed {
+                write: Write::Lease { key, change, .. },
+                outcome: Outcome::Done(stored),
+            } => landed(leases.entry(key).or_default(), change, stored),
+            What::Delivered { hold, .. } | What::Handed { hold, .. } => {
+                if let Some(words) = delivered(leases.entry(&hold.key).or_default(), hold) {
+                    return Some(of_grain(PROMISE, words, at, hold));
+                }
+            }
+            _ => {}
         }
     }
     None
+}
+
+fn landed(known: &mut Known<'_>, change: &LeaseChange, stored: &Stored) {
+    match (change, stored) {
+        (
+            LeaseChange::Take { .. } | LeaseChange::Pass { .. } | LeaseChange::Release { .. },
+            Stored::Lease(row),
+        ) => known.term = row.term,
+        // A row that is made again counts its terms from the start.
+        (LeaseChange::Delete { .. }, _) => *known = Known::default(),
+        _ => {}
+    }
+}
+
+fn delivered<'a>(known: &mut Known<'a>, hold: &'a Hold) -> Option<String> {
+    let newest = *known.newest.get_or_insert(hold);
+    if hold.term > newest.term {
+        known.newest = Some(hold);
+    } else if hold != newest {
+        return Some(format!("{} delivered, after {} had begun to", brief(hold), brief(newest)));
+    }
+    let left = hold.term < known.term;
+    left.then(|| format!("{} delivered, after the row went on to term {}", brief(hold), known.term))
 }

@@ -21,12 +21,18 @@ pub enum ConsumerFlaw {
     MissingRowCountsAsEnded,
     /// The rows of children start at LATEST.
     ChildAtLatest,
+    /// A session delivers on after its worker took the lease again.
+    OldSessionGoesOn,
 }
 
 impl ConsumerFlaw {
     /// Every flaw.
-    pub const ALL: [Self; 3] =
-        [Self::StartsAfterOneParent, Self::MissingRowCountsAsEnded, Self::ChildAtLatest];
+    pub const ALL: [Self; 4] = [
+        Self::StartsAfterOneParent,
+        Self::MissingRowCountsAsEnded,
+        Self::ChildAtLatest,
+        Self::OldSessionGoesOn,
+    ];
 
     /// The flaw of that name.
     pub fn named(name: &str) -> Option<Self> {

@@ -8,8 +8,10 @@ pub mod rules;
 pub mod rename;
 pub mod habits;
 pub mod consumer;
+pub mod handling;
 
 pub use habits::{Habits, Rash};
+pub use handling::Handling;
 pub use rules::Lax;
 
 use std::fmt;

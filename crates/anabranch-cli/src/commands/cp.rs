@@ -355,7 +355,7 @@ mod tests {
             arrival_ms: 0,
         };
         let shard = Arc::new(LeaseKey::new("s", "shardId-000000000000"));
-        let waits = again(&Delivery { shard, record });
+        let waits = again(&Delivery { shard, lease_term: None, record });
         assert!(reply.is_unique(), "{waits:?} holds the whole reply");
     }
 }

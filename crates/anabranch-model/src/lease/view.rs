@@ -267,6 +267,20 @@ impl View {
         }
     }
 
+    /// In KCL's layout: when the next lease of another than `me` counts as expired, if no look shows
+    /// that its owner has renewed it.
+    pub fn next_expiry_ms(&self, me: &WorkerId, now_ms: u64) -> Option<u64> {
+        let owned = self.leases.iter().filter(|lease| {
+            let owner = lease.row.owner.as_ref();
+            self.layout == Layout::Kcl && owner.is_some_and(|owner| owner != me)
+        });
+        let expiries = owned.filter_map(|lease| match lease.heart.moved {
+            Moved::Never => None,
+            Moved::At(ms) => Some(ms.saturating_add(self.lease_time_ms).saturating_add(1)),
+        });
+        expiries.filter(|expiry_ms| *expiry_ms > now_ms).min()
+    }
+
     /// What stands behind the name of a worker, by its row.
     pub fn standing_of(&self, id: &WorkerId, now_ms: u64) -> Holder {
         match self.worker(id) {

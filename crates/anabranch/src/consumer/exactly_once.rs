@@ -44,6 +44,9 @@ pub struct ExactlyOnce<F> {
 pub struct TransactionBatch<S> {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
+    /// The term of the lease under which they are delivered
+    /// ([`Delivery::lease_term`](super::Delivery::lease_term)).
+    pub lease_term: u64,
     /// The records; never empty.
     pub records: Vec<UserRecord>,
     /// What the commit needs.
@@ -283,6 +286,7 @@ where
         let over = CallOver(&ticket);
         let batch = TransactionBatch {
             shard: Arc::clone(&self.desk.shard),
+            lease_term: self.desk.held.taken().term,
             records: records.to_vec(),
             ticket: Arc::clone(&ticket),
         };

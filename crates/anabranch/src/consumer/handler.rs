@@ -37,12 +37,14 @@ pub trait Handler: Send + Sync + 'static {
     /// How many records one call takes at most.
     fn most(&self) -> usize;
 
-    /// Handles records of one lane of one shard, in order. When it returns `Ok`, they are done and
-    /// will not come again; on an error or a panic the same records come again. Its future may be
-    /// dropped at any await, when the lease is lost or a stop takes too long.
+    /// Handles records of one lane of one shard, in order, under this term of the shard's lease
+    /// ([`Delivery::lease_term`]). When it returns `Ok`, they are done and will not come again; on an
+    /// error or a panic the same records come again. Its future may be dropped at any await, when
+    /// the lease is lost or a stop takes too long.
     fn handle(
         &self,
         shard: &Arc<LeaseKey>,
+        lease_term: u64,
         records: &[UserRecord],
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 }
@@ -52,6 +54,13 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Delivery {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
+    /// The term of the lease under which it is delivered; `None` without a lease, as from a
+    /// [`Tail`](crate::tail::Tail) or a dead letter.
+    ///
+    /// The term is a fencing token: it grows whenever the shard's lease is taken, passed on or given
+    /// back. A store that remembers the highest term of a shard can refuse a late write of an owner
+    /// before.
+    pub lease_term: Option<u64>,
     /// The record.
     pub record: UserRecord,
 }
@@ -69,6 +78,8 @@ impl Deref for Delivery {
 pub struct Batch {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
+    /// The term of the lease under which they are delivered ([`Delivery::lease_term`]).
+    pub lease_term: u64,
     /// The records.
     pub records: Vec<UserRecord>,
 }
@@ -90,10 +101,12 @@ where
     async fn handle(
         &self,
         shard: &Arc<LeaseKey>,
+        lease_term: u64,
         records: &[UserRecord],
     ) -> Result<(), HandlerError> {
         for record in records {
-            let delivery = Delivery { shard: Arc::clone(shard), record: record.clone() };
+            let (shard, lease_term) = (Arc::clone(shard), Some(lease_term));
+            let delivery = Delivery { shard, lease_term, record: record.clone() };
             (self.0)(delivery).await.map_err(Into::into)?;
         }
         Ok(())
@@ -122,9 +135,10 @@ where
     async fn handle(
         &self,
         shard: &Arc<LeaseKey>,
+        lease_term: u64,
         records: &[UserRecord],
     ) -> Result<(), HandlerError> {
-        let batch = Batch { shard: Arc::clone(shard), records: records.to_vec() };
+        let batch = Batch { shard: Arc::clone(shard), lease_term, records: records.to_vec() };
         (self.handle)(batch).await.map_err(Into::into)
     }
 }

@@ -135,6 +135,8 @@ pub struct Direct<H> {
     handler: Arc<H>,
     /// Which shard.
     shard: Arc<LeaseKey>,
+    /// The term of its lease.
+    lease_term: u64,
 }
 
 impl<S: LeaseStore, H: Handler> Shape<S> for H {
@@ -145,12 +147,16 @@ impl<S: LeaseStore, H: Handler> Shape<S> for H {
     }
 
     fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Direct<H> {
-        Direct { handler: Arc::clone(self), shard: Arc::new(grip.key().clone()) }
+        Direct {
+            handler: Arc::clone(self),
+            shard: Arc::new(grip.key().clone()),
+            lease_term: grip.lease().term,
+        }
     }
 }
 
 impl<H: Handler> Work for Direct<H> {
     fn handle(&self, call: Call<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
-        self.handler.handle(&self.shard, call.records)
+        self.handler.handle(&self.shard, self.lease_term, call.records)
     }
 }

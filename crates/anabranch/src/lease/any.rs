@@ -7,6 +7,7 @@ use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeMap;
 
 /// A lease store of whichever kind, so that a consumer over it is compiled once. Clones share one.
 ///
@@ -117,6 +118,13 @@ impl LeaseStore for AnyStore {
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
         wait!(self, store => store.list(stream))
+    }
+
+    async fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+        wait!(self, store => store.list_recent(streams))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

@@ -5,8 +5,12 @@ use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::future::Future;
+
+/// The pause between two looks that suits a store whose looks are cheap, in milliseconds.
+pub(crate) const LOOK_MS: u64 = 500;
 
 /// The rows of one application, and conditional writes to them.
 ///
@@ -14,14 +18,15 @@ use std::future::Future;
 /// [`MemoryStore`](super::MemoryStore) in where the rows are, and in nothing else. The suite in
 /// `conformance` holds it to that.
 ///
-/// Reads are consistent: they show every write that was applied before they were asked.
+/// Reads are consistent, but for [`list_recent`](Self::list_recent): they show every write that was
+/// applied before they were asked.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Which rules hold.
     fn layout(&self) -> Layout;
 
     /// The pause between two looks of an idle worker that suits the store, in milliseconds.
     fn look_ms(&self) -> u64 {
-        500
+        LOOK_MS
     }
 
     /// Hears where the application starts on a stream, before it is asked for that stream's leases.
@@ -49,6 +54,21 @@ pub trait LeaseStore: Send + Sync + 'static {
         &self,
         stream: &StreamName,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
+
+    /// All leases of some streams, for a planner that looks again soon: a row may be a moment old.
+    /// Every write that follows is conditional, so an old row costs a refused write and no more.
+    fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> impl Future<Output = Result<BTreeMap<StreamName, Vec<Lease>>, StoreError>> + Send {
+        async move {
+            let mut rows = BTreeMap::new();
+            for stream in streams {
+                rows.insert(stream.clone(), self.list(stream).await?);
+            }
+            Ok(rows)
+        }
+    }
 
     /// One lease.
     fn get(&self, key: &LeaseKey)

@@ -3,12 +3,12 @@
 use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::Consumer;
+use anabranch::consumer::{Consumer, Delivery};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 #[tokio::test(start_paused = true)]
 async fn records_come_in_order_and_not_again_after_a_stop() {
@@ -23,6 +23,26 @@ async fn records_come_in_order_and_not_again_after_a_stop() {
     worker.stop().await;
     world.oracle.check();
     assert_eq!((world.oracle.given_to("second"), world.oracle.duplicates()), (100, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_session_delivers_under_a_higher_term_of_its_lease() {
+    let world = World::new(1);
+    let terms = Arc::new(Mutex::new(Vec::new()));
+    for seed in 1..=3 {
+        world.put_round(2);
+        let (note, seen) = (world.note("one"), Arc::clone(&terms));
+        let worker = Running::start(world.consumer(seed).each(move |delivery: Delivery| {
+            seen.lock().unwrap().push(delivery.lease_term.expect("it is read under a lease"));
+            note(delivery)
+        }));
+        world.until_all_seen().await;
+        worker.stop().await;
+    }
+    let terms = terms.lock().unwrap();
+    let [one, _, two, _, three, _] = terms[..] else { panic!("{terms:?}") };
+    assert_eq!(terms[..], [one, one, two, two, three, three]);
+    assert!(one < two && two < three, "{terms:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,14 @@
 //! KCL's layout: leases beat one by one, and what is not owned is taken as Java takes it.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS};
-use crate::troubled::Line;
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
+use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch::lease::Stopped;
+use anabranch_model::hash::HashRange;
 use anabranch_model::lease::survey::Leader;
-use anabranch_model::lease::{Layout, LeaseChange, Nonce, WorkerId, Write};
+use anabranch_model::lease::{Layout, LeaseChange, NewLease, Nonce, WorkerId, Write};
+use anabranch_model::position::Position;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -38,6 +40,96 @@ async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
     assert_eq!(a.stop(5_000).await, Stopped::Left);
     assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.rows());
     assert!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })) >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_within_two_seconds() {
+    // The stop comes at any moment between two looks of the other worker.
+    for phase_ms in (0..4_000).step_by(370) {
+        let fleet = Fleet::new(Layout::Kcl, 4);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds all", 5_000, || a.holds() == 4).await;
+        let b = fleet.worker("b").await;
+        fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
+        fleet.pass(30_000 + phase_ms).await;
+        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        fleet.until("a holds all again", 2_000, || a.holds() == 4).await;
+        assert_eq!(a.stop(5_000).await, Stopped::Left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_workers_leases_are_taken_within_the_lease_time_and_three_seconds() {
+    for phase_ms in (0..4_000).step_by(370) {
+        let fleet = Fleet::new(Layout::Kcl, 6);
+        let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
+        let c = fleet.worker("c").await;
+        let level = || (a.holds(), b.holds(), c.holds()) == (2, 2, 2);
+        fleet.until("2 each", 120_000, level).await;
+        fleet.pass(30_000 + phase_ms).await;
+        drop(c);
+        let within_ms = LEASE_TIME_MS + 3_000;
+        fleet.until("3 each", within_ms, || (a.holds(), b.holds()) == (3, 3)).await;
+        assert_eq!(a.stop(5_000).await, Stopped::Left);
+        assert_eq!(b.stop(5_000).await, Stopped::Left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_has_half_of_the_leases_within_five_seconds() {
+    for phase_ms in (0..4_000).step_by(370) {
+        let fleet = Fleet::new(Layout::Kcl, 8);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds all", 5_000, || a.holds() == 8).await;
+        fleet.pass(30_000 + phase_ms).await;
+        let b = fleet.worker("b").await;
+        fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
+        assert_eq!(a.stop(5_000).await, Stopped::Left);
+        assert_eq!(b.stop(5_000).await, Stopped::Left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_is_read_as_often_as_its_store_suggests_whatever_waits() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let store = TroubledStore::new(fleet.store.clone()).with_look_ms(4_000);
+    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
+    // A child whose parent is still read.
+    let child = NewLease {
+        shard: id(2).as_str().into(),
+        parents: vec![id(0).as_str().into()],
+        range: HashRange::ALL,
+        checkpoint: Position::TrimHorizon,
+    };
+    let create = child.create(&STREAM.into(), Nonce(1));
+    assert!(fleet.store.write(&create).await.unwrap().is_done());
+    fleet.until("a holds the child's lease", 60_000, || a.holds() == 3).await;
+    fleet.pass(10_000).await;
+    let before = a.store.looks();
+    fleet.pass(120_000).await;
+    let looks = a.store.looks() - before;
+    assert!((25..=32).contains(&looks), "{looks} looks in 120 s, one each 4 s was suggested");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_throttles_is_asked_less_often() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
+    fleet.pass(10_000).await;
+    a.store.throttle_lists(true);
+    fleet.pass(40_000).await;
+    let before = a.store.looks();
+    fleet.pass(60_000).await;
+    let looks = a.store.looks() - before;
+    assert!(looks <= 5, "{looks} looks of a throttled table in 60 s");
+    a.store.throttle_lists(false);
+    fleet.pass(90_000).await;
+    let before = a.store.looks();
+    fleet.pass(20_000).await;
+    let looks = a.store.looks() - before;
+    assert!(looks >= 15, "{looks} looks in 20 s once the table has room again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct TroubledStore {
     look_ms: u64,
     /// How often a worker looked.
     looks: Arc<AtomicU64>,
+    /// Whether lists are throttled, and nothing else is.
+    lists_throttled: Arc<AtomicBool>,
     /// What a worker said about its start, before it listed any lease.
     pub(crate) starts: Arc<Mutex<Vec<(StreamName, StartPosition)>>>,
 }
@@ -52,7 +54,9 @@ impl TroubledStore {
         let line = Arc::new(Mutex::new(Line::Good));
         let (fatal, survey) = (Arc::default(), Arc::default());
         let (looks, starts, unreadable) = (Arc::default(), Arc::default(), Arc::default());
-        Self { inner, line, fatal, unreadable, survey, look_ms: 500, looks, starts }
+        let lists_throttled = Arc::default();
+        let look_ms = 500;
+        Self { inner, line, fatal, unreadable, survey, look_ms, looks, lists_throttled, starts }
     }
 
     /// The store suggests another pause between two looks.
@@ -63,6 +67,11 @@ impl TroubledStore {
     /// How often the worker has looked.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
+    }
+
+    /// The table has no room for lists, or has it again.
+    pub(crate) fn throttle_lists(&self, throttled: bool) {
+        self.lists_throttled.store(throttled, Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, line: Line) {
@@ -131,6 +140,10 @@ impl LeaseStore for TroubledStore {
         let told = self.starts.lock().unwrap().iter().any(|(name, _)| name == stream);
         assert!(told, "the leases of {stream} are listed before the store knows its start");
         self.through().await?;
+        if self.lists_throttled.load(Ordering::Relaxed) {
+            let (store, detail) = ("memory".into(), "slow down".into());
+            return Err(StoreError::Throttled { store, detail });
+        }
         self.inner.list(stream).await
     }
 

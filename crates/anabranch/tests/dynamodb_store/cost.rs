@@ -1,12 +1,12 @@
 //! What leases cost on DynamoDB: calls and capacity units, as the service counts them.
 
 use crate::server::Server;
-use anabranch::lease::dynamodb::Usage;
+use anabranch::lease::dynamodb::{StreamId, Usage};
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::HashRange;
-use anabranch_model::ids::ShardId;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    Hold, LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use tokio::task::JoinSet;
@@ -104,6 +104,62 @@ async fn costs(server: Server) {
     assert_eq!((beat.reads, beat.writes), (0, 1), "a beat is one call, whatever is owned");
     assert!(beat.write_units <= 1.0, "{beat:?}");
     assert_eq!((list.reads, list.writes), (1, 0));
+}
+
+/// What a look at KCL's table of a hundred leases costs, and how often it comes.
+async fn kcl_costs(server: Server) {
+    let config = server.config();
+    let identify =
+        |stream: &StreamName| StreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok();
+    let streams: Vec<StreamName> = vec!["orders".into(), "payments".into()];
+    for (streams, store) in [
+        (&streams[..1], DynamoDbStore::kcl(&config, "single")),
+        (&streams[..], DynamoDbStore::kcl_multi_stream(&config, "multi", identify)),
+    ] {
+        store.prepare().await.expect("a table");
+        for i in 0..LEASES {
+            let stream = &streams[i as usize % streams.len()];
+            let new = NewLease {
+                shard: ShardId::from_index(i),
+                parents: vec![ShardId::from_index(i + 1_000)],
+                range: HashRange::divide_all(LEASES)[i as usize],
+                checkpoint: Position::TrimHorizon,
+            };
+            done(&store, new.create(stream, Nonce(1))).await;
+            let key = LeaseKey { stream: stream.clone(), shard: ShardId::from_index(i) };
+            let take = LeaseChange::Take { taker: worker(u64::from(i) % WORKERS), term: 0 };
+            done(&store, Write::lease(&key, take, Nonce(1))).await;
+            let sequence = "49590338271490256608559692538361571095921575989136588898";
+            let at = Position::At { sequence: sequence.parse().expect("digits"), sub: 0 };
+            let hold = Hold { key, owner: worker(u64::from(i) % WORKERS), term: 1 };
+            let start = Position::TrimHorizon.into();
+            done(&store, hold.checkpoint(start, at.into(), None, Nonce(1))).await;
+        }
+        let before = store.usage();
+        let rows = store.list_recent(streams).await.expect("the rows");
+        assert_eq!(rows.values().map(Vec::len).sum::<usize>(), LEASES as usize);
+        let look = since(before, store.usage());
+        let pause_ms = store.look_ms().max(1_000);
+        println!("{} streams: {look:?}, each {pause_ms} ms", streams.len());
+        assert_eq!((look.reads, look.writes), (1, 0), "one scan, however many streams there are");
+        #[expect(clippy::cast_precision_loss, reason = "a pause is short")]
+        let per_second = look.read_units * 1_000.0 / pause_ms as f64;
+        assert!(look.read_units > 0.0 && per_second <= 3.0, "{per_second} units a second");
+        if streams.len() == 1 {
+            assert!(pause_ms < 2_000, "a released lease is seen within 2 s: {pause_ms}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_worker_of_a_kcl_table_takes_three_units_a_second_on_the_embedded_dynamodb() {
+    kcl_costs(Server::embedded().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_worker_of_a_kcl_table_takes_three_units_a_second_on_dynamodb_local() {
+    let Some(server) = Server::java("costs of KCL's table on DynamoDB Local").await else { return };
+    kcl_costs(server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -84,6 +84,7 @@ impl Handler for Outlet {
     async fn handle(
         &self,
         shard: &Arc<LeaseKey>,
+        _lease_term: u64,
         records: &[UserRecord],
     ) -> Result<(), HandlerError> {
         match self {

@@ -48,7 +48,7 @@ impl Parked {
 
     /// The record as a handler is given it.
     pub fn delivery(&self) -> Delivery {
-        Delivery { shard: Arc::clone(&self.shard), record: self.record.clone() }
+        Delivery { shard: Arc::clone(&self.shard), lease_term: None, record: self.record.clone() }
     }
 
     /// One line: a JSON object and a line feed.

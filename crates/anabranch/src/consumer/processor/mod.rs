@@ -102,6 +102,9 @@ where
 pub struct ShardStart {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
+    /// The term of the lease under which the shard is read
+    /// ([`Delivery::lease_term`](super::Delivery::lease_term)).
+    pub lease_term: u64,
     /// Up to where the shard is done.
     pub at: Position,
     /// A checkpoint that the processor before has prepared and not made, with its state.

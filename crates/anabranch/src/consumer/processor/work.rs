@@ -61,7 +61,12 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
         Working {
             processor: Mutex::new(self.factory.create(&shard)),
             checkpointer: Checkpointer::new(Arc::clone(&shard), grip),
-            start: ShardStart { shard: Arc::clone(&shard), at, pending: lease.pending.clone() },
+            start: ShardStart {
+                shard: Arc::clone(&shard),
+                lease_term: lease.term,
+                at,
+                pending: lease.pending.clone(),
+            },
             shard,
             begun: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -87,7 +92,7 @@ impl<P> Working<P> {
         let pending = self.start.pending.clone().filter(|_| at == self.start.at);
         let work = Self {
             shard: Arc::clone(&self.shard),
-            start: ShardStart { shard: Arc::clone(&self.shard), at, pending },
+            start: ShardStart { at, pending, ..self.start.clone() },
             processor: Mutex::new(processor),
             checkpointer,
             begun: AtomicBool::new(false),

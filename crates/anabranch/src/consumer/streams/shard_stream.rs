@@ -40,6 +40,8 @@ impl<S: LeaseStore, A: StreamApi> Tenant for Grip<S, A> {
 pub struct ShardStream {
     /// The stream and shard.
     pub(super) shard: Arc<LeaseKey>,
+    /// The term of its lease.
+    pub(super) lease_term: u64,
     /// Records that wait to be taken.
     pub(super) items: mpsc::Receiver<Item>,
     /// What was taken and what is acked.
@@ -63,6 +65,12 @@ impl ShardStream {
     /// The stream and shard that the records come from.
     pub fn shard(&self) -> &Arc<LeaseKey> {
         &self.shard
+    }
+
+    /// The term of the lease under which the shard is read
+    /// ([`Delivery::lease_term`](crate::consumer::Delivery::lease_term)).
+    pub fn lease_term(&self) -> u64 {
+        self.lease_term
     }
 
     /// The next record. `None` at the end.

@@ -70,6 +70,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
         };
         let stream = ShardStream {
             shard: Arc::new(grip.key().clone()),
+            lease_term: grip.lease().term,
             items,
             acks: Arc::clone(&acks),
             tenant: Arc::downgrade(&tenant),

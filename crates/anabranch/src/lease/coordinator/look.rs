@@ -84,11 +84,7 @@ impl Sight {
         tools: &Tools<S, A>,
         streams: &[StreamName],
     ) -> Result<(), StoreError> {
-        let mut rows = BTreeMap::new();
-        for stream in streams {
-            rows.insert(stream.clone(), tools.read(tools.store.list(stream)).await?);
-        }
-        self.rows = rows;
+        self.rows = tools.read(tools.store.list_recent(streams)).await?;
         self.listed_ms = Some(tools.clock.now_ms());
         Ok(())
     }

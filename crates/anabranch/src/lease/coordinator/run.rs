@@ -22,9 +22,17 @@ const HURRY_FOR_MS: u64 = 2_000;
 /// The least pause between two looks, in milliseconds, whoever asks for one.
 const BREATH_MS: u64 = 10;
 
-/// The pause between two looks in KCL's layout while leases change hands or wait for parents, in
-/// milliseconds.
-const KCL_HURRY_MS: u64 = 1_000;
+/// The least pause between two looks in KCL's layout, in milliseconds: there every look is a scan.
+const KCL_LOOK_MS: u64 = 1_000;
+
+/// How many times sooner the next look comes in KCL's layout while leases change hands.
+const KCL_HURRY: u64 = 3;
+
+/// The longest pause between two looks in KCL's layout, in lease times: that of Java's taker.
+const KCL_LONGEST_LEASE_TIMES: u64 = 2;
+
+/// How often the pause is doubled at most while the store throttles looks.
+const MOST_DOUBLED: u32 = 6;
 
 /// The loop's own memory.
 struct Loop<S: LeaseStore, A: StreamApi> {
@@ -40,6 +48,8 @@ struct Loop<S: LeaseStore, A: StreamApi> {
     hurry_until_ms: u64,
     /// Since when the store says that it has no table of leases.
     missing_since_ms: Option<u64>,
+    /// How often the pause between two looks is doubled, because the store throttles them.
+    doubled: u32,
 }
 
 /// Looks, plans and acts for ever.
@@ -52,6 +62,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
         gives: JoinSet::new(),
         hurry_until_ms: crew.now_ms() + HURRY_FOR_MS,
         missing_since_ms: None,
+        doubled: 0,
         crew,
     };
     loop {
@@ -69,11 +80,15 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
             Ok(false) => {}
             Ok(true) => self.hurry(),
             Err(error) => {
+                if matches!(error, StoreError::Throttled { .. }) {
+                    self.doubled = (self.doubled + 1).min(MOST_DOUBLED);
+                }
                 self.crew.tools.trouble("look", &error);
                 self.judge(error);
                 return;
             }
         }
+        self.doubled = self.doubled.saturating_sub(1);
         self.missing_since_ms = None;
         self.sweep();
         let member = self.crew.holdings.member();
@@ -190,18 +205,33 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         self.ready.is_open(&taken.key)
     }
 
+    /// In KCL's layout a look is a scan of the whole table, whose units Java's workers need too. So
+    /// what the store suggests for a table of its size holds, and a store that throttles is asked
+    /// less often. A lease whose owner has not renewed it is looked at when its time is over.
+    fn kcl_pause_ms(&self, look_ms: u64, hurry: bool) -> u64 {
+        let longest_ms = self.crew.settings().lease_time_ms * KCL_LONGEST_LEASE_TIMES;
+        let pause_ms = (look_ms.max(KCL_LOOK_MS) << self.doubled).min(longest_ms);
+        if self.doubled > 0 {
+            return pause_ms;
+        }
+        let pause_ms = if hurry { pause_ms / KCL_HURRY } else { pause_ms };
+        let now_ms = self.crew.now_ms();
+        match self.sight.view.next_expiry_ms(&self.crew.holdings.member().id, now_ms) {
+            Some(expiry_ms) => pause_ms.min(expiry_ms - now_ms),
+            None => pause_ms,
+        }
+    }
+
     async fn pause(&self) {
         let (crew, settings) = (&self.crew, self.crew.settings());
         let clock = &crew.tools.clock;
         clock.sleep(BREATH_MS).await;
         let hurry = crew.now_ms() < self.hurry_until_ms || crew.is_stopping();
-        let waiting = || crew.holdings.all().iter().any(|held| held.stage() == Stage::Waiting);
+        let look_ms = settings.look_ms.unwrap_or_else(|| crew.tools.store.look_ms());
         let pause_ms = match crew.tools.store.layout() {
             Layout::Native if hurry => settings.hurry_ms,
-            Layout::Native => settings.look_ms.unwrap_or_else(|| crew.tools.store.look_ms()),
-            // Here every look is a scan of the table, so it comes as seldom as Java's.
-            Layout::Kcl if hurry || waiting() => KCL_HURRY_MS,
-            Layout::Kcl => settings.lease_time_ms * 2,
+            Layout::Native => look_ms,
+            Layout::Kcl => self.kcl_pause_ms(look_ms, hurry),
         };
         tokio::select! {
             biased;

@@ -16,7 +16,8 @@ pub struct Settings {
     /// For how long a worker may be silent before others take its leases. KCL's failover time.
     pub lease_time_ms: u64,
     /// The pause between two looks at the store while nothing happens. `None` is the pause that
-    /// the store suggests. In KCL's layout the pause is that of Java's taker, two lease times.
+    /// the store suggests. In KCL's layout, where every look is a scan, it is at least a second and
+    /// at most two lease times, the pause of Java's taker.
     pub look_ms: Option<u64>,
     /// The pause between two looks while leases change hands.
     pub hurry_ms: u64,

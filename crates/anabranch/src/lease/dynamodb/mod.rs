@@ -43,6 +43,7 @@ use kcl::KclRows;
 use kcl::keys::Streams;
 use native::NativeRows;
 use provision::{KeySchema, NewTable};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
@@ -103,7 +104,8 @@ impl DynamoDbStore {
     fn of_kcl(config: &SdkConfig, table: String, streams: Streams) -> Self {
         let (start, events) = (StartPosition::TrimHorizon, Events::ignored());
         let (table, starts) = (open(config, table), kcl::Starts::default());
-        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, events }))
+        let pace = kcl::Pace::default();
+        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, events, pace }))
     }
 
     fn of(rows: Rows) -> Self {
@@ -194,6 +196,13 @@ impl LeaseStore for DynamoDbStore {
         }
     }
 
+    fn look_ms(&self) -> u64 {
+        match &self.rows {
+            Rows::Native(_) => super::store::LOOK_MS,
+            Rows::Kcl(rows) => rows.pace.look_ms(),
+        }
+    }
+
     fn note_start(&self, stream: &StreamName, start: StartPosition) {
         if let Rows::Kcl(rows) = &self.rows {
             rows.starts.note(stream, start);
@@ -235,6 +244,22 @@ impl LeaseStore for DynamoDbStore {
         match &self.rows {
             Rows::Native(rows) => rows.list(stream).await,
             Rows::Kcl(rows) => rows.list(stream).await,
+        }
+    }
+
+    async fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+        match &self.rows {
+            Rows::Native(rows) => {
+                let mut leases = BTreeMap::new();
+                for stream in streams {
+                    leases.insert(stream.clone(), rows.list(stream).await?);
+                }
+                Ok(leases)
+            }
+            Rows::Kcl(rows) => rows.list_recent(streams).await,
         }
     }
 

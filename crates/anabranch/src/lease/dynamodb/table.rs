@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
+    ConsumedCapacity, ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure,
 };
 
 /// How often a write is sent while others are in its way.
@@ -71,6 +71,8 @@ pub(super) struct Range {
     pub(super) filter: Option<String>,
     /// Names and values behind the placeholders of both.
     pub(super) expression: Expression,
+    /// Whether items may be a moment old, which costs half as much.
+    pub(super) may_be_old: bool,
 }
 
 impl Table {
@@ -118,18 +120,26 @@ impl Table {
 
     /// The items of the whole table, in no order.
     pub(super) async fn scan(&self, range: Range) -> Result<Vec<Item>, StoreError> {
-        let scan = self.reads.scan().table_name(&self.name).consistent_read(true);
+        Ok(self.scan_at_cost(range).await?.0)
+    }
+
+    /// The same, and the read units that it took. A service that does not count tells 0.
+    pub(super) async fn scan_at_cost(&self, range: Range) -> Result<(Vec<Item>, f64), StoreError> {
+        let scan = self.reads.scan().table_name(&self.name).consistent_read(!range.may_be_old);
         let scan = scan.set_filter_expression(range.filter);
         let scan = scan.set_expression_attribute_names(range.expression.names());
         let scan = scan.set_expression_attribute_values(range.expression.values());
         let scan = scan.return_consumed_capacity(ReturnConsumedCapacity::Total);
         let (mut pages, mut items) = (scan.into_paginator().send(), Vec::new());
+        let mut units = 0.0;
         while let Some(page) = pages.next().await {
             let page = page.map_err(|e| self.call("Scan").read_error(&e))?;
             self.meter.read(page.consumed_capacity.as_ref());
+            let capacity = page.consumed_capacity.as_ref();
+            units += capacity.and_then(ConsumedCapacity::capacity_units).unwrap_or_default();
             items.extend(page.items.unwrap_or_default());
         }
-        Ok(items)
+        Ok((items, units))
     }
 
     /// Makes one write; with `beside`, both in one transaction. A conflict with another write in

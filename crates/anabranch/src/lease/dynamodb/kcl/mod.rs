@@ -7,6 +7,7 @@ mod stream_id;
 pub(super) mod keys;
 mod row;
 mod request;
+mod pace;
 mod survey;
 
 pub use stream_id::{NotAStreamId, StreamId};
@@ -22,6 +23,7 @@ use anabranch_model::lease::table::kcl as rules;
 use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored, Write};
 use anabranch_model::position::StartPosition;
 use keys::{StreamOfTable, Streams};
+pub(super) use pace::Pace;
 use row::NotALease;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +44,8 @@ pub(super) struct KclRows {
     pub(super) starts: Starts,
     /// Told of rows that can't be read.
     pub(super) events: Events,
+    /// How often the table may be scanned.
+    pub(super) pace: Pace,
 }
 
 /// Where the application starts on each stream. Clones share it.
@@ -73,19 +77,53 @@ impl KclRows {
             None => Range::default(),
             Some(id) => {
                 let expression = Expression::default().when(row::STREAM_NAME, text(id));
-                Range { key: None, filter: expression.condition_text(), expression }
+                Range { filter: expression.condition_text(), expression, ..Range::default() }
             }
         };
+        let items = self.table.scan(range).await?;
+        self.leases(&stream, items.iter())
+    }
+
+    /// One scan for all streams: a filter would cost as much for each of them.
+    pub(super) async fn list_recent(
+        &self,
+        names: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let range = Range { may_be_old: true, ..Range::default() };
+        let (items, units) = self.table.scan_at_cost(range).await?;
+        self.pace.scanned(items.len(), units);
+        let mut of_stream: BTreeMap<Option<&str>, Vec<&Item>> = BTreeMap::new();
+        for item in &items {
+            let id = Fields(item).text(row::STREAM_NAME).unwrap_or_default();
+            of_stream.entry(id).or_default().push(item);
+        }
+        let mut rows = BTreeMap::new();
+        for name in names {
+            let stream = self.stream(name)?;
+            let items = of_stream.get(&stream.id.as_deref()).into_iter().flatten().copied();
+            rows.insert(name.clone(), self.leases(&stream, items)?);
+        }
+        Ok(rows)
+    }
+
+    fn leases<'a>(
+        &self,
+        stream: &StreamOfTable,
+        items: impl Iterator<Item = &'a Item>,
+    ) -> Result<Vec<Lease>, StoreError> {
         let mut leases = Vec::new();
-        for item in self.table.scan(range).await? {
-            match self.read(&stream, &item) {
+        for item in items {
+            match self.read(stream, item) {
                 Ok(lease) => leases.push(lease),
                 Err(NotALease::Other) => {}
                 Err(NotALease::Malformed(why)) => self
                     .events
-                    .emit(LeaseEvent::UnreadableRow { row: name_of(&item), why: why.to_string() }),
+                    .emit(LeaseEvent::UnreadableRow { row: name_of(item), why: why.to_string() }),
                 Err(NotALease::Position(why)) => {
-                    return Err(self.unreadable(&item, why));
+                    return Err(self.unreadable(item, why));
                 }
             }
         }

@@ -98,18 +98,18 @@ pub(crate) fn application() -> Range {
 /// The leases of a stream.
 pub(crate) fn leases(stream: &StreamName) -> Range {
     let expression = Expression::default().when(PARTITION, text(format!("leases/{stream}")));
-    Range { key: expression.condition_text(), filter: None, expression }
+    Range { key: expression.condition_text(), expression, ..Range::default() }
 }
 
 /// Every lease that names a worker, of whatever stream.
 pub(crate) fn leases_of(worker: &WorkerId) -> Range {
     let expression = Expression::default().when(super::row::OWNER, text(worker.as_str()));
-    Range { key: None, filter: expression.condition_text(), expression }
+    Range { filter: expression.condition_text(), expression, ..Range::default() }
 }
 
 fn part_of_application(key: &str, bound: &str) -> Range {
     // The placeholders are numbered in this order.
     let expression = Expression::default().when(PARTITION, text(APPLICATION));
     let expression = expression.when(SORT, text(bound));
-    Range { key: Some(key.to_owned()), filter: None, expression }
+    Range { key: Some(key.to_owned()), expression, ..Range::default() }
 }
