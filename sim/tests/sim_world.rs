@@ -61,7 +61,8 @@ async fn beats(mut berth: Berth, store: FaultyStore<MemoryStore>, notes: Notes) 
         let line = (start.elapsed().as_millis(), words.to_owned());
         notes.lock().expect("nobody panics with it").push(line);
     };
-    let join = WorkerChange::Join { host: String::new(), started_ms: 0, reads: None };
+    let join =
+        WorkerChange::Join { host: String::new(), started_ms: 0, reads: None, lease_time_ms: None };
     let mut write = Write::worker(&id, join, Nonce(1));
     let mut counter = 0;
     while !*berth.stop.borrow_and_update() {

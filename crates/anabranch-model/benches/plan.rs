@@ -29,8 +29,13 @@ fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) 
         refused: false,
         bytes_per_second: Some((i as u64 * 7919) % 1_000_000),
     };
-    let heart =
-        |i| WorkerSeen { id: worker(i), counter: 1, standing: Standing::Active, reads: None };
+    let heart = |i| WorkerSeen {
+        id: worker(i),
+        counter: 1,
+        standing: Standing::Active,
+        reads: None,
+        lease_time_ms: None,
+    };
     Snapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
 }
 

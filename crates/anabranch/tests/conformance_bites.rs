@@ -18,6 +18,7 @@ enum Flaw {
     FencesAtAnyCounter,
     ForgetsNonces,
     ForgetsPendingCheckpoints,
+    ForgetsLeaseTimes,
     KeepsTheVersion,
     MovesTheVersionWithBeats,
     CreatesOverARow,
@@ -66,6 +67,11 @@ impl Sloppy {
                     (Flaw::ForgetsNonces, _, _) => *nonce = Nonce(0),
                     _ => {}
                 }
+            }
+            Write::Worker { change: WorkerChange::Join { lease_time_ms, .. }, .. }
+                if self.flaw == Flaw::ForgetsLeaseTimes =>
+            {
+                *lease_time_ms = None;
             }
             Write::Worker { id, change: WorkerChange::Fence { counter }, .. } => {
                 if let (Flaw::FencesAtAnyCounter, Some(row)) =
@@ -167,6 +173,7 @@ async fn a_store_that_is_a_little_wrong_does_not_pass() {
         Flaw::ReplacesAnyCheckpoint,
         Flaw::FencesAtAnyCounter,
         Flaw::ForgetsNonces,
+        Flaw::ForgetsLeaseTimes,
         Flaw::KeepsTheVersion,
         Flaw::MovesTheVersionWithBeats,
     ] {

@@ -24,6 +24,8 @@ pub struct WorkerSeen {
     pub standing: Standing,
     /// The streams that it reads, by name; `None` for all.
     pub reads: Option<Vec<StreamName>>,
+    /// For how long it may be silent, in milliseconds; `None` if its row does not say.
+    pub lease_time_ms: Option<u64>,
 }
 
 impl WorkerSeen {

@@ -80,16 +80,25 @@ pub struct WatchedLease {
     pub asked_in_vain_ms: Option<u64>,
 }
 
+/// An owner without a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rowless {
+    /// Since when it has been seen so.
+    since_ms: u64,
+    /// For how long it may still deliver: its row said so, or may have.
+    lease_time_ms: u64,
+}
+
 /// Who stands behind a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// Nobody: it has no owner.
     Nobody,
-    /// A worker that was fenced, or one whose row has been missing for a full lease time.
+    /// A worker that was fenced, or one whose row has been missing for the longest lease time.
     Gone,
-    /// An owner without a row, seen so for less than a lease time: it may still be delivering.
+    /// An owner without a row, seen so for less than that: it may still be delivering.
     Rowless,
-    /// A heart that has not moved for a full lease time.
+    /// A heart that has not moved for its worker's lease time.
     Silent,
     /// A heart that beats.
     Beating,
@@ -100,7 +109,7 @@ pub enum Holder {
 pub struct View {
     /// Which rows beat.
     layout: Layout,
-    /// For how long a heart may stand still.
+    /// The watcher's own lease time. It goes for hearts whose rows name none.
     lease_time_ms: u64,
     /// For how long a name may wait for the owner.
     patience_ms: u64,
@@ -110,8 +119,8 @@ pub struct View {
     workers: Vec<WatchedWorker>,
     /// The leases, by key.
     leases: Vec<WatchedLease>,
-    /// Workers that a lease names and that have no row, and since when.
-    rowless: BTreeMap<WorkerId, u64>,
+    /// Workers that a lease names and that have no row.
+    rowless: BTreeMap<WorkerId, Rowless>,
 }
 
 impl View {
@@ -134,9 +143,15 @@ impl View {
         self.layout
     }
 
-    /// For how long a heart may stand still.
+    /// The watcher's own lease time.
     pub fn lease_time_ms(&self) -> u64 {
         self.lease_time_ms
+    }
+
+    /// For how long the heart of a worker may stand still: for as long as its row says, since that
+    /// is for how long the worker delivers.
+    pub fn lease_time_of(&self, worker: &WorkerSeen) -> u64 {
+        worker.lease_time_ms.unwrap_or(self.lease_time_ms)
     }
 
     /// For how long a name may wait for the owner.
@@ -168,8 +183,11 @@ impl View {
     /// Takes in what a look showed. `reply_ms` is when its reply arrived.
     pub fn observe(&mut self, snapshot: Snapshot, reply_ms: u64) {
         self.looked_ms = Some(reply_ms);
+        // A row that is gone was on the list before, if this watcher ever saw it.
+        let longest_ms = self.longest_lease_time_ms();
         self.observe_workers(snapshot.workers, reply_ms);
-        self.observe_rowless(&snapshot.leases, reply_ms);
+        let longest_ms = longest_ms.max(self.longest_lease_time_ms());
+        self.observe_rowless(&snapshot.leases, longest_ms, reply_ms);
         self.observe_leases(snapshot.leases, reply_ms);
     }
 
@@ -185,9 +203,15 @@ impl View {
         }
     }
 
+    fn longest_lease_time_ms(&self) -> u64 {
+        let of_rows = self.workers.iter().filter_map(|worker| worker.row.lease_time_ms);
+        of_rows.fold(self.lease_time_ms, u64::max)
+    }
+
     /// A list of workers may be older than the list of leases beside it, so a worker that is
-    /// missing once is not dead: it gets the time that a living one would have.
-    fn observe_rowless(&mut self, leases: &[LeaseSeen], reply_ms: u64) {
+    /// missing once is not dead: it gets the time that a living one would have. Its own lease time
+    /// stood on its row, so the longest of the fleet goes for it.
+    fn observe_rowless(&mut self, leases: &[LeaseSeen], longest_ms: u64, reply_ms: u64) {
         if self.layout == Layout::Kcl {
             return;
         }
@@ -195,8 +219,10 @@ impl View {
         let on_rows = leases.iter().flat_map(|lease| [&lease.owner, &lease.named]);
         for id in on_rows.flatten() {
             if self.worker(id).is_none() && !self.rowless.contains_key(id) {
-                let since = before.get(id).copied().unwrap_or(reply_ms);
-                self.rowless.insert(id.clone(), since);
+                let new = Rowless { since_ms: reply_ms, lease_time_ms: longest_ms };
+                let mut rowless = before.get(id).copied().unwrap_or(new);
+                rowless.lease_time_ms = rowless.lease_time_ms.max(longest_ms);
+                self.rowless.insert(id.clone(), rowless);
             }
         }
     }
@@ -250,10 +276,6 @@ impl View {
         lease
     }
 
-    fn moved_lately(&self, heart: Heart, now_ms: u64) -> bool {
-        heart.moved.age_ms(now_ms).is_some_and(|age| age < self.lease_time_ms)
-    }
-
     /// Who stands behind a lease at `now_ms`.
     pub fn holder(&self, lease: &WatchedLease, now_ms: u64) -> Holder {
         let Some(owner) = &lease.row.owner else { return Holder::Nobody };
@@ -285,10 +307,12 @@ impl View {
     pub fn standing_of(&self, id: &WorkerId, now_ms: u64) -> Holder {
         match self.worker(id) {
             Some(worker) if worker.row.standing == Standing::Fenced => Holder::Gone,
-            Some(worker) if self.moved_lately(worker.heart, now_ms) => Holder::Beating,
-            Some(_) => Holder::Silent,
+            Some(worker) => match worker.heart.moved.age_ms(now_ms) {
+                Some(age) if age < self.lease_time_of(&worker.row) => Holder::Beating,
+                _ => Holder::Silent,
+            },
             None => match self.rowless.get(id) {
-                Some(since) if now_ms.saturating_sub(*since) >= self.lease_time_ms => Holder::Gone,
+                Some(it) if now_ms.saturating_sub(it.since_ms) >= it.lease_time_ms => Holder::Gone,
                 _ => Holder::Rowless,
             },
         }

@@ -54,7 +54,8 @@ impl fmt::Debug for WorkerId {
 pub struct Worker {
     /// Who it is, for one join.
     pub id: WorkerId,
-    /// Moved by each of its beats. A watcher that sees it stand still for a lease time may fence.
+    /// Moved by each of its beats. A watcher that sees it stand still for the worker's lease time
+    /// may fence.
     pub counter: u64,
     /// Whether its beats still count.
     pub state: WorkerState,
@@ -65,6 +66,9 @@ pub struct Worker {
     /// The streams that it reads, by name. `None` if it did not say: then it counts as a reader of
     /// all.
     pub reads: Option<Vec<StreamName>>,
+    /// For how long it may be silent, in milliseconds. `None` on a row of an older version: watchers
+    /// then go by their own lease time.
+    pub lease_time_ms: Option<u64>,
     /// The nonce of the last write to this row.
     pub nonce: Nonce,
 }

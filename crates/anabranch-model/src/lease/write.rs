@@ -158,6 +158,9 @@ pub enum WorkerChange {
         started_ms: u64,
         /// The streams that it reads, by name; `None` if it doesn't say.
         reads: Option<Vec<StreamName>>,
+        /// For how long it may be silent before it is fenced, in milliseconds; `None` leaves that
+        /// to its watchers.
+        lease_time_ms: Option<u64>,
     },
     /// Move the heart.
     Beat {
@@ -177,7 +180,7 @@ pub enum WorkerChange {
         /// The counter as the worker last knew it; the new one is one more.
         counter: u64,
     },
-    /// Shut out a worker whose heart stood still for a lease time.
+    /// Shut out a worker whose heart stood still for its lease time.
     Fence {
         /// The counter as it was watched, never a newer one.
         counter: u64,

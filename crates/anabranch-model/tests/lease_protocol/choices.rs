@@ -5,7 +5,7 @@
 
 use crate::flaw::Flaw;
 use crate::rules::{Change, END, Heart, Id, Pulse, Row, Rules};
-use crate::world::{Agent, Beat, Call, IDS, LEASE, Listed, Request, Seen, WORKERS, World, small};
+use crate::world::{Agent, Beat, Call, IDS, Listed, Request, Seen, WORKERS, World, small};
 
 /// What ought to be possible.
 pub(crate) const GOALS: [&str; 5] = [
@@ -24,6 +24,8 @@ pub(crate) struct Scope {
     /// Whether the leases have owners at the start.
     pub(crate) owned: bool,
     pub(crate) ticks: u8,
+    /// The lease time of each worker, in ticks. Two are enough to break every shortcut.
+    pub(crate) lease_times: [u8; WORKERS],
     /// The highest counter of each worker's heart.
     pub(crate) beats: [u8; WORKERS],
     /// The highest term of a lease.
@@ -119,8 +121,29 @@ impl<'a> Moves<'a> {
 
     fn may_deliver(&self, agent: &Agent, lease: usize) -> bool {
         let mind = &agent.minds[lease];
-        let in_time = agent.age < LEASE || self.flaw == Flaw::RenewsAfterItsExpiry;
+        let in_time = self.in_time(agent) || self.flaw == Flaw::RenewsAfterItsExpiry;
         agent.joined && mind.hold.is_some() && !mind.silent && in_time
+    }
+
+    /// Whether the lease time of a worker is not over.
+    pub(crate) fn in_time(&self, agent: &Agent) -> bool {
+        agent.age < self.lease_time(agent.id)
+    }
+
+    /// The lease time on the row of an id: each worker has two.
+    fn lease_time(&self, id: Id) -> u8 {
+        self.scope.lease_times[usize::from(id / 2)]
+    }
+
+    /// For how long a watcher waits for an id that it sees standing still.
+    fn patience(&self, watcher: &Agent, of: usize) -> u8 {
+        let by_its_own = self.flaw == Flaw::JudgesByTheWatchersLeaseTime;
+        self.lease_time(if by_its_own { watcher.id } else { small(of) })
+    }
+
+    /// The longest lease time. A watcher that finds no row goes by it.
+    pub(crate) fn longest(&self) -> u8 {
+        self.scope.lease_times.into_iter().max().unwrap_or(0)
     }
 
     /// All that may happen next.
@@ -133,7 +156,7 @@ impl<'a> Moves<'a> {
             self.calls(w, agent, steps);
             if agent.joined {
                 self.reads(w, agent, world, steps);
-                if agent.call == Call::None && agent.age < LEASE {
+                if agent.call == Call::None && self.in_time(agent) {
                     self.sends(w, agent, world, steps);
                 }
             }
@@ -146,7 +169,7 @@ impl<'a> Moves<'a> {
     fn beats(&self, w: usize, agent: &Agent, steps: &mut Vec<Step>) {
         match agent.beat {
             Beat::None => {
-                let in_time = agent.age < LEASE || self.flaw.resumes_after_expiry();
+                let in_time = self.in_time(agent) || self.flaw.resumes_after_expiry();
                 if agent.joined && in_time && agent.counter < self.scope.beats[w] {
                     steps.push(Step::Beat(w));
                 }
@@ -220,7 +243,9 @@ impl<'a> Moves<'a> {
 
     fn sends(&self, w: usize, agent: &Agent, world: &World, steps: &mut Vec<Step>) {
         for id in (0..IDS).filter(|_| w >= self.scope.watchers_from) {
-            if let Seen::Alive(watched, LEASE..) = agent.seen[id] {
+            if let Seen::Alive(watched, age) = agent.seen[id]
+                && age >= self.patience(agent, id)
+            {
                 let counter = match world.hearts[id] {
                     Heart::Alive(now) if self.flaw == Flaw::FencesOnANewerCounter => now,
                     _ => watched,
@@ -280,9 +305,13 @@ impl<'a> Moves<'a> {
 
     fn is_free(&self, agent: &Agent, owner: Option<Id>) -> bool {
         let Some(owner) = owner.filter(|owner| *owner != agent.id) else { return true };
-        match agent.seen[usize::from(owner)] {
-            Seen::Fenced | Seen::Gone(LEASE..) => true,
-            Seen::Alive(_, LEASE..) if self.flaw == Flaw::TakesWithoutTheFence => true,
+        let owner = usize::from(owner);
+        match agent.seen[owner] {
+            Seen::Fenced => true,
+            Seen::Gone(age) if age >= self.longest() => true,
+            Seen::Alive(_, age) if age >= self.patience(agent, owner) => {
+                matches!(self.flaw, Flaw::TakesWithoutTheFence | Flaw::TakesFromABeatingOwner)
+            }
             _ => self.flaw == Flaw::TakesFromABeatingOwner,
         }
     }

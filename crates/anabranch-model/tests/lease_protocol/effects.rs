@@ -3,14 +3,14 @@
 use crate::choices::{Moves, Step, sight};
 use crate::flaw::Flaw;
 use crate::rules::{Change, END, Heart, Pulse, resolve_heart};
-use crate::world::{Agent, Answer, Beat, Call, LEASE, Request, Seen, World};
+use crate::world::{Agent, Answer, Beat, Call, Request, Seen, World};
 use anabranch_model::lease::Resolution;
 
 impl Moves<'_> {
     /// The world after a step, or the promise that the step broke.
     pub(crate) fn take(&self, mut world: World, step: Step) -> Result<World, String> {
         match step {
-            Step::Tick => return Ok(world.after_a_tick()),
+            Step::Tick => return Ok(world.after_a_tick(self.longest())),
             Step::Beat(w)
             | Step::BeatArrives(w)
             | Step::BeatReply(w)
@@ -126,7 +126,7 @@ impl Moves<'_> {
             return;
         }
         agent.counter += 1;
-        if agent.age < LEASE || self.flaw.resumes_after_expiry() {
+        if self.in_time(agent) || self.flaw.resumes_after_expiry() {
             agent.age = if self.flaw == Flaw::DeadlineFromTheReply { 0 } else { age };
         }
     }

@@ -34,6 +34,8 @@ pub(crate) enum Flaw {
     RetryCountsAnew,
     /// A silent owner's lease is taken without the fence.
     TakesWithoutTheFence,
+    /// A watcher waits for its own lease time, not for that of the worker it watches.
+    JudgesByTheWatchersLeaseTime,
     /// The fence asks for the counter as read just now.
     FencesOnANewerCounter,
     /// A taker takes from an owner whose heart beats.

@@ -23,6 +23,7 @@ const QUIET: Scope = Scope {
     leases: 1,
     owned: true,
     ticks: 0,
+    lease_times: [2, 2],
     beats: [0, 0],
     terms: 3,
     watchers_from: 2,
@@ -41,6 +42,13 @@ const HEARTS: Scope = Scope { ticks: 3, beats: [1, 1], watchers_from: 0, terms: 
 
 /// Worker a owns and worker b watches: enough to show a flaw of hearts.
 const OWNER_AND_WATCHER: Scope = Scope { watchers_from: 1, ..HEARTS };
+
+/// An owner with a longer lease time than its watcher, which has to live as long to see it out.
+const LONG_AND_SHORT: Scope =
+    Scope { lease_times: [3, 2], ticks: 4, beats: [1, 2], ..OWNER_AND_WATCHER };
+
+/// The other way round.
+const SHORT_AND_LONG: Scope = Scope { lease_times: [2, 3], beats: [1, 1], ..LONG_AND_SHORT };
 
 /// One heart carries two leases.
 const TWO_HEARTS: Scope = Scope { leases: 2, late: false, late_beats: false, ..HEARTS };
@@ -118,6 +126,12 @@ fn two_workers_never_deliver_at_once_through_beats_and_fences() {
 }
 
 #[test]
+fn two_workers_with_different_lease_times_never_deliver_at_once() {
+    holds(&LONG_AND_SHORT, &["b delivers what was a's"]);
+    holds(&SHORT_AND_LONG, &["b delivers what was a's"]);
+}
+
+#[test]
 fn two_workers_never_deliver_at_once_through_hand_overs_and_releases() {
     holds(&HAND_OVERS, &["b delivers what was a's"]);
     holds(&ASKED_TWICE, &["b delivers what was a's"]);
@@ -152,6 +166,7 @@ fn every_broken_rule_of_hearts_is_noticed() {
         caught(flaw, &OWNER_AND_WATCHER, TWO_DELIVER);
     }
     caught(Flaw::JoinsUnderTheOldId, &JOINS, TWO_DELIVER);
+    caught(Flaw::JudgesByTheWatchersLeaseTime, &LONG_AND_SHORT, TWO_DELIVER);
 }
 
 #[test]

@@ -219,7 +219,12 @@ fn real(change: Change) -> LeaseChange {
 
 fn real_pulse(pulse: Pulse) -> WorkerChange {
     match pulse {
-        Pulse::Join => WorkerChange::Join { host: String::new(), started_ms: 0, reads: None },
+        Pulse::Join => WorkerChange::Join {
+            host: String::new(),
+            started_ms: 0,
+            reads: None,
+            lease_time_ms: None,
+        },
         Pulse::Beat(counter) => WorkerChange::Beat { counter: counter.into() },
         Pulse::Fence(counter) => WorkerChange::Fence { counter: counter.into() },
         Pulse::Leave(counter) => WorkerChange::Leave { counter: counter.into() },
@@ -246,7 +251,16 @@ fn unpack_heart(heart: Heart, id: Id) -> Option<Worker> {
     };
     let counter = counter.into();
     let host = String::new();
-    Some(Worker { id: worker(id), counter, state, host, started_ms: 0, reads: None, nonce })
+    Some(Worker {
+        id: worker(id),
+        counter,
+        state,
+        host,
+        started_ms: 0,
+        reads: None,
+        lease_time_ms: None,
+        nonce,
+    })
 }
 
 fn key() -> LeaseKey {

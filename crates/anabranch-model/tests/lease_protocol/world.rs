@@ -2,9 +2,6 @@
 
 use crate::rules::{Change, Heart, Id, Pulse, Row};
 
-/// The lease time, in ticks. Two are enough to break every shortcut.
-pub(crate) const LEASE: u8 = 2;
-
 pub(crate) const WORKERS: usize = 2;
 pub(crate) const IDS: usize = 4;
 pub(crate) const MAX_LEASES: usize = 2;
@@ -29,7 +26,7 @@ pub(crate) struct Agent {
     pub(crate) joined: bool,
     /// The counter of its own heart, as it knows it.
     pub(crate) counter: u8,
-    /// Ticks since its last successful beat was sent; stops at the lease time.
+    /// Ticks since its last successful beat was sent; stops at the longest lease time.
     pub(crate) age: u8,
     pub(crate) beat: Beat,
     /// A beat that it gave up, and that may still land.
@@ -145,8 +142,9 @@ impl World {
         }
     }
 
-    /// A tick of every clock at once.
-    pub(crate) fn after_a_tick(mut self) -> Self {
+    /// A tick of every clock at once. No age counts beyond `oldest`.
+    pub(crate) fn after_a_tick(mut self, oldest: u8) -> Self {
+        let older = |age: u8| (age + 1).min(oldest);
         self.tick += 1;
         for agent in &mut self.agents {
             agent.age = older(agent.age);
@@ -184,10 +182,6 @@ impl Agent {
             *mind = Mind { listed: mind.listed, hold: None, silent: false, checkpoint: 0 };
         }
     }
-}
-
-fn older(age: u8) -> u8 {
-    (age + 1).min(LEASE)
 }
 
 pub(crate) fn small(number: usize) -> u8 {

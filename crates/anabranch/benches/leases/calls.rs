@@ -170,6 +170,7 @@ fn join() -> WorkerChange {
         host: "host-12.example.internal".into(),
         started_ms: 1_700_000_000_000,
         reads: Some(vec![STREAM.into()]),
+        lease_time_ms: Some(10_000),
     }
 }
 

@@ -93,8 +93,9 @@ pub struct ConsumerSettings {
     /// Records that wait in front of one lane. Default 512; 1 at least. They count to
     /// `memory_bytes`.
     pub lane_records: usize,
-    /// For how long a worker may be silent before others take its shards. Default 10,000; 1,000 at
-    /// least.
+    /// For how long this worker may be silent before others take its shards. Default 10,000; 1,000
+    /// at least. It may differ from worker to worker and change with a rolling deploy, but not on a
+    /// table of KCL.
     pub lease_time_ms: u64,
     /// For how long a stop waits for handlers that are busy. Default 20,000.
     pub grace_ms: u64,

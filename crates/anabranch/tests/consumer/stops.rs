@@ -52,6 +52,45 @@ async fn the_shards_of_a_worker_that_stops_go_on_elsewhere_at_once() {
     assert_eq!(world.oracle.duplicates(), 0);
 }
 
+/// A rolling deploy changes the lease time from 60 s to 10 s and back, while records come in.
+#[tokio::test(start_paused = true)]
+async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
+    let world = World::new(6);
+    let start = |lease_time_ms: u64, seed: u64| {
+        let note = Arc::new(world.note("any"));
+        let slow = world.consumer(seed).each(move |record: Delivery| {
+            let note = Arc::clone(&note);
+            async move {
+                pause(40).await;
+                note(record).await
+            }
+        });
+        Running::start(slow.with_settings(|settings| settings.lease_time_ms = lease_time_ms))
+    };
+    let mut workers: Vec<Running> = (0..3).map(|seed| start(60_000, seed)).collect();
+    for (seed, lease_time_ms) in [10_000; 3].into_iter().chain([60_000; 3]).enumerate() {
+        for _ in 0..70 {
+            world.put_round(30);
+            pause(1_000).await;
+        }
+        let old = workers.remove(0);
+        let (new, ()) = tokio::join!(async { start(lease_time_ms, 10 + seed as u64) }, old.stop());
+        workers.push(new);
+    }
+    world.until_all_seen().await;
+    let told = world.events.lock().unwrap().clone();
+    let lost = told.iter().filter(|event| {
+        use LeaseEvent::{Expelled, Fenced, Lost};
+        matches!(event, Event::Lease(Fenced { .. } | Expelled { .. } | Lost { .. }))
+    });
+    assert_eq!(lost.count(), 0);
+    for worker in workers {
+        worker.stop().await;
+    }
+    world.oracle.check();
+    assert_eq!(world.oracle.duplicates(), 0);
+}
+
 #[test]
 fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
     threads(3).block_on(async {

@@ -6,6 +6,7 @@ mod troubled;
 mod fleet;
 mod reader;
 mod sharing;
+mod lease_times;
 mod stopping;
 mod starting;
 mod gates;

@@ -19,8 +19,12 @@ fn worker(i: u64) -> WorkerId {
 }
 
 fn join(i: u64) -> Write {
-    let join =
-        WorkerChange::Join { host: "host-12.example.internal".into(), started_ms: 1, reads: None };
+    let join = WorkerChange::Join {
+        host: "host-12.example.internal".into(),
+        started_ms: 1,
+        reads: None,
+        lease_time_ms: Some(10_000),
+    };
     Write::worker(&worker(i), join, Nonce(i))
 }
 

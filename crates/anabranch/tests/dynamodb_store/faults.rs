@@ -77,7 +77,8 @@ fn name(taker: &str) -> Write {
 }
 
 fn join(id: &str) -> Write {
-    let join = WorkerChange::Join { host: "h".into(), started_ms: 1, reads: None };
+    let join =
+        WorkerChange::Join { host: "h".into(), started_ms: 1, reads: None, lease_time_ms: None };
     Write::worker(&id.into(), join, Nonce(400))
 }
 

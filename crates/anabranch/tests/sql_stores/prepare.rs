@@ -54,6 +54,7 @@ async fn many_workers_may_make_a_schema_at_once() {
 /// What takes a database of today back to version 1: the rows stay.
 const BACK_TO_1: &str = "ALTER TABLE {t}lease DROP COLUMN bytes_per_second; \
     ALTER TABLE {t}worker DROP COLUMN streams; \
+    ALTER TABLE {t}worker DROP COLUMN lease_time_ms; \
     ALTER TABLE {t}schema_version DROP COLUMN min_reader; \
     DELETE FROM {t}schema_version WHERE version > 1";
 
@@ -82,8 +83,16 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     let reads = WorkerChange::Reads { counter: 0, streams: vec!["orders".into()] };
     done(&store, &Write::worker(&"a".into(), reads, Nonce(12))).await;
     assert_eq!(store.get(&key(0)).await.unwrap().unwrap().bytes_per_second, Some(4_096));
+    let lease_time_ms = Some(60_000);
+    let join = WorkerChange::Join { host: "h".into(), started_ms: 6, reads: None, lease_time_ms };
+    done(&store, &Write::worker(&"b".into(), join, Nonce(13))).await;
+    let beat = WorkerChange::Beat { counter: 0 };
+    done(&store, &Write::worker(&"b".into(), beat, Nonce(14))).await;
     let look = store.look().await.unwrap();
-    assert_eq!(look.workers[0].reads, Some(vec!["orders".into()]));
+    let worker = |id: &str| look.workers.iter().find(|it| it.id.as_str() == id).unwrap();
+    assert_eq!(worker("a").reads, Some(vec!["orders".into()]));
+    // A row of an older version says nothing: watchers go by their own lease time.
+    assert_eq!((worker("a").lease_time_ms, worker("b").lease_time_ms), (None, lease_time_ms));
     // Once more, on a database that is up to date.
     store.prepare().await.unwrap();
     assert_eq!(store.look().await.unwrap(), look);
@@ -180,9 +189,9 @@ async fn check_later<S: LeaseStore>(store: S, sql: impl AsyncFn(&str)) {
     store.prepare().await.unwrap();
     let hold = owned(&store, 0).await;
     done(&store, &hold.checkpoint(start(), at(4), None, Nonce(9))).await;
-    sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (8, 4)").await;
+    sql("INSERT INTO {t}schema_version (version, min_reader) VALUES (8, 5)").await;
     let error = store.prepare().await.unwrap_err().to_string();
-    assert!(error.contains("version 8") && error.contains("those of 4 and later"), "{error}");
+    assert!(error.contains("version 8") && error.contains("those of 5 and later"), "{error}");
 }
 
 #[tokio::test]

@@ -40,7 +40,8 @@ pub(crate) fn take(shard: u32, taker: &str, term: u64) -> Write {
 }
 
 pub(crate) fn join(name: &str) -> Write {
-    let join = WorkerChange::Join { host: "host".into(), started_ms: 5, reads: None };
+    let (host, reads, lease_time_ms) = ("host".into(), None, None);
+    let join = WorkerChange::Join { host, started_ms: 5, reads, lease_time_ms };
     Write::worker(&WorkerId::from(name), join, Nonce(2))
 }
 

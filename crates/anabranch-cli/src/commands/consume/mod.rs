@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// The stream holds what `--park stream:NAME` put aside: give the records as they were
     #[arg(long)]
     parked: bool,
-    /// For how long a worker may be silent before others take its shards
+    /// For how long this worker may be silent before others take its shards
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     lease_time: Duration,
     /// For how long a stop waits for records that are under way; what is not done by then is broken

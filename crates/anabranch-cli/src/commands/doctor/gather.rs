@@ -95,8 +95,9 @@ async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId,
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }
 
-/// Watches until every heart has beaten, or the time is over. A leader beats far more slowly, so
-/// with one all of the time is needed.
+/// Watches until every heart has beaten, or the time is over: `watch`, or the lease time on the row
+/// of a worker whose heart has not beaten, if that is longer. A leader beats far more slowly, so with
+/// one all of the time is needed.
 async fn watch_hearts(
     store: &AnyStore,
     stream: &StreamName,
@@ -119,13 +120,16 @@ async fn watch_hearts(
     let first = quiet::hearts(store, &streams).await?;
     let clock = Clock::machine();
     let began_ms = clock.now_ms();
-    let watch_ms = u64::try_from(watch.as_millis()).unwrap_or(u64::MAX);
+    let patience = |name: &String| first.get(name).map_or(watch, |heart| heart.patience(watch));
     let mut beating: BTreeSet<String> = BTreeSet::new();
     if !owned.is_empty() || leader {
-        note!("watching hearts for up to {watch:?} …");
+        let longest = owned.values().map(patience).fold(watch, Duration::max);
+        note!("watching hearts for up to {longest:?} …");
     }
-    while owned.values().any(|name| !beating.contains(name)) || leader {
-        if clock.now_ms() - began_ms >= watch_ms {
+    loop {
+        let silent = owned.values().filter(|name| !beating.contains(*name)).map(patience);
+        let Some(patience) = silent.chain(leader.then_some(watch)).max() else { break };
+        if u128::from(clock.now_ms() - began_ms) >= patience.as_millis() {
             break;
         }
         tokio::time::sleep(LOOK).await;

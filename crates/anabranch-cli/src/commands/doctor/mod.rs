@@ -18,8 +18,8 @@ use std::time::Duration;
 /// What is to be examined.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
-It only reads. It watches hearts for as long as --watch says, because a dead worker shows only over \
-time; the leader of KCL 3.x needs --watch 2m.
+It only reads. It watches hearts for as long as --watch and the lease times on the workers' rows say, \
+because a dead worker shows only over time; the leader of KCL 3.x needs --watch 2m.
 
 Exit code 1 if it found a problem, 0 if it found none or only things worth knowing.")]
 pub(crate) struct Options {
@@ -27,7 +27,8 @@ pub(crate) struct Options {
     stream: String,
     /// The application that reads it
     app: String,
-    /// How long to watch: at least the workers' lease time (KCL's failover time)
+    /// How long to watch: at least KCL's failover time. A worker whose row names a longer lease time
+    /// is watched for that long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     watch: Duration,
     /// Print a JSON array

@@ -66,6 +66,7 @@ impl<'a> Editor<'a> {
                 host: command.clone(),
                 started_ms: Clock::machine().wall_ms(),
                 reads: Some(Vec::new()),
+                lease_time_ms: None,
             };
             self.of_me(change).await?;
             self.announced.store(true, Ordering::Relaxed);

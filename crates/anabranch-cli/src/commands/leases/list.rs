@@ -10,6 +10,7 @@ use crate::moment;
 use crate::output::say;
 use crate::table::{self, Column};
 use anabranch_model::lease::{HandOver, Lease, WorkerState};
+use std::time::Duration;
 
 const LEASES: [Column; 5] = [
     Column::kept("shard"),
@@ -19,10 +20,11 @@ const LEASES: [Column; 5] = [
     Column::cut("", 2, 12),
 ];
 
-const WORKERS: [Column; 4] = [
+const WORKERS: [Column; 5] = [
     Column::cut("worker", 2, 12),
     Column::kept("state"),
     Column::cut("host", 1, 8),
+    Column::dropped("lease time", 1),
     Column::dropped("joined", 0),
 ];
 
@@ -44,6 +46,7 @@ pub(super) async fn run(options: &Options, connection: &Connection) -> Result<()
                 worker.id.to_string(),
                 state(worker.state).to_owned(),
                 if worker.host.is_empty() { "-".to_owned() } else { worker.host.clone() },
+                worker.lease_time_ms.map_or_else(|| "-".to_owned(), lease_time),
                 moment::text(worker.started_ms),
             ]
         });
@@ -66,6 +69,10 @@ fn row(lease: &Lease) -> Vec<String> {
         checkpoint_text(&lease.checkpoint),
         note,
     ]
+}
+
+fn lease_time(ms: u64) -> String {
+    humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
 fn state(state: WorkerState) -> &'static str {

@@ -38,8 +38,8 @@ pub(crate) struct Options {
     /// The stream, where the application has several or its table does not name it
     #[arg(long, global = true, value_name = "NAME")]
     stream: Option<String>,
-    /// For how long workers are watched before they count as dead: their lease time (KCL's failover
-    /// time)
+    /// For how long workers are watched before they count as dead: KCL's failover time. A worker
+    /// whose row names a longer lease time is watched for that long
     #[arg(long, global = true, value_name = "TIME", default_value = "10s")]
     #[arg(value_parser = humantime::parse_duration)]
     lease_time: Duration,

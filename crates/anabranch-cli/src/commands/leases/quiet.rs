@@ -1,4 +1,4 @@
-//! Whether workers are alive: what their hearts say, watched for a lease time.
+//! Whether workers are alive: what their hearts say, each watched for its worker's lease time.
 
 use super::application::Standing;
 use crate::failure::Failure;
@@ -13,8 +13,24 @@ use std::time::Duration;
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Hearts by name, and their counters.
-pub(crate) type Hearts = BTreeMap<String, u64>;
+/// Hearts by name.
+pub(crate) type Hearts = BTreeMap<String, Heart>;
+
+/// A sign of life of a worker, as one look shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Heart {
+    /// What its beats move.
+    counter: u64,
+    /// For how long it may stand still, if its row says so.
+    lease_time: Option<Duration>,
+}
+
+impl Heart {
+    /// How long to watch it: as long as was asked for, and never shorter than its row says.
+    pub(crate) fn patience(self, asked: Duration) -> Duration {
+        self.lease_time.map_or(asked, |own| own.max(asked))
+    }
+}
 
 /// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
 /// an owner.
@@ -24,7 +40,10 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
         Layout::Native => {
             let workers = store.look().await?.workers;
             let alive = workers.iter().filter(|worker| worker.is_alive());
-            hearts.extend(alive.map(|worker| (worker.id.to_string(), worker.counter)));
+            hearts.extend(alive.map(|worker| {
+                let lease_time = worker.lease_time_ms.map(Duration::from_millis);
+                (worker.id.to_string(), Heart { counter: worker.counter, lease_time })
+            }));
         }
         Layout::Kcl => {
             for stream in streams {
@@ -34,7 +53,7 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
                         // Two streams may have a shard of the same name.
                         let taken = hearts.contains_key(&name);
                         let name = if taken { format!("{owner} ({})", row.key) } else { name };
-                        hearts.insert(name, row.term);
+                        hearts.insert(name, Heart { counter: row.term, lease_time: None });
                     }
                 }
             }
@@ -45,20 +64,22 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
 
 /// Those that moved between two looks, or are new.
 pub(crate) fn moved<'a>(before: &Hearts, now: &'a Hearts) -> Vec<&'a str> {
-    let other = |(name, counter): &(&String, &u64)| before.get(*name) != Some(*counter);
+    let other = |(name, heart): &(&String, &Heart)| {
+        before.get(*name).is_none_or(|before| before.counter != heart.counter)
+    };
     now.iter().filter(other).map(|(name, _)| name.as_str()).collect()
 }
 
-/// Watches until a heart beats, or a lease time is over. Names those that beat.
+/// Watches until a heart beats, or the longest lease time is over. Names those that beat.
 pub(crate) async fn beating(
     store: &AnyStore,
     streams: &[StreamName],
     lease_time: Duration,
 ) -> Result<Vec<String>, Failure> {
     let first = hearts(store, streams).await?;
-    if first.is_empty() {
+    let Some(lease_time) = first.values().map(|heart| heart.patience(lease_time)).max() else {
         return Ok(Vec::new());
-    }
+    };
     note!("watching {} hearts for up to {lease_time:?} …", first.len());
     let clock = Clock::machine();
     let until_ms = clock.now_ms() + u64::try_from(lease_time.as_millis()).unwrap_or(u64::MAX);
@@ -102,11 +123,21 @@ mod tests {
     #[test]
     fn a_heart_beats_when_its_counter_is_another_or_when_it_is_new() {
         let hearts = |list: &[(&str, u64)]| -> Hearts {
-            list.iter().map(|(name, counter)| ((*name).to_owned(), *counter)).collect()
+            let heart = |counter| Heart { counter, lease_time: None };
+            list.iter().map(|(name, counter)| ((*name).to_owned(), heart(*counter))).collect()
         };
         let before = hearts(&[("a", 1), ("b", 2)]);
         assert_eq!(moved(&before, &before), Vec::<&str>::new());
         assert_eq!(moved(&before, &hearts(&[("a", 1)])), Vec::<&str>::new());
         assert_eq!(moved(&before, &hearts(&[("a", 0), ("c", 2)])), ["a", "c"]);
+    }
+
+    #[test]
+    fn a_heart_is_watched_for_as_long_as_its_row_says_at_least() {
+        let secs = Duration::from_secs;
+        for (own, asked, expected) in [(None, 10, 10), (Some(60), 10, 60), (Some(2), 10, 10)] {
+            let heart = Heart { counter: 1, lease_time: own.map(secs) };
+            assert_eq!(heart.patience(secs(asked)), secs(expected), "{own:?}, {asked}");
+        }
     }
 }

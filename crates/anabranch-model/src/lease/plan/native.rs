@@ -92,8 +92,9 @@ fn fences(view: &View, fleet: &Fleet<'_>, now_ms: u64) -> Vec<LeaseMove> {
         let order = |by: &WorkerId| mix(worker.row.id.as_str(), by.as_str());
         let my_order = order(fleet.takers[me]);
         let before_me = fleet.takers.iter().filter(|by| order(by) < my_order).count() as u64;
-        let step_ms = view.lease_time_ms() / 20;
-        let patience_ms = view.lease_time_ms() + step_ms * before_me.min(FENCE_STEPS);
+        let lease_time_ms = view.lease_time_of(&worker.row);
+        let steps_ms = (lease_time_ms / 20).saturating_mul(before_me.min(FENCE_STEPS));
+        let patience_ms = lease_time_ms.saturating_add(steps_ms);
         worker.heart.moved.age_ms(now_ms).is_none_or(|age| age >= patience_ms)
     })
     .map(|worker| LeaseMove::Fence { worker: worker.row.id.clone(), counter: worker.heart.counter })

@@ -59,6 +59,8 @@ pub(super) struct Process {
     to_do: VecDeque<LeaseMove>,
     /// When it made that plan.
     planned_ms: u64,
+    /// Rounds from one beat to the next.
+    pub(super) beat_rounds: u64,
     /// It beats no more and does nothing.
     pub(super) dead: bool,
     /// It beats and looks, and carries out nothing.
@@ -113,14 +115,26 @@ impl World {
     }
 
     pub(super) fn join(&mut self, i: usize) {
+        self.join_for(i, LEASE_TIME);
+        self.processes.get_mut(&worker_id(i)).unwrap().beat_rounds = 1;
+    }
+
+    /// Joins a worker with a lease time of its own, which beats three times in it.
+    pub(super) fn join_for(&mut self, i: usize, lease_time_ms: u64) {
         let id = worker_id(i);
-        let row =
-            WorkerSeen { id: id.clone(), counter: 0, standing: Standing::Active, reads: None };
+        let row = WorkerSeen {
+            id: id.clone(),
+            counter: 0,
+            standing: Standing::Active,
+            reads: None,
+            lease_time_ms: Some(lease_time_ms),
+        };
         self.workers.insert(id.clone(), row);
-        let view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+        let view = View::new(Layout::Native, lease_time_ms, PATIENCE);
         let (running, to_do) = (BTreeSet::new(), VecDeque::new());
         let (dead, stuck, planned_ms) = (false, false, 0);
-        let process = Process { view, running, to_do, planned_ms, dead, stuck };
+        let beat_rounds = (lease_time_ms / LOOK / 3).max(1);
+        let process = Process { view, running, to_do, planned_ms, beat_rounds, dead, stuck };
         self.processes.insert(id, process);
     }
 
@@ -159,7 +173,8 @@ impl World {
     pub(super) fn round(&mut self) -> Tally {
         self.now_ms += LOOK;
         for (id, process) in &self.processes {
-            if let Some(row) = self.workers.get_mut(id).filter(|_| !process.dead) {
+            let beats = !process.dead && (self.now_ms / LOOK).is_multiple_of(process.beat_rounds);
+            if let Some(row) = self.workers.get_mut(id).filter(|_| beats) {
                 row.counter += u64::from(row.standing != Standing::Fenced);
             }
         }
@@ -330,10 +345,10 @@ impl World {
     }
 
     /// Some rounds, whatever happens in them.
-    pub(super) fn pass_rounds(&mut self, rounds: usize) {
-        for _ in 0..rounds {
-            self.round();
-        }
+    pub(super) fn pass_rounds(&mut self, rounds: usize) -> Tally {
+        let mut tally = Tally::default();
+        (0..rounds).for_each(|_| tally.add(self.round()));
+        tally
     }
 
     /// Rounds until three in a row planned nothing. Returns how many there were and what happened.

@@ -54,7 +54,8 @@ fn owned(layout: Layout) -> Table {
     let range = HashRange::new(HashKey(0), HashKey(9)).unwrap();
     let checkpoint = Position::TrimHorizon;
     let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
-    let join = WorkerChange::Join { host: String::new(), started_ms: 0, reads: None };
+    let join =
+        WorkerChange::Join { host: String::new(), started_ms: 0, reads: None, lease_time_ms: None };
     for write in [
         new.create(&key().stream, Nonce(1)),
         take("a", 0, 2),

@@ -12,7 +12,7 @@
 //! | checkpoint, end | owner and term, the checkpoint that it replaces | checkpoint, pending, rate |
 //! | note children, note range | a row | the note |
 //! | delete | the term as listed, the shard's end | no row |
-//! | join | no row | alive, counter 0 |
+//! | join | no row | alive, counter 0, the worker's lease time |
 //! | beat | not fenced, the counter as known | counter + 1 |
 //! | reads | not fenced, the counter as known | streams, counter + 1 |
 //! | retire | not fenced, the counter as known | leaving, counter + 1 |
@@ -110,11 +110,12 @@ pub fn worker_after(
     nonce: Nonce,
     row: Option<&Worker>,
 ) -> Result<Option<Worker>, Refusal> {
-    if let WorkerChange::Join { host, started_ms, reads } = change {
+    if let WorkerChange::Join { host, started_ms, reads, lease_time_ms } = change {
         let state = WorkerState::Alive;
         let (id, host, reads) = (id.clone(), host.clone(), reads.clone());
-        let started_ms = *started_ms;
-        let joined = Worker { id, counter: 0, state, host, started_ms, reads, nonce };
+        let (started_ms, lease_time_ms) = (*started_ms, *lease_time_ms);
+        let joined =
+            Worker { id, counter: 0, state, host, started_ms, reads, lease_time_ms, nonce };
         return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(joined)) };
     }
     let mut worker = row.ok_or(Refusal::Missing)?.clone();

@@ -69,7 +69,8 @@ fn worker(name: &str, change: WorkerChange) -> Write {
 }
 
 fn join(name: &str) -> Write {
-    worker(name, WorkerChange::Join { host: "h".into(), started_ms: 5, reads: None })
+    let (host, lease_time_ms) = ("h".into(), Some(10_000));
+    worker(name, WorkerChange::Join { host, started_ms: 5, reads: None, lease_time_ms })
 }
 
 fn beat(counter: u64) -> Write {

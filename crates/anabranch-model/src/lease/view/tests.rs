@@ -6,7 +6,7 @@ use crate::lease::snapshot::Phase;
 const LEASE_TIME: u64 = 1000;
 
 fn worker(id: &str, counter: u64, standing: Standing) -> WorkerSeen {
-    WorkerSeen { id: id.into(), counter, standing, reads: None }
+    WorkerSeen { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
 }
 
 fn lease(key: &str, owner: Option<&str>, counter: u64) -> LeaseSeen {
@@ -71,6 +71,46 @@ fn an_owner_without_a_row_is_watched_for_a_full_lease_time() {
     // It had only just joined: one list was older than the other.
     check_native(&[(None, 5000), (Some((1, Active)), 5900)], 6500, Holder::Beating);
     check_native(&[(None, 5000), (Some((1, Active)), 5500), (None, 5900)], 6500, Holder::Rowless);
+}
+
+/// Who stands behind a lease of `a` for a watcher with [`LEASE_TIME`], after looks that showed the
+/// lease time on its row, or no row.
+fn check_own_time(looks: &[(Option<u64>, u64)], now_ms: u64, expected: Holder) {
+    let mut view = View::new(Layout::Native, LEASE_TIME, 500);
+    for (own_ms, reply_ms) in looks {
+        let row =
+            |ms: &u64| WorkerSeen { lease_time_ms: Some(*ms), ..worker("a", 1, Standing::Active) };
+        let leases = vec![lease("1", Some("a"), 7)];
+        view.observe(Snapshot { workers: own_ms.iter().map(row).collect(), leases }, *reply_ms);
+    }
+    let holder = view.holder(&view.leases()[0], now_ms);
+    assert_eq!(holder, expected, "{looks:?} at {now_ms}");
+}
+
+#[test]
+fn a_worker_is_silent_after_its_own_lease_time_not_after_mine() {
+    use Holder::{Beating, Gone, Rowless, Silent};
+    for own_ms in [1, LEASE_TIME / 6, LEASE_TIME, 6 * LEASE_TIME, 3_600_000] {
+        check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms - 1, Beating);
+        check_own_time(&[(Some(own_ms), 5000)], 5000 + own_ms, Silent);
+        // Once its row is gone it gets the longer of its lease time and mine.
+        let longer_ms = own_ms.max(LEASE_TIME);
+        let vanished = [(Some(own_ms), 5000), (None, 5100), (None, 5200)];
+        check_own_time(&vanished, 5100 + longer_ms - 1, Rowless);
+        check_own_time(&vanished, 5100 + longer_ms, Gone);
+    }
+}
+
+#[test]
+fn an_owner_that_never_had_a_row_gets_the_longest_lease_time_of_the_fleet() {
+    let mut view = View::new(Layout::Native, LEASE_TIME, 500);
+    let other =
+        WorkerSeen { lease_time_ms: Some(4 * LEASE_TIME), ..worker("b", 1, Standing::Active) };
+    let look = |workers| Snapshot { workers, leases: vec![lease("1", Some("a"), 7)] };
+    view.observe(look(vec![other]), 5000);
+    view.observe(look(vec![]), 5500);
+    let at = |now_ms| view.holder(&view.leases()[0], now_ms);
+    assert_eq!((at(8999), at(9000)), (Holder::Rowless, Holder::Gone));
 }
 
 /// Looks at one row of KCL's: owner, counter, reply.

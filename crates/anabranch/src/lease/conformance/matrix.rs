@@ -290,7 +290,12 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
         (&[fence(0), WorkerChange::Delete], beat(0), false),
         (
             &[fence(0)],
-            WorkerChange::Join { host: "again".into(), started_ms: 2, reads: None },
+            WorkerChange::Join {
+                host: "again".into(),
+                started_ms: 2,
+                reads: None,
+                lease_time_ms: None,
+            },
             false,
         ),
     ];

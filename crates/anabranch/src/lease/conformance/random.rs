@@ -50,6 +50,7 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
             host: "h".into(),
             started_ms: chance.below(9),
             reads: (chance.below(2) == 0).then(|| some_streams(chance)),
+            lease_time_ms: (chance.below(2) == 0).then(|| chance.below(100_000)),
         },
         2..=4 => WorkerChange::Beat { counter },
         5 => WorkerChange::Fence { counter },

@@ -180,6 +180,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
                 host: "host".into(),
                 started_ms: 1_700_000_000_000,
                 reads: None,
+                lease_time_ms: Some(10_000),
             };
             let write = Write::worker(&self.id(name), join, self.nonce());
             self.done(&write).await;

@@ -121,8 +121,13 @@ fn worker_seen(worker: &Worker) -> WorkerSeen {
         WorkerState::Leaving => Standing::Leaving,
         WorkerState::Fenced => Standing::Fenced,
     };
-    let reads = worker.reads.clone();
-    WorkerSeen { id: worker.id.clone(), counter: worker.counter, standing, reads }
+    WorkerSeen {
+        id: worker.id.clone(),
+        counter: worker.counter,
+        standing,
+        reads: worker.reads.clone(),
+        lease_time_ms: worker.lease_time_ms,
+    }
 }
 
 fn seen(lease: &Lease, phase: Phase) -> LeaseSeen {

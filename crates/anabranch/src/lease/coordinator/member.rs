@@ -60,7 +60,8 @@ impl Member {
                 return Ok(member);
             }
             let (host, started_ms) = (settings.host.clone(), tools.clock.wall_ms());
-            let join = WorkerChange::Join { host, started_ms, reads: Some(reads.clone()) };
+            let (reads, lease_time_ms) = (Some(reads.clone()), Some(settings.lease_time_ms));
+            let join = WorkerChange::Join { host, started_ms, reads, lease_time_ms };
             let write = Write::worker(&member.id, join, tools.chance.nonce());
             // A join that takes long is given up: its lease time began when it was first sent.
             match tools.settle(&write, || sent_ms + settings.beat_ms()).await {

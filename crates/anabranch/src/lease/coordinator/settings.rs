@@ -13,7 +13,9 @@ pub struct Settings {
     pub host: String,
     /// The streams that are read from the start on.
     pub streams: Vec<StreamSettings>,
-    /// For how long a worker may be silent before others take its leases. KCL's failover time.
+    /// For how long this worker may be silent before others take its leases. In the native layout
+    /// it stands on the worker's row, and the others go by it. In KCL's layout it is the failover
+    /// time, which has to be the same for all workers.
     pub lease_time_ms: u64,
     /// The pause between two looks at the store while nothing happens. `None` is the pause that
     /// the store suggests. In KCL's layout, where every look is a scan, it is at least a second and

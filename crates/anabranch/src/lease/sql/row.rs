@@ -108,6 +108,7 @@ pub(super) fn worker_cells(worker: &Worker) -> Vec<Cell> {
                 streams.iter().map(StreamName::as_str).collect::<Vec<_>>().join(" ")
             }),
         ),
+        Cell::optional_number(worker.lease_time_ms),
     ]
 }
 
@@ -129,6 +130,7 @@ pub(super) fn worker(cells: Vec<Cell>) -> Result<Worker, Failure> {
         reads: row
             .optional_text()?
             .map(|streams| streams.split_ascii_whitespace().map(StreamName::from).collect()),
+        lease_time_ms: row.optional_number()?,
     })
 }
 

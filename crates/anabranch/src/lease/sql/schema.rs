@@ -73,12 +73,13 @@ pub(super) struct Added {
 }
 
 /// What each version after the first adds.
-pub(super) const ADDED: [&[Added]; 2] = [
+pub(super) const ADDED: [&[Added]; 3] = [
     &[
         Added { table: "lease", column: "bytes_per_second", kind: "{number}" },
         Added { table: "worker", column: "streams", kind: "{text}" },
     ],
     &[Added { table: "schema_version", column: "min_reader", kind: "{number}" }],
+    &[Added { table: "worker", column: "lease_time_ms", kind: "{number}" }],
 ];
 
 /// The version that this release makes.

@@ -10,8 +10,8 @@ pub(super) const TABLES: [&str; 5] = ["schema_version", "application", "stream",
 pub(super) const STREAM: [&str; 4] = ["stream", "t0_ms", "created_ms", "first_sync_done"];
 
 /// What is read of a worker, in this order.
-pub(super) const WORKER: [&str; 7] =
-    ["worker", "counter", "state", "host", "started_ms", "nonce", "streams"];
+pub(super) const WORKER: [&str; 8] =
+    ["worker", "counter", "state", "host", "started_ms", "nonce", "streams", "lease_time_ms"];
 
 /// What is read of a lease, in this order.
 pub(super) const LEASE: [&str; 16] = [

@@ -1,7 +1,7 @@
 //! Whole fleets: they become level, by no more moves than needed, and then stand still.
 
 use super::super::Settings;
-use super::super::simulated::{LEASE_ROUNDS, Tally, World, key, lease, worker_id};
+use super::super::simulated::{LEASE_ROUNDS, LEASE_TIME, Tally, World, key, lease, worker_id};
 use crate::lease::row::LeaseKey;
 use crate::lease::snapshot::{LeaseSeen, Phase, Standing, WorkerSeen};
 use proptest::prelude::*;
@@ -241,6 +241,36 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// Each worker has a lease time of its own, half of [`LEASE_TIME`] times this.
+    #[test]
+    fn a_worker_is_fenced_after_its_own_lease_time_and_only_if_it_is_dead(
+        halves in prop::collection::vec(1u64..13, 2..7),
+        victim in 0usize..7,
+    ) {
+        let mut world = World::new(Settings::default(), 5);
+        for (i, halves) in halves.iter().enumerate() {
+            world.join_for(i, halves * LEASE_TIME / 2);
+        }
+        (0..30).for_each(|i| world.add(lease(i, None)));
+        world.pass_rounds(10 * LEASE_ROUNDS);
+        let victim = victim % halves.len();
+        world.processes.get_mut(&worker_id(victim)).unwrap().dead = true;
+        let own_rounds = usize::try_from(halves[victim]).unwrap() * LEASE_ROUNDS / 2;
+        // Its last beat came up to a third of its lease time ago.
+        let tally = world.pass_rounds(own_rounds * 2 / 3 - 1);
+        prop_assert_eq!(tally.fences, 0);
+        // A watcher waits for up to a fifth longer than another.
+        let tally = world.pass_rounds(own_rounds * 8 / 15 + 3);
+        prop_assert_eq!(tally.fences, 1);
+        prop_assert_eq!(world.workers[&worker_id(victim)].standing, Standing::Fenced);
+        world.settle(60);
+        world.check_level();
+    }
+}
+
 /// Turns until every lease is owned. Returns what happened.
 fn take_all(world: &mut World, most: usize, mut each: impl FnMut(&mut World)) -> Tally {
     let mut total = Tally::default();
@@ -421,7 +451,13 @@ proptest! {
 fn a_row_of_a_fenced_worker_without_leases_changes_nothing() {
     let mut world = world(3, &[None; 9], Settings::default());
     world.settle(10);
-    let old = WorkerSeen { id: "old".into(), counter: 3, standing: Standing::Fenced, reads: None };
+    let old = WorkerSeen {
+        id: "old".into(),
+        counter: 3,
+        standing: Standing::Fenced,
+        reads: None,
+        lease_time_ms: None,
+    };
     world.workers.insert(old.id.clone(), old);
     let (rounds, _) = world.settle(10);
     assert_eq!(rounds, 0);

@@ -64,7 +64,7 @@ impl Who {
             Leaves(id) => (id, look, Standing::Leaving),
             IsFenced(id) => (id, 3, Standing::Fenced),
         };
-        WorkerSeen { id: id.into(), counter, standing, reads: None }
+        WorkerSeen { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
     }
 }
 
@@ -150,7 +150,7 @@ fn newcomers_without_end_do_not_keep_a_lease_free() {
     for look in 0..100 {
         let mut workers = vec![Beats("me").seen(look)];
         let id = format!("newcomer-{look:03}").as_str().into();
-        workers.push(WorkerSeen { id, counter: 0, standing: Standing::Active, reads: None });
+        workers.push(WorkerSeen { id, counter: 0, ..Still("").seen(0) });
         let leases = (0..9).map(|i| LeaseSeen {
             key: LeaseKey::new("s", i.to_string()),
             ..Row("", FREE, &[]).seen()
@@ -179,6 +179,27 @@ fn a_silent_worker_is_fenced_before_anything_of_it_is_taken() {
         words(&planned(&watchers(Beats("me"), Beats("you")), &rows, &["2"], LEASE_TIME * 5 / 4));
     assert!(at_once.len() <= 1);
     assert_eq!(later, ["fence bob at 3"]);
+}
+
+/// A look at `bob`, whose counter stands at 3 and whose row names a lease time.
+fn fence_of_bob(own_ms: u64, watched_ms: u64) -> Vec<String> {
+    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    for (look, at_ms) in [0, watched_ms].into_iter().enumerate() {
+        let bob = WorkerSeen { lease_time_ms: Some(own_ms), ..Still("bob").seen(0) };
+        let workers = vec![bob, Beats("me").seen(look as u64)];
+        let leases = vec![Row("1", BOBS, &[]).seen()];
+        view.observe(Snapshot { workers, leases }, 1000 + at_ms);
+    }
+    let me = Me { id: &"me".into(), running: &BTreeSet::new() };
+    words(&plan(&view, me, 1000 + watched_ms, 11, &Settings::default()))
+}
+
+#[test]
+fn a_silent_worker_is_fenced_after_the_lease_time_on_its_row() {
+    for own_ms in [LEASE_TIME / 6, LEASE_TIME, 6 * LEASE_TIME] {
+        assert_eq!(fence_of_bob(own_ms, own_ms - 1), [""; 0], "{own_ms}");
+        assert_eq!(fence_of_bob(own_ms, own_ms), ["fence bob at 3"], "{own_ms}");
+    }
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) const HOST: &str = "host";
 pub(crate) const STARTED_MS: &str = "started_ms";
 /// The streams that the worker reads.
 pub(crate) const READS: &str = "reads";
+/// For how long the worker may be silent. Rows of older versions lack it.
+pub(crate) const LEASE_TIME_MS: &str = "lease_time_ms";
 
 pub(crate) const T0_MS: &str = "t0_ms";
 pub(crate) const CREATED_MS: &str = "created_ms";
@@ -139,6 +141,7 @@ pub(crate) fn new_worker_item(worker: &Worker) -> Item {
     item.insert(HOST.into(), text(&worker.host));
     item.insert(STARTED_MS.into(), number(worker.started_ms));
     item.extend(worker.reads.as_ref().map(|streams| (READS.into(), reads(streams))));
+    item.extend(worker.lease_time_ms.map(|ms| (LEASE_TIME_MS.into(), number(ms))));
     item.insert(NONCE.into(), number(worker.nonce.0));
     item
 }
@@ -157,6 +160,7 @@ pub(crate) fn worker(id: &str, item: &Item) -> Result<Worker, Malformed> {
         } else {
             None
         },
+        lease_time_ms: fields.number(LEASE_TIME_MS)?,
         nonce: Nonce(fields.need_number(NONCE)?),
     })
 }
