@@ -148,7 +148,7 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
             biased;
             opened = adding.next() => if let Some((opened, reply)) = opened {
                 let added = match opened {
-                    Ok(opened) => coordinator.read_stream(opened).await,
+                    Ok(opened) => coordinator.read_stream(opened),
                     Err(error) => Err(error),
                 };
                 // Whoever asked may have gone: what was asked for is done all the same.

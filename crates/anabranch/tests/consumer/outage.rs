@@ -26,6 +26,8 @@ pub(crate) struct Cut {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutOff {
     All,
+    /// All, and no call is answered.
+    Silence,
     Checkpoints,
     /// The ends of shards.
     Ends,
@@ -36,7 +38,10 @@ pub(crate) enum CutOff {
 }
 
 impl Cut {
-    fn reach(&self) -> Result<&MemoryStore, StoreError> {
+    async fn reach(&self) -> Result<&MemoryStore, StoreError> {
+        if self.off.load(Ordering::Relaxed) && self.what == CutOff::Silence {
+            return std::future::pending().await;
+        }
         if self.off.load(Ordering::Relaxed) && self.what == CutOff::All {
             let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
             return Err(StoreError::Unreachable { store, detail, source: None });
@@ -51,29 +56,29 @@ impl LeaseStore for Cut {
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
-        self.reach()?.prepare().await
+        self.reach().await?.prepare().await
     }
 
     async fn application(&self) -> Result<Application, StoreError> {
-        self.reach()?.application().await
+        self.reach().await?.application().await
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
         let sane = self.what != CutOff::Sanity || !self.off.load(Ordering::Relaxed);
         assert!(sane, "on purpose");
-        self.reach()?.look().await
+        self.reach().await?.look().await
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        self.reach()?.list(stream).await
+        self.reach().await?.list(stream).await
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        self.reach()?.get(key).await
+        self.reach().await?.get(key).await
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        self.reach()?.worker(id).await
+        self.reach().await?.worker(id).await
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
@@ -91,7 +96,7 @@ impl LeaseStore for Cut {
             let (store, detail) = ("memory".to_owned(), "cut off".to_owned());
             return Err(StoreError::Unreachable { store, detail, source: None });
         }
-        self.reach()?.write(write).await
+        self.reach().await?.write(write).await
     }
 }
 
@@ -205,6 +210,41 @@ async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success()
     world.until_all_seen().await;
     other.stop().await;
     world.oracle.check();
+}
+
+/// Whatever the lease time: a stop takes the grace and one call of the store at the most.
+#[tokio::test(start_paused = true)]
+async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
+    for (what, since_ms) in
+        [(CutOff::All, 0), (CutOff::All, 25_000), (CutOff::Silence, 0), (CutOff::Silence, 25_000)]
+    {
+        let world = World::new(2);
+        let off = Arc::new(AtomicBool::new(false));
+        let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what };
+        let note = Arc::new(world.note("cut"));
+        let slow = consumer(&world, store).each(move |record: Delivery| {
+            let note = Arc::clone(&note);
+            async move {
+                pause(2).await;
+                note(record).await
+            }
+        });
+        let worker = Running::start(slow.with_settings(|settings| {
+            (settings.lease_time_ms, settings.grace_ms) = (60_000, 200);
+        }));
+        world.put_round(20);
+        world.until_all_seen().await;
+        off.store(true, Ordering::Relaxed);
+        pause(since_ms).await;
+        world.put_round(2_000);
+        pause(500).await;
+        let asked = tokio::time::Instant::now();
+        worker.ask_to_stop();
+        let stopped = worker.stopped().await;
+        let took_ms = asked.elapsed().as_millis();
+        assert!(took_ms <= 3_200, "{since_ms}: {took_ms} ms, {stopped:?}");
+        assert!(stopped.is_err(), "the leases were not given back");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! How a worker stops, and how leases are handed over.
 
-use crate::fleet::{Fleet, LEASE_TIME_MS, id};
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::Stopped;
@@ -107,5 +107,64 @@ async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
         assert_eq!(a.holds(), 0, "no answer has come");
         assert_eq!(a.stop(10_000).await, Stopped::Left);
         assert_eq!(owned(), 0, "{layout:?}");
+    }
+}
+
+/// What is wrong with a store while a worker stops, and how long before it went wrong.
+const AWAY: [(Line, u64); 7] = [
+    (Line::Dead, 0),
+    // A beat is on its way, and its row is locked.
+    (Line::Dead, 25_000),
+    (Line::Throttled, 0),
+    (Line::Throttled, 25_000),
+    (Line::RequestsLost, 0),
+    (Line::RequestsLost, 25_000),
+    (Line::RepliesSlow, 0),
+];
+const GRACE_MS: u64 = 200;
+/// The grace and one call of the store.
+const STOPS_WITHIN_MS: u64 = GRACE_MS + 3_000;
+
+/// A worker with a long lease time that reads two shards and whose store is away.
+async fn cut_off(fleet: &Fleet, lease_time_ms: u64, (line, since_ms): (Line, u64)) -> Worker {
+    let settings = Fleet::settings("a").with_lease_time_ms(lease_time_ms);
+    let a = fleet.try_worker(settings).await.unwrap();
+    fleet.until("a holds all", 2_000, || a.holds() == 2).await;
+    fleet.pass(1_000).await;
+    a.store.set(line);
+    fleet.pass(since_ms).await;
+    a
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_takes_its_grace_and_one_call_at_most_however_dead_the_store_is() {
+    for lease_time_ms in [60_000, 3_600_000] {
+        for away in AWAY {
+            let fleet = Fleet::native(2);
+            let a = cut_off(&fleet, lease_time_ms, away).await;
+            let start_ms = fleet.clock.now_ms();
+            let stopped = a.stop(GRACE_MS).await;
+            let took_ms = fleet.clock.now_ms() - start_ms;
+            assert!(took_ms <= STOPS_WITHIN_MS, "{lease_time_ms}, {away:?}: {took_ms} ms");
+            assert!(away.0 == Line::RepliesSlow || stopped != Stopped::Left, "{away:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_removed_within_the_grace_and_one_call_however_dead_the_store_is() {
+    for away in AWAY {
+        let fleet = Fleet::native(2);
+        let a = cut_off(&fleet, 60_000, away).await;
+        let start_ms = fleet.clock.now_ms();
+        let left = a.coordinator.remove_stream(&STREAM.into(), GRACE_MS).await;
+        let took_ms = fleet.clock.now_ms() - start_ms;
+        assert!(took_ms <= STOPS_WITHIN_MS, "{away:?}: {took_ms} ms");
+        println!("{away:?}: {took_ms} ms, {} leases left", left.len());
+        // The worker lives on, and its row says what it reads once the store is back.
+        a.store.set(Line::Good);
+        let reads = || fleet.table().workers().next().unwrap().reads.clone();
+        fleet.until("the row says so", 30_000, || reads() == Some(vec![])).await;
+        assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Expelled { .. })), 0);
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     pub(super) grips: mpsc::Sender<Grip<S, A>>,
     /// Wakes the loop that looks.
     pub(super) wake: Arc<Notify>,
+    /// Has the heart beat at once, to say which streams are read by now.
+    pub(super) reads_changed: Notify,
     /// Whether the worker is stopping.
     stopping: AtomicBool,
     /// Why the last stream is read no longer, once none is left.
@@ -64,6 +66,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             left: Mutex::default(),
             grips,
             wake: Arc::new(Notify::new()),
+            reads_changed: Notify::new(),
             stopping: AtomicBool::new(false),
             refusal: Mutex::new(None),
             refused: Notify::new(),
@@ -130,6 +133,13 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         if self.tools.store.layout() == Layout::Native {
             self.lock_left().insert(stream.clone(), self.now_ms());
         }
+    }
+
+    /// Says on the worker's row which streams it reads by now, so that the others deal by it at
+    /// once. The heart does it: a write to that row may not be cut off, and nobody waits for a
+    /// store that does not answer.
+    pub(super) fn say_what_is_read(&self) {
+        self.reads_changed.notify_one();
     }
 
     /// Reads a stream no longer, from this moment on: it is not the one that the application knows.

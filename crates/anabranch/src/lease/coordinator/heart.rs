@@ -21,13 +21,19 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
     let beat_ms = crew.settings().beat_ms();
     let mut ghosts: Vec<Ghost> = Vec::new();
     let mut missed = false;
+    let native = crew.tools.store.layout() == Layout::Native;
     let room = Arc::new(Semaphore::new(crew.settings().writes_at_once));
     let mut renewals = JoinSet::new();
     loop {
         // A worker whose beat the store would not take has no time to lose.
         let pause_ms = if missed { beat_ms / 4 } else { beat_ms };
-        crew.tools.clock.sleep(pause_ms - crew.tools.chance.below(pause_ms / 8)).await;
-        if crew.tools.store.layout() == Layout::Kcl {
+        let pause_ms = pause_ms - crew.tools.chance.below(pause_ms / 8);
+        tokio::select! {
+            biased;
+            () = crew.reads_changed.notified(), if native => {}
+            () = crew.tools.clock.sleep(pause_ms) => {}
+        }
+        if !native {
             renew_all(&crew, &room, &mut renewals);
             continue;
         }

@@ -41,7 +41,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, LeaseKey, WorkerId};
 use crew::{Crew, ReadStream};
 use holdings::Holdings;
-use member::{Beat, Member};
+use member::Member;
 use std::future::Future;
 use std::sync::Arc;
 use suspects::Suspects;
@@ -139,7 +139,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// of them doesn't read, the others level out late.
     pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), StartError> {
         let opened = self.open_stream(stream).await?;
-        self.read_stream(opened).await
+        self.read_stream(opened)
     }
 
     /// Makes a stream ready to be read. That may take as long as somebody changes the stream, so it
@@ -158,12 +158,12 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     }
 
     /// Reads a stream that is ready.
-    pub(crate) async fn read_stream(&self, Opened(stream): Opened) -> Result<(), StartError> {
+    pub(crate) fn read_stream(&self, Opened(stream): Opened) -> Result<(), StartError> {
         if self.crew.reads(&stream.settings.name) {
             return Err(StartError::TwiceTheStream { stream: stream.settings.name });
         }
         self.crew.add_stream(stream);
-        self.say_what_is_read().await;
+        self.crew.say_what_is_read();
         Ok(())
     }
 
@@ -171,19 +171,9 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
         self.crew.remove_stream(stream);
+        self.crew.say_what_is_read();
         let removed = DrainReason::StreamRemoved;
-        let drain = self.crew.drain(grace_ms, &removed, |key| key.stream == *stream);
-        let ((), left) = tokio::join!(self.say_what_is_read(), drain);
-        left
-    }
-
-    /// Says on the worker's row which streams it reads by now, so that the others deal by it at
-    /// once. If the store does not take the word, the next beat says it.
-    async fn say_what_is_read(&self) {
-        if self.crew.tools.store.layout() == Layout::Native {
-            let reads = self.crew.stream_names();
-            let _: Beat = self.crew.holdings.member().beat(&self.crew.tools, reads).await;
-        }
+        self.crew.drain(grace_ms, &removed, |key| key.stream == *stream).await
     }
 
     /// Waits until no stream is left to read because the last one was deleted, or deleted and
@@ -206,10 +196,15 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let over_ms = crew.over_ms(crew.now_ms().saturating_add(grace_ms));
         let native = crew.tools.store.layout() == Layout::Native;
         let member = crew.holdings.member();
-        // If the store does not take the word, the leases are given back all the same.
+        // If the store does not take the word, the leases are given back all the same. What is cut
+        // off here may still land, so nothing but the farewell follows it, which then fails.
         let retire = async {
             if native {
-                let _: Beat = member.retire(&crew.tools).await;
+                tokio::select! {
+                    biased;
+                    _ = member.retire(&crew.tools) => {}
+                    () = crew.tools.clock.sleep_until(over_ms) => {}
+                }
             }
         };
         let drain = crew.drain(grace_ms, &DrainReason::Stopping, |_| true);
