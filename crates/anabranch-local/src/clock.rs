@@ -90,6 +90,11 @@ impl fmt::Debug for Clock {
     }
 }
 
+/// A number that tells one run of an engine from another. Nothing that an engine does depends on it.
+pub(crate) fn run_id() -> u64 {
+    fastrand::u64(..)
+}
+
 /// Seeded chance: the same seed gives the same throws.
 #[derive(Debug)]
 pub struct Dice(fastrand::Rng);

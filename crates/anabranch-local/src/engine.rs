@@ -10,11 +10,12 @@
 
 use crate::arn::{self, Home};
 use crate::change::{Change, Creation, What};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::error::ApiError;
 use crate::fault::Faults;
 use crate::guard;
 use crate::journal::{Append, Journal};
+use crate::memory::Memory;
 use crate::options::Options;
 use crate::phase::Status;
 use crate::stream::{Stream, Topology};
@@ -29,6 +30,10 @@ pub struct Engine {
     options: Options,
     /// Where the engine reads the time.
     clock: Clock,
+    /// Which run this is: iterators of another one have expired.
+    run_id: u64,
+    /// The memory that records take.
+    memory: Arc<Memory>,
     /// The account and region in ARNs and messages.
     pub(crate) home: Home,
     /// All streams by name. Changes hold it for writing, so that one plan sees one account.
@@ -77,8 +82,10 @@ impl Engine {
             home: Home { account: options.account_id.clone(), region: options.region.clone() },
             limits_enforced: AtomicBool::new(options.enforce_limits),
             faults: Faults::new(options.seed),
+            memory: Arc::new(Memory::up_to(options.max_memory_bytes)),
             options,
             clock,
+            run_id: clock::run_id(),
             streams: RwLock::default(),
             next_stream_id: AtomicU64::new(1),
             journal: OnceLock::new(),
@@ -93,6 +100,33 @@ impl Engine {
     /// The engine's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Bytes of memory that the records of all streams take, index and unused room included.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory.used()
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    pub(crate) fn run_id(&self) -> u64 {
+        self.run_id
+    }
+
+    /// Frees the memory of records that are past retention and of streams that are gone. A server
+    /// calls it by its clock; puts and reads free the shard that they are about.
+    pub fn free_memory(&self) {
+        let now_ms = self.now_ms();
+        forget_gone(&mut guard::write(&self.streams), now_ms);
+        for (stream, _) in self.present_streams() {
+            let topology = stream.read();
+            let horizon_ms = topology.horizon_ms(now_ms);
+            for state in &topology.shards {
+                state.shard.lock().log.trim(horizon_ms);
+            }
+        }
     }
 
     /// What goes wrong on request.
@@ -252,7 +286,8 @@ impl Engine {
     fn apply(&self, streams: &mut Streams, change: &Change) {
         if let What::Create(creation) = &change.what {
             let arn = self.home.stream_arn(&change.stream);
-            let stream = Stream::create(&change.stream, arn, change.at_ms, creation);
+            let memory = Arc::clone(&self.memory);
+            let stream = Stream::create(&change.stream, arn, change.at_ms, creation, memory);
             streams.insert(change.stream.clone(), Arc::new(stream));
             self.next_stream_id.fetch_max(creation.id + 1, Ordering::Relaxed);
         } else if let Some(stream) = streams.get(&change.stream) {

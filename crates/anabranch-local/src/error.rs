@@ -31,6 +31,8 @@ pub enum ErrorKind {
     KmsDisabled,
     /// The operation's name is not known.
     UnknownOperation,
+    /// The request came too slowly.
+    RequestTimeout,
     /// The service failed.
     InternalFailure,
     /// The operation took effect, and its reply must not arrive: a server closes the connection,
@@ -56,6 +58,7 @@ impl ErrorKind {
             Self::UnrecognizedClient => "UnrecognizedClientException",
             Self::KmsDisabled => "KMSDisabledException",
             Self::UnknownOperation => "UnknownOperationException",
+            Self::RequestTimeout => "RequestTimeoutException",
             Self::InternalFailure => "InternalFailure",
             Self::ReplyLost => "ReplyLost",
         }
@@ -65,6 +68,7 @@ impl ErrorKind {
     pub fn http_status(self) -> u16 {
         match self {
             Self::InternalFailure | Self::ReplyLost => 500,
+            Self::RequestTimeout => 408,
             _ => 400,
         }
     }

@@ -22,6 +22,7 @@ mod consumer;
 pub mod subscription;
 mod token;
 mod limit;
+mod memory;
 pub mod fault;
 pub mod op;
 mod wire;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -137,6 +138,14 @@ impl Builder {
     #[must_use]
     pub fn with_max_concurrent_streams(mut self, streams: u32) -> Self {
         self.http.max_concurrent_streams = Some(streams.max(1));
+        self
+    }
+
+    /// How long a client may keep the server waiting for the head of a request, for the next bytes
+    /// of a body, or for room to send more of a reply; at least 4 ms. Default: a minute.
+    #[must_use]
+    pub fn with_client_timeout(mut self, timeout: Duration) -> Self {
+        self.http.client_timeout = timeout.max(Duration::from_millis(4));
         self
     }
 

@@ -28,6 +28,9 @@ pub struct Options {
     /// Pause after which a quiet subscription sends an empty event, in milliseconds. Clients give
     /// up on a silent connection (Java after 10 s).
     pub heartbeat_ms: u64,
+    /// Bytes of memory that records may take, index and unused room included. Puts that go beyond
+    /// fail until retention has freed some. `None`: as many as there are.
+    pub max_memory_bytes: Option<usize>,
     /// Seed of the faults' chance.
     pub seed: u64,
 }
@@ -46,6 +49,7 @@ impl Default for Options {
             list_token_ttl_ms: limits::LIST_SHARDS_TOKEN_TTL_MS,
             subscription_max_ms: limits::SUBSCRIPTION_MAX_MS,
             heartbeat_ms: 2_000,
+            max_memory_bytes: None,
             seed: 0,
         }
     }

@@ -3,12 +3,13 @@
 use crate::change::NewShard;
 use crate::guard;
 use crate::limit::Rates;
+use crate::memory::Memory;
 use crate::record_batch::Stamp;
 use crate::shard_log::{ENDING_COUNTER, STARTING_COUNTER, ShardLog};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::sequence::SequenceNumber;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The 49 at the head of every sequence number, as the service writes it, moved to its digits.
@@ -52,7 +53,8 @@ pub(crate) struct Inside {
 }
 
 impl Shard {
-    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64) -> Self {
+    pub(crate) fn new(index: u32, shard: &NewShard, born_ms: u64, memory: Arc<Memory>) -> Self {
+        let inside = Inside { log: ShardLog::new(born_ms, memory), rates: Rates::full(born_ms) };
         Self {
             index,
             id: ShardId::from_index(index),
@@ -60,7 +62,7 @@ impl Shard {
             parents: shard.parents.clone(),
             born_ms,
             stamp: Stamp { high: shard.high, low: index },
-            inside: Mutex::new(Inside { log: ShardLog::new(born_ms), rates: Rates::full(born_ms) }),
+            inside: Mutex::new(inside),
             news: Notify::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! A record costs its bytes and one index entry. Its sequence number is not stored: everything in
 //! it but the counter is the shard's, and the counter follows from the record's place.
 
+use crate::memory::Memory;
 use crate::record_batch::RecordBatch;
 use crate::segment::{SEGMENT_BYTES, Segment, Slot};
 use std::collections::VecDeque;
@@ -41,14 +42,17 @@ pub(crate) struct ShardLog {
     next_counter: u64,
     /// When the last record arrived; a later record never arrives earlier.
     last_arrival_ms: u64,
+    /// Where the memory of the segments is counted, together with that of other shards.
+    memory: Arc<Memory>,
 }
 
 impl ShardLog {
-    pub(crate) fn new(born_ms: u64) -> Self {
+    pub(crate) fn new(born_ms: u64, memory: Arc<Memory>) -> Self {
         Self {
             segments: VecDeque::new(),
             next_counter: STARTING_COUNTER + 1,
             last_arrival_ms: born_ms,
+            memory,
         }
     }
 
@@ -75,8 +79,10 @@ impl ShardLog {
             back.slot_for(record, arrival_ms).expect("an empty segment takes any valid record")
         });
         let back = self.segments.back_mut().expect("the slot lies in it");
+        let before = back.allocated_bytes();
         // Nobody else holds the segment that grows, so this never copies it.
         Arc::make_mut(back).push(record, slot);
+        self.memory.resized(before, back.allocated_bytes());
         self.next_counter = counter + 1;
         self.last_arrival_ms = arrival_ms;
         counter
@@ -87,12 +93,15 @@ impl ShardLog {
         let (room, slots) = match self.segments.back_mut() {
             None => (FIRST_BYTES, 0),
             Some(back) => {
+                let before = back.allocated_bytes();
                 Arc::make_mut(back).seal();
+                self.memory.resized(before, back.allocated_bytes());
                 (SEGMENT_BYTES, back.slots().len())
             }
         };
         let bytes = room.max(first_size);
         let segment = Segment::begin(self.next_counter, first_arrival_ms, bytes, slots);
+        self.memory.resized(0, segment.allocated_bytes());
         self.segments.push_back(Arc::new(segment));
     }
 
@@ -113,7 +122,13 @@ impl ShardLog {
     /// Drops the segments that hold only records that arrived before `horizon_ms`.
     pub(crate) fn trim(&mut self, horizon_ms: u64) {
         while self.segments.front().is_some_and(|front| front.last_arrival_ms() < horizon_ms) {
-            self.segments.pop_front();
+            self.drop_front();
+        }
+    }
+
+    fn drop_front(&mut self) {
+        if let Some(front) = self.segments.pop_front() {
+            self.memory.resized(front.allocated_bytes(), 0);
         }
     }
 
@@ -156,6 +171,14 @@ impl ShardLog {
     }
 }
 
+impl Drop for ShardLog {
+    fn drop(&mut self) {
+        while !self.segments.is_empty() {
+            self.drop_front();
+        }
+    }
+}
+
 /// How many of `slots` still fit in `left`, which shrinks by them. The first record of a reply
 /// always fits, so that a reader never stands still.
 fn fitting(slots: &[Slot], left: &mut Take, begun: bool) -> usize {
@@ -193,7 +216,7 @@ mod tests {
         // A key as long as a UUID, and sizes on both sides of a segment.
         let key = "123e4567-e89b-12d3-a456-426614174000";
         for (count, size) in [(100_000, 100), (100_000, 0), (20_000, 1_000), (60, 300_000)] {
-            let mut log = ShardLog::new(0);
+            let mut log = ShardLog::new(0, Arc::default());
             for i in 0..count {
                 append(&mut log, key, size, i);
             }
@@ -203,14 +226,14 @@ mod tests {
             let spare = 2 * SEGMENT_BYTES.max(size);
             assert!(overhead <= count * 64 + spare, "{} bytes a record", overhead / count);
         }
-        let mut log = ShardLog::new(0);
+        let mut log = ShardLog::new(0, Arc::default());
         append(&mut log, key, 100, 0);
         assert!(log.allocated_bytes() < 4 * 1024, "a quiet shard stays small");
     }
 
     #[test]
     fn reads_go_on_where_they_stopped_whatever_the_limits() {
-        let mut log = ShardLog::new(0);
+        let mut log = ShardLog::new(0, Arc::default());
         for i in 0..2_000_usize {
             append(&mut log, "k", i % 700, i as u64);
         }
@@ -231,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_was_read_stays_as_it_was_whatever_the_shard_does_next() {
-        let mut log = ShardLog::new(0);
+        let mut log = ShardLog::new(0, Arc::default());
         for i in 0..60 {
             append(&mut log, &format!("before-{i}"), 10_000, i);
         }
@@ -258,7 +281,7 @@ mod tests {
 
     #[test]
     fn gaps_in_counters_are_read_over() {
-        let mut log = ShardLog::new(0);
+        let mut log = ShardLog::new(0, Arc::default());
         append(&mut log, "a", 1, 5);
         log.skip_to(1_000);
         append(&mut log, "b", 1, 6);
@@ -275,7 +298,7 @@ mod tests {
 
     #[test]
     fn arrival_times_never_go_back() {
-        let mut log = ShardLog::new(100);
+        let mut log = ShardLog::new(100, Arc::default());
         append(&mut log, "a", 1, 50);
         append(&mut log, "b", 1, 200);
         append(&mut log, "c", 1, 150);
@@ -288,16 +311,21 @@ mod tests {
 
     #[test]
     fn trimming_drops_whole_segments_and_reads_hide_the_rest() {
-        let mut log = ShardLog::new(0);
+        let mut log = ShardLog::new(0, Arc::default());
         for i in 0..100 {
             append(&mut log, "k", 10_000, i);
         }
         let before = log.allocated_bytes();
+        assert!(log.memory.used() <= before && log.memory.used() > 100 * 10_000);
         log.trim(60);
         assert!(log.allocated_bytes() < before / 2 + SEGMENT_BYTES);
         assert_eq!(counters(&log.read(0, 60, ALL))[0], 61);
         log.trim(1_000);
         assert!(log.read(0, 1_000, ALL).is_empty());
         assert_eq!(append(&mut log, "k", 1, 1_000), 101);
+        let memory = Arc::clone(&log.memory);
+        assert!(memory.used() > 0);
+        drop(log);
+        assert_eq!(memory.used(), 0, "a shard that is gone takes none");
     }
 }

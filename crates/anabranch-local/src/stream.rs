@@ -4,6 +4,7 @@ use crate::change::{Change, Creation, StreamMode, What};
 use crate::consumer::Consumer;
 use crate::encryption::Encryption;
 use crate::guard;
+use crate::memory::Memory;
 use crate::phase::{Phase, Status};
 use crate::shard::Shard;
 use crate::subscription::LiveMap;
@@ -58,6 +59,8 @@ pub(crate) struct Topology {
     pub(crate) record_max_kib: u32,
     /// Shard-level metrics that are on.
     pub(crate) metrics: BTreeSet<String>,
+    /// Where its shards count the memory of their records.
+    memory: Arc<Memory>,
 }
 
 /// A shard and what a change can change of it.
@@ -79,7 +82,13 @@ impl ShardState {
 
 impl Stream {
     /// The stream that a creation makes.
-    pub(crate) fn create(name: &str, arn: String, at_ms: u64, creation: &Creation) -> Self {
+    pub(crate) fn create(
+        name: &str,
+        arn: String,
+        at_ms: u64,
+        creation: &Creation,
+        memory: Arc<Memory>,
+    ) -> Self {
         let mut topology = Topology {
             phase: Phase::Creating { until_ms: creation.until_ms },
             mode: creation.mode,
@@ -92,6 +101,7 @@ impl Stream {
             key_id: None,
             record_max_kib: creation.record_max_kib,
             metrics: BTreeSet::new(),
+            memory,
         };
         topology.reshard(&creation.shards, &[], at_ms);
         Self {
@@ -240,7 +250,7 @@ impl Topology {
                 self.shards[*parent as usize].children.push(index);
             }
             self.shards.push(ShardState {
-                shard: Arc::new(Shard::new(index, new, at_ms)),
+                shard: Arc::new(Shard::new(index, new, at_ms, Arc::clone(&self.memory))),
                 closed_ms: None,
                 children: Vec::new(),
             });

@@ -22,14 +22,16 @@ pub(crate) struct ShardIterator {
     pub(crate) issued_ms: u64,
     /// The stream's epoch then.
     pub(crate) epoch: u64,
+    /// The run of the engine that gave it out. Numbers of streams and of epochs begin anew with
+    /// each run, and so do counters unless the engine keeps its records in a folder.
+    pub(crate) run: u64,
 }
 
 impl ShardIterator {
     pub(crate) fn to_text(&self) -> String {
         let mut out = vec![ITERATOR];
-        for field in
-            [self.stream_id, u64::from(self.shard), self.counter, self.issued_ms, self.epoch]
-        {
+        let shard = u64::from(self.shard);
+        for field in [self.stream_id, shard, self.counter, self.issued_ms, self.epoch, self.run] {
             out.extend_from_slice(&field.to_be_bytes());
         }
         out.extend_from_slice(self.stream.as_bytes());
@@ -38,11 +40,11 @@ impl ShardIterator {
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let bytes = open(text, ITERATOR)?;
-        let (fields, name) = bytes.split_at_checked(40)?;
-        let [stream_id, shard, counter, issued_ms, epoch] = numbers(fields);
+        let (fields, name) = bytes.split_at_checked(48)?;
+        let [stream_id, shard, counter, issued_ms, epoch, run] = numbers(fields);
         let stream = String::from_utf8(name.to_vec()).ok()?;
         let shard = u32::try_from(shard).ok()?;
-        Some(Self { stream_id, stream, shard, counter, issued_ms, epoch })
+        Some(Self { stream_id, stream, shard, counter, issued_ms, epoch, run })
     }
 }
 
@@ -103,6 +105,7 @@ mod tests {
             counter: u64::MAX,
             issued_ms: 1_700_000_000_000,
             epoch: 3,
+            run: u64::MAX,
         };
         let text = iterator.to_text();
         assert!(text.len() <= 512);

@@ -12,6 +12,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What can be chosen about the local stream.
 #[derive(Debug, Clone, clap::Args)]
@@ -38,6 +39,15 @@ pub(crate) struct Options {
     /// A killed process loses nothing under any of them; they differ when the power fails
     #[arg(long, value_name = "POLICY", default_value = "interval:1000", requires = "data")]
     fsync: Fsync,
+    /// Memory that records may take, such as 512MiB. Puts that go beyond fail as throttled until
+    /// retention has freed some. Default: no bound
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_memory: Option<usize>,
+    /// How long a client may keep it waiting for the head of a request, for more of a body, or for
+    /// room to send more of a reply, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    client_timeout: u64,
     /// Refuse what is above Kinesis' rates: 1 MiB/s and 1,000 records/s in, 5 calls/s and 2 MB/s
     /// out, per shard
     #[arg(long)]
@@ -95,6 +105,25 @@ fn account_id(text: &str) -> Result<String, String> {
     if well_formed { Ok(text.to_owned()) } else { Err("an account has 12 digits".to_owned()) }
 }
 
+/// A number of bytes, plain or with a unit.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => 0,
+    };
+    let size = digits.parse().ok().and_then(|count: usize| count.checked_mul(unit));
+    size.filter(|bytes| *bytes >= LEAST_MEMORY).ok_or_else(|| {
+        format!("a size is a number and a unit, such as 512MiB or 2GiB, and {LEAST_MEMORY} bytes at least")
+    })
+}
+
+/// The least that `--max-memory` takes, in bytes: a request of the largest size fits.
+const LEAST_MEMORY: usize = 16 << 20;
+
 /// Serves until it is told to stop.
 pub(crate) async fn run(options: Options) -> Result<(), Failure> {
     // Signals are caught before the ready line, so that nobody can stop it unheard.
@@ -120,6 +149,7 @@ async fn start(options: &Options) -> Result<Local, Failure> {
     let address = SocketAddr::new(options.host, options.port);
     let mut builder = Local::builder().with_address(address);
     builder = builder.with_max_concurrent_streams(options.max_concurrent_streams);
+    builder = builder.with_client_timeout(Duration::from_secs(options.client_timeout));
     let tls_port = options.tls.port_beside(options.port);
     if let Some(tls) = options.tls.certificate(options.data.as_deref())? {
         builder = builder.with_tls(tls).with_tls_port(tls_port);
@@ -159,6 +189,7 @@ fn engine_options(options: &Options) -> EngineOptions {
         shard_limit: options.shard_limit,
         enforce_limits: options.enforce_limits,
         iterator_ttl_ms: options.iterator_ttl.saturating_mul(1_000),
+        max_memory_bytes: options.max_memory,
         seed: options.seed,
         ..EngineOptions::default()
     }
@@ -200,4 +231,28 @@ fn create_streams(engine: &Engine, streams: &[NewStream]) -> Result<(), Failure>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_room_for_a_request() {
+        for (text, size) in [
+            ("512MiB", Some(512 << 20)),
+            ("512m", Some(512 << 20)),
+            ("2GiB", Some(2 << 30)),
+            ("33554432", Some(32 << 20)),
+            ("16384k", Some(16 << 20)),
+            ("1MiB", None),
+            ("10TiB", None),
+            ("MiB", None),
+            ("-1GiB", None),
+            ("99999999999999999999", None),
+            ("9999999999999GiB", None),
+        ] {
+            assert_eq!(bytes(text).ok(), size, "{text}");
+        }
+    }
 }

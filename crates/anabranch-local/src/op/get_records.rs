@@ -109,6 +109,9 @@ impl Engine {
         let shard_name = || anabranch_model::ids::ShardId::from_index(iterator.shard);
         let gone = || self.shard_does_not_exist(&iterator.stream, shard_name().as_str());
         let stream = self.find_by_name(&iterator.stream)?;
+        if iterator.run != self.run_id() {
+            return Err(of_earlier_run());
+        }
         let age = now_ms.saturating_sub(iterator.issued_ms);
         if age > self.options().iterator_ttl_ms || iterator.epoch < stream.iterator_epoch() {
             return Err(self.expired(iterator));
@@ -161,4 +164,12 @@ impl Engine {
             ),
         )
     }
+}
+
+/// An iterator of a process that has ended. Clients take a fresh one, as for any that has expired.
+fn of_earlier_run() -> ApiError {
+    ApiError::new(
+        ErrorKind::ExpiredIterator,
+        "Iterator expired. The iterator was created before the local stream was started again.",
+    )
 }

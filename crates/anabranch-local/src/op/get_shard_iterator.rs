@@ -88,6 +88,7 @@ impl Engine {
                 counter,
                 issued_ms: now_ms,
                 epoch: stream.iterator_epoch(),
+                run: self.run_id(),
             };
             Ok(Reply { shard_iterator: iterator.to_text() })
         })

@@ -117,6 +117,9 @@ impl Engine {
     ) -> Result<Reply, ApiError> {
         check_entries(operation, entries)?;
         let decoded = Decoded::of(entries)?;
+        if self.memory().is_full(entries.len(), || decoded.total_bytes(entries)) {
+            self.free_memory();
+        }
         self.reshard_on_request(operation, name);
         let stream = self.find_by_name(name)?;
         let now_ms = self.now_ms();
@@ -179,6 +182,14 @@ impl Engine {
         }
         // A shard that nobody reads must not keep what is past retention.
         inside.log.trim(batch.horizon_ms);
+        let bytes = admitted.iter().map(|record| record.partition_key.len() + record.data.len());
+        let Some(_room) = self.memory().room_for(admitted.len(), bytes.sum()) else {
+            let (code, message) = (ErrorKind::ProvisionedThroughputExceeded, self.memory_full());
+            for at in places {
+                outcomes[at] = Some(EntryOutcome::Failed { code, message: message.clone() });
+            }
+            return;
+        };
         let arrival_ms = inside.log.arrival_at(batch.now_ms);
         let append = Append {
             stream_id: batch.stream.id,
@@ -201,6 +212,16 @@ impl Engine {
         }
         drop(inside);
         shard.news.notify_waiters();
+    }
+
+    fn memory_full(&self) -> String {
+        format!(
+            "The local stream is full: its records take {} bytes of memory of the {} that \
+             --max-memory allows. Records leave it when retention is over; start it with a larger \
+             --max-memory, or delete streams that are not needed.",
+            self.memory().used(),
+            self.memory().most().unwrap_or(usize::MAX),
+        )
     }
 
     fn entry_fault(&self, batch: &Batch<'_>) -> Option<ErrorKind> {
@@ -255,6 +276,14 @@ impl Decoded {
             ranges.push(start..bytes.len());
         }
         Ok(Self { bytes, ranges })
+    }
+
+    /// Bytes of all keys and data.
+    fn total_bytes(&self, entries: &[Entry<'_>]) -> usize {
+        let size = |(at, entry): (usize, &Entry<'_>)| {
+            self.data(at, entry).len() + entry.partition_key.len()
+        };
+        entries.iter().enumerate().map(size).sum()
     }
 
     fn data<'a>(&'a self, at: usize, entry: &'a Entry<'_>) -> &'a [u8] {

@@ -155,6 +155,8 @@ fn state(service: &Service) -> Value {
         "clock": clock,
         "now_ms": engine.clock().now_ms(),
         "streams": streams,
+        "memory_bytes": engine.memory_bytes(),
+        "max_memory_bytes": engine.options().max_memory_bytes,
         "limits_enforced": engine.limits_enforced(),
         "faults": engine.faults().list(),
         "metrics": {"calls": calls, "data": data},

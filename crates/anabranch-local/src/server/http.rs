@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
@@ -18,7 +19,8 @@ use tokio_rustls::TlsAcceptor;
 use super::connections::Counter;
 use super::handshake;
 use super::linger::Lingering;
-use super::route::{Service, answer};
+use super::patience::{CLIENT_TIMEOUT, Pace, Paced, PacedReply, Window};
+use super::route::{ReplyDropped, Service, answer};
 
 /// How long requests in flight may take to finish once a stop was asked for.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -26,12 +28,20 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How connections are treated.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct HttpOptions {
+    /// How long a client may keep the server waiting.
+    pub(crate) client_timeout: Duration,
     /// Concurrent HTTP/2 streams of one connection. `None`: hyper's default, 200.
     pub(crate) max_concurrent_streams: Option<u32>,
     /// Requests of one connection after which it gets a GOAWAY.
     pub(crate) goaway_after: Option<u64>,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { client_timeout: CLIENT_TIMEOUT, max_concurrent_streams: None, goaway_after: None }
+    }
 }
 
 /// A port to serve.
@@ -112,19 +122,26 @@ impl Session {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let streams = Streams::default();
+        let limit = self.options.client_timeout;
+        let (streams, pace) = (Streams::new(limit), Pace::new(limit));
         let mut http = auto::Builder::new(streams.clone());
         if let Some(most) = self.options.max_concurrent_streams {
             http.http2().max_concurrent_streams(most);
         }
         let budget = Arc::new(RequestBudget::new(self.options.goaway_after));
         let (service, counted) = (self.service, Arc::clone(&budget));
-        let answers = service_fn(move |request| {
+        let asked_of = Arc::clone(&pace);
+        let answers = service_fn(move |request: http::Request<Incoming>| {
             counted.spend();
-            answer(Arc::clone(&service), request)
+            let version = request.version();
+            let open = asked_of.request(version);
+            let answered = answer(Arc::clone(&service), request);
+            async move {
+                Ok::<_, ReplyDropped>(answered.await?.map(|it| PacedReply::new(it, version, open)))
+            }
         });
-        let connection = http.serve_connection(TokioIo::new(stream), answers);
-        tokio::pin!(connection);
+        let stream = TokioIo::new(Paced::new(stream, Arc::clone(&pace)));
+        let mut connection = Box::pin(http.serve_connection(stream, answers));
         let last_request = async {
             tokio::select! {
                 biased;
@@ -132,15 +149,23 @@ impl Session {
                 () = budget.spent() => {}
             }
         };
+        let served = async {
+            tokio::select! {
+                biased;
+                () = last_request => {
+                    connection.as_mut().graceful_shutdown();
+                    // An error here is a client that went away, which is no concern of the server.
+                    let _ = connection.as_mut().await;
+                }
+                _ = connection.as_mut() => {}
+            }
+        };
         tokio::select! {
             biased;
-            () = last_request => {
-                connection.as_mut().graceful_shutdown();
-                // An error here is a client that went away, which is no concern of the server.
-                let _ = connection.await;
-            }
-            _ = connection.as_mut() => {}
+            () = pace.overdue() => {}
+            () = served => {}
         }
+        drop(connection);
         streams.finish().await;
     }
 }
@@ -171,12 +196,20 @@ impl RequestBudget {
 }
 
 /// The tasks of one connection's HTTP/2 streams, owned by the connection.
-#[derive(Clone, Default)]
-struct Streams(Arc<Mutex<JoinSet<()>>>);
+#[derive(Clone)]
+struct Streams {
+    tasks: Arc<Mutex<JoinSet<()>>>,
+    /// How long a client may leave a reply unread.
+    limit: Duration,
+}
 
 impl Streams {
+    fn new(limit: Duration) -> Self {
+        Self { tasks: Arc::default(), limit }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the tasks that the connection left behind; they see its end by themselves.
@@ -190,6 +223,6 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
     fn execute(&self, stream: F) {
         let mut tasks = self.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(stream);
+        tasks.spawn(Window::watch(self.limit, stream));
     }
 }

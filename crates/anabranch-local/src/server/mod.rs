@@ -11,6 +11,7 @@
 mod http;
 mod handshake;
 mod linger;
+mod patience;
 mod connections;
 mod route;
 mod target;
@@ -44,6 +45,9 @@ pub(crate) use self::cloudwatch::Metrics;
 pub(crate) use self::dynamodb::Tables;
 pub(crate) use self::http::HttpOptions;
 
+/// The pause between two looks for records that are past retention, in milliseconds.
+const FREE_MEMORY_EACH_MS: u64 = 60_000;
+
 /// A running server. Dropping it ends it at once; [`Server::stop`] lets requests finish.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -72,6 +76,19 @@ impl Listening {
     }
 }
 
+/// Frees the memory of records that are past retention, by the engine's clock: a shard without puts
+/// and reads does not free its own.
+async fn free_memory(engine: Arc<Engine>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let due_ms = engine.clock().now_ms().saturating_add(FREE_MEMORY_EACH_MS);
+        tokio::select! {
+            biased;
+            () = http::asked(&mut stop) => return,
+            () = engine.clock().sleep_until(due_ms) => engine.free_memory(),
+        }
+    }
+}
+
 impl Server {
     /// Serves an engine on a listener, and with TLS on another, on the current runtime.
     pub(crate) fn start(
@@ -93,6 +110,7 @@ impl Server {
             connections: Arc::clone(&plain.connections),
             tls_connections: tls_port.as_ref().map(|port| Arc::clone(&port.connections)),
             stop: stopped.clone(),
+            client_timeout: options.client_timeout,
         });
         let mut tasks = JoinSet::new();
         let mut serve = |listener, acceptor, connections: &Arc<Counter>| {
@@ -104,6 +122,7 @@ impl Server {
         if let (Some((listener, tls)), Some(port)) = (tls, &tls_port) {
             serve(listener, Some(TlsAcceptor::from(tls.config)), &port.connections);
         }
+        tasks.spawn(free_memory(Arc::clone(&service.engine), stopped));
         Ok(Self { plain, tls: tls_port, metrics, stop, tasks })
     }
 

@@ -1,6 +1,7 @@
 //! From a request to the service that answers it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
@@ -22,6 +23,9 @@ use crate::error::{ApiError, ErrorKind};
 /// The largest request body: 10 MiB of records as base64, with room for keys and names.
 const BODY_MAX_BYTES: usize = 16 * 1024 * 1024;
 
+/// The slowest line over which a body may come, in bytes a second.
+const SLOWEST_LINE: u64 = 64 * 1024;
+
 /// Where CloudWatch clients send RPC v2 CBOR.
 const METRICS_PATH: &str = "/service/GraniteServiceVersion20100801/operation/";
 
@@ -41,6 +45,8 @@ pub(crate) struct Service {
     pub(crate) tls_connections: Option<Arc<Counter>>,
     /// Ends subscriptions when the server stops.
     pub(crate) stop: watch::Receiver<bool>,
+    /// How long a client may keep the server waiting.
+    pub(crate) client_timeout: Duration,
 }
 
 /// The reply is lost on purpose: the connection (or the HTTP/2 stream) ends without an answer.
@@ -65,7 +71,7 @@ async fn route(
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     if let Some(path) = path.strip_prefix("/_anabranch/") {
-        return Ok(match read(body).await {
+        return Ok(match read(body, service.client_timeout).await {
             Ok(body) => control::answer(service, &head.method, path, &body),
             Err(refusal) => refusal.response(Encoding::Json),
         });
@@ -79,7 +85,7 @@ async fn route(
         let refusal = ApiError::new(ErrorKind::UnknownOperation, message);
         return Ok(reply::error(&refusal, encoding));
     }
-    let body = match read(body).await {
+    let body = match read(body, service.client_timeout).await {
         Ok(body) => body,
         Err(refusal) => return Ok(refusal.response(encoding)),
     };
@@ -146,30 +152,47 @@ enum Refusal {
     TooLarge,
     /// The client stopped in the middle of it.
     Cut,
+    /// The client keeps the server waiting for it.
+    Slow,
 }
 
 impl Refusal {
     fn response(&self, encoding: Encoding) -> Response<Reply> {
-        let (status, message) = match self {
-            Self::TooLarge => (413, format!("The body is over {BODY_MAX_BYTES} bytes.")),
-            Self::Cut => (400, "The body ends too early.".to_owned()),
+        let unreadable = ErrorKind::Serialization;
+        let (status, kind, message) = match self {
+            Self::TooLarge => {
+                (413, unreadable, format!("The body is over {BODY_MAX_BYTES} bytes."))
+            }
+            Self::Cut => (400, unreadable, "The body ends too early.".to_owned()),
+            Self::Slow => (408, ErrorKind::RequestTimeout, "The body came too slowly.".to_owned()),
         };
-        let refusal = ApiError::new(ErrorKind::Serialization, message);
+        let refusal = ApiError::new(kind, message);
         let mut response = reply::error(&refusal, encoding);
         *response.status_mut() = http::StatusCode::from_u16(status).expect("a constant");
         response
     }
 }
 
-/// Reads a whole body into one buffer.
-async fn read(mut body: Incoming) -> Result<Bytes, Refusal> {
+/// Reads a whole body into one buffer. Some of it has to come within each `stall`, and all of it at
+/// the rate of a slow line.
+async fn read(body: Incoming, stall: Duration) -> Result<Bytes, Refusal> {
+    let bytes = body.size_hint().upper().unwrap_or(BODY_MAX_BYTES as u64);
+    let on_a_slow_line = Duration::from_millis(bytes.saturating_mul(1_000) / SLOWEST_LINE);
+    let whole = read_whole(body, stall);
+    tokio::time::timeout(stall.saturating_add(on_a_slow_line), whole)
+        .await
+        .unwrap_or(Err(Refusal::Slow))
+}
+
+async fn read_whole(mut body: Incoming, stall: Duration) -> Result<Bytes, Refusal> {
     let announced = body.size_hint().lower();
     let announced = usize::try_from(announced).unwrap_or(usize::MAX);
     if announced > BODY_MAX_BYTES {
         return Err(Refusal::TooLarge);
     }
     let mut whole = buffer::take(announced);
-    while let Some(frame) = body.frame().await {
+    let slow = |_| Refusal::Slow;
+    while let Some(frame) = tokio::time::timeout(stall, body.frame()).await.map_err(slow)? {
         let Ok(data) = frame.map_err(|_| Refusal::Cut)?.into_data() else { continue };
         if whole.len() + data.len() > BODY_MAX_BYTES {
             return Err(Refusal::TooLarge);

@@ -7,6 +7,7 @@ mod streams;
 mod listing;
 mod puts;
 mod reads;
+mod memory;
 mod reshards;
 mod lineage;
 mod settings;

@@ -186,3 +186,19 @@ fn records_past_retention_are_out_of_reach() {
     stage.advance(23 * HOUR);
     assert_eq!(all("TRIM_HORIZON", None), "");
 }
+
+#[test]
+fn an_iterator_of_an_earlier_process_has_expired() {
+    let before = Stage::with_stream(1);
+    for _ in 0..5 {
+        before.put("before");
+    }
+    let iterator = before.iterator(0, "LATEST").unwrap();
+    drop(before);
+    // Another stream of the same name and number, at the same moment.
+    let after = Stage::with_stream(1);
+    after.put("after");
+    refused(after.get(&iterator), ErrorKind::ExpiredIterator, "started again");
+    let fresh = after.iterator(0, "TRIM_HORIZON").unwrap();
+    assert_eq!(keys(&after, &fresh), "after");
+}

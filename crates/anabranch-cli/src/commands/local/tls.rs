@@ -2,8 +2,17 @@
 
 use crate::failure::Failure;
 use anabranch_local::Tls;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// What the names of temporary folders begin with.
+const FOLDER_PREFIX: &str = "anabranch-local-";
+/// A file in a temporary folder that its process holds a lock on for as long as it runs.
+const LOCK_FILE: &str = "running";
+/// The age from which a folder without a lock was left behind: a new one gets its lock at once.
+const LEFT_BEHIND: Duration = Duration::from_mins(1);
 
 /// The folder of the certificate authority inside the data folder.
 const DATA_SUBFOLDER: &str = "tls";
@@ -59,6 +68,8 @@ pub(super) struct CaFile {
     path: PathBuf,
     /// Removed when this is dropped.
     _temporary: Option<TempDir>,
+    /// The lock in the temporary folder.
+    _lock: Option<File>,
 }
 
 impl CaFile {
@@ -75,7 +86,9 @@ impl CaFile {
         };
         let named = match kept {
             // Absolute, because the exports are for other folders too.
-            Some(path) => std::path::absolute(path).map(|path| Self { path, _temporary: None }),
+            Some(path) => {
+                std::path::absolute(path).map(|path| Self { path, _temporary: None, _lock: None })
+            }
             None => Self::temporary(pem),
         };
         named.map_err(|error| {
@@ -88,8 +101,9 @@ impl CaFile {
     }
 
     fn temporary(pem: &str) -> std::io::Result<Self> {
+        remove_left_behind(&std::env::temp_dir());
         let mut folder = tempfile::Builder::new();
-        folder.prefix("anabranch-local-");
+        folder.prefix(FOLDER_PREFIX);
         // Clients under other users and in containers read it too. It is not secret.
         #[cfg(unix)]
         {
@@ -97,9 +111,11 @@ impl CaFile {
             folder.permissions(std::fs::Permissions::from_mode(0o755));
         }
         let folder = folder.tempdir()?;
+        let lock = File::create(folder.path().join(LOCK_FILE))?;
+        lock.lock()?;
         let path = folder.path().join("ca.pem");
         std::fs::write(&path, pem)?;
-        Ok(Self { path, _temporary: Some(folder) })
+        Ok(Self { path, _temporary: Some(folder), _lock: Some(lock) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -107,9 +123,54 @@ impl CaFile {
     }
 }
 
+/// Removes the folders of local streams that were killed and could not do it themselves. What can't
+/// be read or removed is left: another user may own it.
+fn remove_left_behind(temporary: &Path) {
+    let Ok(entries) = std::fs::read_dir(temporary) else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX) {
+            continue;
+        }
+        let age = entry.metadata().and_then(|data| data.modified()).map(|at| at.elapsed());
+        let is_old = matches!(age, Ok(Ok(age)) if age >= LEFT_BEHIND);
+        let lock = File::open(entry.path().join(LOCK_FILE));
+        if is_old && lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_of_killed_processes_are_removed_and_no_others() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = |name: &str, locked: bool, age: Duration| {
+            let path = temporary.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            let lock = File::create(path.join(LOCK_FILE)).unwrap();
+            if locked {
+                lock.lock().unwrap();
+            }
+            let made = File::open(&path).unwrap();
+            let now = made.metadata().unwrap().modified().unwrap();
+            made.set_modified(now - age).unwrap();
+            (path, lock)
+        };
+        let hour = Duration::from_hours(1);
+        let (killed, lock) = folder("anabranch-local-killed", false, hour);
+        drop(lock);
+        let (running, _lock) = folder("anabranch-local-running", true, hour);
+        let (new, lock) = folder("anabranch-local-new", false, Duration::ZERO);
+        drop(lock);
+        let (other, lock) = folder("something-else", false, hour);
+        drop(lock);
+        remove_left_behind(temporary.path());
+        let left = [killed, running, new, other].map(|path| path.exists());
+        assert_eq!(left, [false, true, true, true]);
+    }
 
     #[test]
     fn the_port_for_tls_follows_the_one_without() {

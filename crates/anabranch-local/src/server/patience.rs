@@ -1,0 +1,301 @@
+//! How long a client may keep the server waiting.
+//!
+//! | the server waits for                     | a client that makes it wait too long         |
+//! |------------------------------------------|----------------------------------------------|
+//! | the whole head of a request              | loses its connection                         |
+//! | the next bytes of a body (`route::read`) | is answered 408                              |
+//! | the socket to take more of a reply       | loses its connection                         |
+//! | an HTTP/2 window for more of a reply     | loses that stream; others of the connection  |
+//! |                                          | go on                                        |
+//!
+//! A connection that rests between two requests is left alone. Waits are counted in ticks of a
+//! quarter of the limit, so they last one to one and a quarter of it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Version;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::body::Reply;
+
+/// How long a client may keep the server waiting, unless the options say otherwise.
+pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_mins(1);
+/// Ticks of a wait that is too long.
+const TICKS: u32 = 4;
+/// Bytes of a reply that are handed to an HTTP/2 stream at once. The rest waits until the client
+/// has opened a window for it.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// A wait: 0 while there is none, else one more than the ticks that it has lasted.
+#[derive(Debug, Default)]
+struct Wait(AtomicU32);
+
+impl Wait {
+    fn begin(&self) {
+        // A wait that has begun goes on.
+        let _ = self.0.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Begins at an outcome that is pending, and ends at one that is not.
+    fn note<T>(&self, outcome: Poll<T>) -> Poll<T> {
+        match outcome {
+            Poll::Pending => self.begin(),
+            Poll::Ready(_) => self.end(),
+        }
+        outcome
+    }
+
+    /// Counts a tick. Returns whether the wait was too long.
+    fn tick(&self) -> bool {
+        let add = |ticks: u32| (ticks > 0).then(|| ticks.saturating_add(1));
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        before.is_ok_and(|ticks| ticks > TICKS)
+    }
+}
+
+/// What one connection keeps the server waiting for.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// How long a wait may last.
+    limit: Duration,
+    /// For the head of a request.
+    head: Wait,
+    /// For the socket to take bytes.
+    write: Wait,
+    /// For the socket to take what a layer above it holds. Apart from `write`, because a socket
+    /// without such a layer has always been flushed.
+    flush: Wait,
+    /// Requests that are not answered yet.
+    requests: AtomicUsize,
+    /// Whether it speaks HTTP/2, whose frames between requests are no head.
+    http2: AtomicBool,
+}
+
+impl Pace {
+    /// A connection that was just accepted: its first request has to come.
+    pub(super) fn new(limit: Duration) -> Arc<Self> {
+        let (head, write, flush) = (Wait::default(), Wait::default(), Wait::default());
+        head.begin();
+        let (requests, http2) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Self { limit, head, write, flush, requests, http2 })
+    }
+
+    /// A request has come.
+    pub(super) fn request(self: &Arc<Self>, version: Version) -> OpenRequest {
+        self.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.head.end();
+        OpenRequest(Arc::clone(self))
+    }
+
+    /// Bytes have come. Between two requests they begin the head of the next one.
+    fn received(&self) {
+        let is_head = self.requests.load(Ordering::Relaxed) == 0;
+        if is_head && !self.http2.load(Ordering::Relaxed) {
+            self.head.begin();
+        }
+    }
+
+    /// Waits until the client has kept the server waiting for too long.
+    pub(super) async fn overdue(&self) {
+        while {
+            tokio::time::sleep(self.limit / TICKS).await;
+            // Each of them counts.
+            ![&self.head, &self.write, &self.flush].map(Wait::tick).contains(&true)
+        } {}
+    }
+}
+
+/// A request that is not answered yet.
+pub(super) struct OpenRequest(Arc<Pace>);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection whose waits are counted.
+pub(super) struct Paced<S> {
+    stream: S,
+    pace: Arc<Pace>,
+}
+
+impl<S> Paced<S> {
+    pub(super) fn new(stream: S, pace: Arc<Pace>) -> Self {
+        Self { stream, pace }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.pace.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.pace.write.note(outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.pace.write.note(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+        self.pace.flush.note(outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+tokio::task_local! {
+    /// The window of the HTTP/2 stream that the task answers.
+    static WINDOW: Arc<Window>;
+}
+
+/// Whether the client of an HTTP/2 stream takes what it is sent.
+#[derive(Debug, Default)]
+pub(super) struct Window(Wait);
+
+impl Window {
+    /// Runs the task of an HTTP/2 stream, and drops it if its client does not read the reply: that
+    /// resets the stream.
+    pub(super) async fn watch(limit: Duration, stream: impl Future<Output = ()>) {
+        let window = Arc::new(Self::default());
+        let watched = WINDOW.scope(Arc::clone(&window), stream);
+        tokio::select! {
+            biased;
+            () = window.shut(limit) => {}
+            () = watched => {}
+        }
+    }
+
+    /// Waits until a part of the reply has waited for too long.
+    async fn shut(&self, limit: Duration) {
+        while {
+            tokio::time::sleep(limit / TICKS).await;
+            !self.0.tick()
+        } {}
+    }
+}
+
+/// A reply that knows whether its client takes it.
+pub(super) struct PacedReply {
+    reply: Reply,
+    /// What the client has not opened a window for.
+    rest: Bytes,
+    /// The stream's window, in HTTP/2.
+    window: Option<Arc<Window>>,
+    _request: OpenRequest,
+}
+
+impl PacedReply {
+    /// The reply to a request, made in the task that answers it.
+    pub(super) fn new(reply: Reply, version: Version, request: OpenRequest) -> Self {
+        let window = (version == Version::HTTP_2).then(|| WINDOW.try_with(Arc::clone).ok());
+        Self { reply, rest: Bytes::new(), window: window.flatten(), _request: request }
+    }
+}
+
+impl Body for PacedReply {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(window) = self.window.clone() else {
+            return Pin::new(&mut self.reply).poll_frame(cx);
+        };
+        window.0.end();
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.reply).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        let piece = self.rest.len().min(PIECE_BYTES);
+        let piece = self.rest.split_to(piece);
+        if !self.is_end_stream() {
+            // Asked for the next part only once the client has a window for it.
+            window.0.begin();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.reply.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (reply, rest) = (self.reply.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(reply.lower() + rest);
+        if let Some(upper) = reply.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_too_long_after_its_ticks_and_not_before() {
+        let wait = Wait::default();
+        assert!((0..10).all(|_| !wait.tick()), "there is none");
+        wait.begin();
+        let ticks: Vec<bool> = (0..5).map(|_| wait.tick()).collect();
+        assert_eq!(ticks, [false, false, false, false, true]);
+        wait.begin();
+        assert!(wait.tick(), "it goes on");
+        wait.end();
+        wait.begin();
+        assert!(!wait.tick(), "another one");
+    }
+}

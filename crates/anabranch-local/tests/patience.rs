@@ -1,0 +1,194 @@
+//! Clients that keep the server waiting: for a request, for its body, for room for the reply.
+
+mod world;
+
+use anabranch_local::{Local, Options};
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::{PutRecordsRequestEntry, ShardIteratorType};
+use bytes::Bytes;
+use serde_json::json;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use world::World;
+use world::wire::Wire;
+
+/// What the server of these tests takes, in place of a minute.
+const LIMIT: Duration = Duration::from_millis(400);
+
+async fn impatient() -> World {
+    let builder = Local::builder().with_options(Options::instant()).with_client_timeout(LIMIT);
+    let local = builder.start().await.expect("a free port");
+    let kinesis = aws_sdk_kinesis::Client::new(&local.sdk_config());
+    World { local, kinesis }
+}
+
+async fn connect(world: &World) -> TcpStream {
+    TcpStream::connect(world.local.address()).await.expect("a connection")
+}
+
+/// Waits until the server has closed a connection.
+async fn closed(socket: &mut TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    let _ = socket.read_to_end(&mut rest).await;
+    rest
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_whole_ends_the_connection() {
+    let world = impatient().await;
+    for part in ["", "P", "PRI * HTTP/2.0\r\n", "POST / HTTP/1.1\r\nhost: local\r\n"] {
+        let mut socket = connect(&world).await;
+        socket.write_all(part.as_bytes()).await.expect("sent");
+        assert_eq!(closed(&mut socket).await, b"", "{part:?}");
+    }
+    // One byte at a time, and never the last one.
+    let mut socket = connect(&world).await;
+    while socket.write_all(b"P").await.is_ok() {
+        tokio::time::sleep(LIMIT / 8).await;
+    }
+    // The second request of a connection that had a good first one.
+    let mut socket = connect(&world).await;
+    socket.write_all(b"GET /health HTTP/1.1\r\nhost: local\r\n\r\n").await.expect("sent");
+    let mut reply = [0; 12];
+    socket.read_exact(&mut reply).await.expect("an answer");
+    assert_eq!(&reply, b"HTTP/1.1 200");
+    socket.write_all(b"GET /hea").await.expect("sent");
+    closed(&mut socket).await;
+    world.local.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_may_rest_between_two_requests() {
+    let world = impatient().await;
+    let mut wire = Wire::connect(world.local.address()).await;
+    let (mut client, connection) =
+        h2::client::handshake(connect(&world).await).await.expect("HTTP/2");
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(connection);
+    for _ in 0..2 {
+        assert_eq!(wire.kinesis("ListStreams", "{}").await.status, 200);
+        let (answer, mut send) = client.send_request(request("ListStreams"), false).expect("sent");
+        send.send_data(Bytes::from("{}"), true).expect("sent");
+        assert_eq!(answer.await.expect("an answer").status(), 200);
+        tokio::time::sleep(LIMIT * 3).await;
+    }
+    world.local.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_answered_408() {
+    let world = impatient().await;
+    let head = "POST / HTTP/1.1\r\nhost: local\r\ncontent-length: 100\r\n\
+                x-amz-target: Kinesis_20131202.ListStreams\r\n\r\n";
+    let mut socket = connect(&world).await;
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    socket.write_all(b"{").await.expect("sent");
+    let answer = String::from_utf8(closed(&mut socket).await).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("RequestTimeoutException"), "{answer}");
+    // A body that comes byte by byte.
+    let (mut read, mut write) = connect(&world).await.into_split();
+    write.write_all(head.as_bytes()).await.expect("sent");
+    let dribble = async {
+        while write.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(LIMIT / 8).await;
+        }
+    };
+    let mut first = [0; 12];
+    tokio::select! {
+        biased;
+        read = read.read_exact(&mut first) => { read.expect("an answer"); }
+        () = dribble => panic!("the connection ended without an answer"),
+    }
+    assert_eq!(&first, b"HTTP/1.1 408");
+    world.local.stop().await;
+}
+
+fn request(operation: &str) -> http::Request<()> {
+    http::Request::post("http://local/")
+        .header("x-amz-target", format!("Kinesis_20131202.{operation}"))
+        .header("content-type", "application/x-amz-json-1.1")
+        .body(())
+        .expect("a request")
+}
+
+/// The body of a request for nine megabytes.
+async fn large_read(world: &World) -> String {
+    world.stream("large", 1).await;
+    for _ in 0..3 {
+        let entry = PutRecordsRequestEntry::builder().partition_key("key");
+        let entry = entry.data(Blob::new(vec![7; 1_000_000])).build().expect("an entry");
+        let put = world.kinesis.put_records().stream_name("large");
+        let put = put.set_records(Some(vec![entry; 3])).send().await.expect("a put");
+        assert_eq!(put.failed_record_count(), Some(0));
+    }
+    let iterator = world.kinesis.get_shard_iterator().stream_name("large");
+    let iterator = iterator.shard_id("shardId-000000000000");
+    let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon).send().await;
+    json!({"ShardIterator": iterator.expect("an iterator").shard_iterator}).to_string()
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_reply_loses_its_connection() {
+    let world = impatient().await;
+    let body = large_read(&world).await;
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: local\r\ncontent-length: {}\r\n\
+         x-amz-target: Kinesis_20131202.GetRecords\r\n\r\n",
+        body.len()
+    );
+    let mut socket = connect(&world).await;
+    socket.write_all(b"GET /health HTTP/1.1\r\nhost: local\r\n\r\n").await.expect("sent");
+    let mut reply = [0; 12];
+    socket.read_exact(&mut reply).await.expect("an answer");
+    // It is counted by now.
+    let open = world.local.connections().open;
+    for part in [head, body] {
+        socket.write_all(part.as_bytes()).await.expect("sent");
+    }
+    while world.local.connections().open >= open {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let received = closed(&mut socket).await.len();
+    assert!(received < 9_000_000, "{received} bytes");
+    world.local.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
+    let world = impatient().await;
+    let body = large_read(&world).await;
+    let consumer = world.consumer("large", "slow").await;
+    let subscribe = json!({
+        "ConsumerARN": consumer,
+        "ShardId": "shardId-000000000000",
+        "StartingPosition": {"Type": "TRIM_HORIZON"},
+    });
+    let (mut client, connection) = h2::client::Builder::new()
+        .initial_connection_window_size(64 << 20)
+        .handshake(connect(&world).await)
+        .await
+        .expect("HTTP/2");
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(connection);
+    for (operation, body) in [("GetRecords", body), ("SubscribeToShard", subscribe.to_string())] {
+        let (answer, mut send) = client.send_request(request(operation), false).expect("sent");
+        send.send_data(Bytes::from(body), true).expect("sent");
+        let mut unread = answer.await.expect("an answer").into_body();
+        // Taken, and no window opened for more.
+        let end = loop {
+            match unread.data().await {
+                Some(Ok(_)) => {}
+                end => break end,
+            }
+        };
+        let error = end.expect("it did not end well").expect_err("it was reset");
+        assert!(error.is_reset(), "{operation}: {error}");
+        let (answer, mut send) = client.send_request(request("ListStreams"), false).expect("sent");
+        send.send_data(Bytes::from("{}"), true).expect("sent");
+        assert_eq!(answer.await.expect("an answer").status(), 200, "after {operation}");
+    }
+    world.local.stop().await;
+}
