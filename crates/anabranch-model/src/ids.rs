@@ -13,6 +13,24 @@ impl StreamName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether the stream is named by its ARN.
+    pub fn is_arn(&self) -> bool {
+        is_arn(&self.0)
+    }
+
+    /// The plain name of a stream that is named by its ARN. `None` for a plain name, and for an ARN
+    /// of something else.
+    pub fn in_arn(&self) -> Option<Self> {
+        let resource = self.is_arn().then(|| self.0.splitn(6, ':').nth(5)).flatten()?;
+        let name = resource.strip_prefix("stream/")?;
+        (!name.is_empty() && !name.contains('/')).then(|| name.into())
+    }
+}
+
+/// Whether a text is an ARN: `arn:partition:service:region:account:resource`.
+pub fn is_arn(text: &str) -> bool {
+    text.starts_with("arn:")
 }
 
 impl From<&str> for StreamName {
@@ -90,6 +108,22 @@ impl fmt::Debug for ShardId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_name_is_read_from_the_arn_of_a_stream_only() {
+        for (text, name) in [
+            ("arn:aws:kinesis:us-east-1:123456789012:stream/orders", Some("orders")),
+            ("arn:aws-cn:kinesis:cn-north-1:123456789012:stream/a.b-c_d", Some("a.b-c_d")),
+            ("arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/c:1", None),
+            ("arn:aws:kinesis:us-east-1:123456789012:stream/", None),
+            ("arn:aws:dynamodb:us-east-1:123456789012:table/orders", None),
+            ("arn:aws:kinesis", None),
+            ("orders", None),
+        ] {
+            let found = StreamName::from(text).in_arn();
+            assert_eq!(found.as_ref().map(StreamName::as_str), name, "{text}");
+        }
+    }
 
     #[test]
     fn an_index_is_read_from_kinesis_ids_only() {

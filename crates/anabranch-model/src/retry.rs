@@ -11,6 +11,8 @@ pub enum Fault {
     ReplyLost,
     /// No connection was made, so nothing was sent.
     NotSent,
+    /// A quota is used up, and stays so until an operator removes something or has it raised.
+    LimitReached,
     /// The stream or consumer is being changed; it will be usable later.
     Busy,
     /// The credentials ran out. Fresh ones may pass.
@@ -165,7 +167,8 @@ impl Fault {
             Self::NotSent | Self::Busy | Self::CredentialsExpired | Self::IteratorExpired => {
                 (true, false, false)
             }
-            Self::AccessDenied
+            Self::LimitReached
+            | Self::AccessDenied
             | Self::Missing
             | Self::Invalid
             | Self::TooLarge

@@ -2,10 +2,12 @@
 
 use super::{Connection, trouble, waiting};
 use crate::failure::Failure;
+use anabranch::lease::{AnyStore, LeaseStore, stream_names};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
 use anabranch::stream::aws::{Access, SetupError};
 use anabranch_model::ids::StreamName;
+use anabranch_model::lease::Layout;
 use anabranch_model::retry::Fault;
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
@@ -118,6 +120,23 @@ impl Aws {
     /// Looks at a stream before work begins, so that a mistake is told at once and in words.
     pub(crate) async fn look_at(&self, stream: &StreamName) -> Result<StreamSummary, Failure> {
         self.ask(stream, || self.kinesis.describe(stream)).await
+    }
+
+    /// The name under which an application keeps the leases of a stream: the one that was given, or
+    /// the stream's other name (see [`StreamNames`](anabranch_model::lease::StreamNames)).
+    pub(crate) async fn name_in(
+        &self,
+        store: &AnyStore,
+        given: &StreamName,
+        summary: &StreamSummary,
+    ) -> Result<StreamName, Failure> {
+        if store.layout() == Layout::Kcl {
+            return Ok(given.clone());
+        }
+        let names = || stream_names(&self.kinesis, given, summary);
+        let names = self.ask(given, names).await?;
+        let known = store.application().await?.streams;
+        Ok(names.key(|name| known.contains_key(name)).clone())
     }
 
     /// The same before a stream is read: whoever may not read it is told so before the first record

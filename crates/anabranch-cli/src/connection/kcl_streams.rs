@@ -43,10 +43,13 @@ impl KclStreams {
         self.ids.keys()
     }
 
-    /// A stream by its name here, or by KCL's id.
+    /// A stream by its name here, by its ARN, or by KCL's id.
     pub(crate) fn find(&self, name: &str) -> Option<(&StreamName, &StreamId)> {
-        let named = |(known, id): &(&StreamName, &StreamId)| {
-            known.as_str() == name || id.to_string() == name
+        let arn = StreamName::from(name);
+        let plain = arn.in_arn();
+        let named = |(known, id): &(&StreamName, &StreamId)| match &plain {
+            Some(plain) => *known == plain && id.account() == account(name),
+            None => known.as_str() == name || id.to_string() == name,
         };
         self.ids.iter().find(named)
     }
@@ -64,14 +67,13 @@ impl KclStreams {
             let known = self.ids.values().find(|id| *id == named).cloned();
             return known.ok_or_else(|| format!("{named} is none of them: there are {self}"));
         }
-        let account = summary.arn.split(':').nth(4).unwrap_or_default();
+        let account = account(&summary.arn);
+        let plain = stream.in_arn();
+        let stream = plain.as_ref().unwrap_or(stream);
         let created = [summary.created_ms / 1_000, summary.created_ms];
         let of_name: Vec<&StreamId> =
             self.ids.values().filter(|id| id.stream() == stream.as_str()).collect();
-        let same = |id: &&&StreamId| {
-            created.contains(&id.created_s())
-                && id.to_string().split(':').next().is_some_and(|of| of == account)
-        };
+        let same = |id: &&&StreamId| created.contains(&id.created_s()) && id.account() == account;
         match (of_name.iter().find(same), of_name.first()) {
             (Some(id), _) => Ok(StreamId::clone(id)),
             (None, Some(other)) => Err(format!(
@@ -82,6 +84,11 @@ impl KclStreams {
             (None, None) => Err(format!("{stream} is none of them: there are {self}")),
         }
     }
+}
+
+/// The account in an ARN.
+fn account(arn: &str) -> &str {
+    arn.split(':').nth(4).unwrap_or_default()
 }
 
 /// Their ids, in a line.
@@ -107,8 +114,10 @@ mod tests {
         let check = |ids: &[&str], stream: &str, expected: Result<&str, &str>| {
             let named: Option<StreamId> = stream.parse().ok();
             let name = named.as_ref().map_or(stream, StreamId::stream);
+            let plain = StreamName::from(name).in_arn();
+            let plain = plain.as_ref().map_or(name, StreamName::as_str);
             let summary = StreamSummary {
-                arn: format!("arn:aws:kinesis:us-east-1:1:stream/{name}"),
+                arn: format!("arn:aws:kinesis:us-east-1:1:stream/{plain}"),
                 status: StreamStatus::Active,
                 created_ms: 7_500,
                 retention_ms: 0,
@@ -130,6 +139,7 @@ mod tests {
         // Newer, and of another account.
         check(&["1:a:7", "2:a:9"], "a", Ok("1:a:7"));
         check(&["1:a:7500"], "a", Ok("1:a:7500"));
+        check(&["1:a:7"], "arn:aws:kinesis:us-east-1:1:stream/a", Ok("1:a:7"));
         check(&["1:a:5", "1:b:7"], "a", Err("of 1:a:5 are not those of the stream 1:a:7"));
         check(&["2:a:7"], "a", Err("name the stream 2:a:7"));
         check(&["1:b:7"], "a", Err("a is none of them: there are 1:b:7"));
@@ -154,5 +164,7 @@ mod tests {
         assert_eq!(found("1:a:5").as_deref(), Some("1:a:5"));
         assert_eq!(found("1:a:7").as_deref(), Some("1:a:7"));
         assert_eq!(found("b"), None);
+        assert_eq!(found("arn:aws:kinesis:eu-west-1:1:stream/a").as_deref(), Some("1:a:7"));
+        assert_eq!(found("arn:aws:kinesis:eu-west-1:2:stream/a"), None);
     }
 }

@@ -24,3 +24,22 @@ pub struct StreamFacts {
     /// Whether every row of the first sync was made. Until then nobody takes a lease.
     pub first_sync_done: bool,
 }
+
+/// Whether two creation times, in milliseconds, are those of one stream. Compares them in seconds,
+/// as KCL does: a service that rounds a fraction differently has not created another stream.
+pub fn is_same_creation(known_ms: u64, found_ms: u64) -> bool {
+    known_ms / 1_000 == found_ms / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn creation_times_are_compared_in_seconds() {
+        for (found_ms, same) in [(7_000, true), (7_999, true), (6_999, false), (8_000, false)] {
+            assert_eq!(is_same_creation(7_500, found_ms), same, "{found_ms}");
+            assert_eq!(is_same_creation(found_ms, 7_500), same, "{found_ms}");
+        }
+    }
+}

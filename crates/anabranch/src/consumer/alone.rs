@@ -11,6 +11,7 @@ use super::vitals::Vitals;
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
+use crate::stream::summaries::Summaries;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
@@ -25,6 +26,8 @@ const CHUNK: usize = 1_000;
 pub(crate) struct Alone<A> {
     /// The service.
     pub(crate) api: Arc<A>,
+    /// The streams' summaries, which all shards share.
+    pub(crate) summaries: Arc<Summaries>,
     /// The memory that the records of all shards may take.
     pub(crate) budget: Budget,
     /// The longest pause between two reads of an idle shard, in milliseconds.
@@ -76,6 +79,7 @@ impl<A: StreamApi> Alone<A> {
             api: Arc::clone(&self.api),
             feed,
             latest: Arc::default(),
+            summaries: Arc::clone(&self.summaries),
             clock: self.clock.clone(),
             chance: self.chance.clone(),
         };

@@ -113,7 +113,8 @@ pub struct ConsumerSettings {
     /// The worker's name in the lease store. Default: the application's, and the process id. Each
     /// start adds random digits to it.
     pub worker: Option<String>,
-    /// Whom it subscribes as, with enhanced fan-out. Default: the application's name.
+    /// Whom it subscribes as, with enhanced fan-out: a name, or the ARN of a consumer that is
+    /// registered already, as a stream of another account needs. Default: the application's name.
     pub fan_out_name: Option<String>,
     /// How often the rows are compared with the stream. Default 60,000; 1,000 at least.
     pub audit_ms: u64,

@@ -4,7 +4,7 @@ use super::broken_off::{Breaks, BrokenOff, told};
 use super::budget::Budget;
 use super::config::{BadSettings, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;
-use super::fetch::fanout::Registry;
+use super::fetch::fanout::{FullStream, Registry};
 use super::health::{EndOfRun, Health, Stage};
 use super::shape::Shape;
 use super::watch::Watcher;
@@ -58,6 +58,21 @@ pub enum RunError {
     /// It can't go on: its last stream was deleted, and perhaps created again.
     #[error(transparent)]
     StreamGone(StartError),
+    /// A stream has all the fan-out consumers that the service allows, and this one is none of them.
+    #[error(
+        "fan-out consumer {name} can't be registered on {stream}, which has as many as the service \
+         allows ({detail}): list them with `aws kinesis list-stream-consumers --stream-arn {stream}` \
+         and remove one that is not needed with `aws kinesis deregister-stream-consumer \
+         --consumer-arn ARN`, or read without fan-out"
+    )]
+    FanOutLimit {
+        /// The stream's ARN.
+        stream: String,
+        /// The name that the consumer would have.
+        name: String,
+        /// The service's words.
+        detail: String,
+    },
     /// It can't go on: somebody deleted the table of its leases.
     #[error("the table of leases was deleted while this worker ran")]
     StoreGone(#[source] StoreError),
@@ -177,6 +192,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
                 other => RunError::StreamGone(other),
             }),
             () = coordinator.until_broken() => Err(RunError::CoordinatorEnded),
+            error = until_full(worker.registry.as_deref()) => Err(error),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
             }
@@ -206,6 +222,13 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
         }
     }
+}
+
+/// Waits until a stream has no room for the fan-out consumer.
+async fn until_full(registry: Option<&Registry>) -> RunError {
+    let Some(registry) = registry else { return std::future::pending().await };
+    let FullStream { arn: stream, name, detail } = registry.until_full().await;
+    RunError::FanOutLimit { stream, name, detail }
 }
 
 /// Runs every shard that there is a grip for. Ends when no more can come.

@@ -16,6 +16,7 @@ mod any;
 #[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
 mod address;
 mod settle;
+mod stream_names;
 pub(crate) mod pulse;
 pub mod coordinator;
 pub mod grip;
@@ -38,3 +39,4 @@ pub use sql::{CheckpointInTransaction, Transactional};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{LeaseStore, Look, StoreError};
+pub use stream_names::stream_names;

@@ -62,7 +62,7 @@ pub trait StreamApi: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<FanOutConsumer, StreamError>> + Send;
 
-    /// The fan-out consumer of that name.
+    /// The fan-out consumer of that name, or with that ARN.
     fn describe_consumer(
         &self,
         stream: &StreamSummary,

@@ -5,6 +5,7 @@ use super::api::{
     ShardIterator, ShardList, StreamApi, StreamError, StreamStatus, StreamSummary, Subscription,
     SubscriptionEvent,
 };
+use super::consumer_limit;
 use super::subscription::{self, Source};
 use anabranch_local::op::{
     self, ConsumerDescription, ConsumerTarget, HashKeyRange, Operation, ShardDescription,
@@ -12,7 +13,7 @@ use anabranch_local::op::{
 };
 use anabranch_local::{ApiError, Engine, ErrorKind, Status, StreamRef};
 use anabranch_model::hash::HashRange;
-use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::ids::{ShardId, StreamName, is_arn};
 use anabranch_model::limits;
 use anabranch_model::lineage::Shard;
 use anabranch_model::retry::Fault;
@@ -65,9 +66,38 @@ impl LocalKinesis {
         shard: Option<&ShardId>,
         body: impl FnOnce(&Engine) -> Result<T, ApiError>,
     ) -> Result<T, StreamError> {
-        let named = StreamRef::named(stream);
+        let named = named(stream);
         let delay_ms = self.engine.delay_ms(operation, &named, shard.map(ShardId::as_str), None);
         self.call(Call { operation, stream, shard }, delay_ms, body).await
+    }
+
+    /// The error of a registration that a limit refused, once it is known which limit.
+    fn by_which_limit(&self, stream: &StreamSummary, error: StreamError) -> StreamError {
+        let request = op::list_stream_consumers::Request {
+            stream: StreamTarget::by_arn(&stream.arn),
+            ..op::list_stream_consumers::Request::default()
+        };
+        let Ok(reply) = self.engine.list_stream_consumers(&request) else { return error };
+        let consumers = reply.consumers;
+        let creating =
+            consumers.iter().filter(|consumer| consumer.consumer_status == Status::Creating);
+        let fault = consumer_limit::fault(consumers.len(), creating.count());
+        StreamError { fault, ..error }
+    }
+}
+
+/// How a request names its stream: by name, or by ARN where that is what the user gave.
+fn target(stream: &StreamName) -> StreamTarget {
+    let text = stream.as_str();
+    if stream.is_arn() { StreamTarget::by_arn(text) } else { StreamTarget::named(text) }
+}
+
+/// The same, borrowed.
+fn named(stream: &str) -> StreamRef<'_> {
+    if is_arn(stream) {
+        StreamRef { name: None, arn: Some(Cow::Borrowed(stream)) }
+    } else {
+        StreamRef::named(stream)
     }
 }
 
@@ -101,8 +131,7 @@ impl Call<'_> {
 
 impl StreamApi for LocalKinesis {
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
-        let request =
-            op::describe_stream_summary::Request { stream: StreamTarget::named(stream.as_str()) };
+        let request = op::describe_stream_summary::Request { stream: target(stream) };
         let operation = Operation::DescribeStreamSummary;
         let reply = self
             .call_stream(operation, stream.as_str(), None, |engine| {
@@ -137,7 +166,7 @@ impl StreamApi for LocalKinesis {
         let service_ms = Some(self.engine.clock().now_ms());
         let mut shards = Vec::new();
         let mut request = op::list_shards::Request {
-            stream: StreamTarget::named(stream.as_str()),
+            stream: target(stream),
             shard_filter: listed(filter),
             max_results: i64::try_from(limits::LIST_SHARDS_MAX_RESULTS).ok(),
             ..op::list_shards::Request::default()
@@ -168,7 +197,7 @@ impl StreamApi for LocalKinesis {
     ) -> Result<ShardIterator, StreamError> {
         let (kind, number, timestamp) = place(at);
         let request = op::get_shard_iterator::Request {
-            stream: StreamTarget::named(stream.as_str()),
+            stream: target(stream),
             shard_id: Some(shard.to_string()),
             shard_iterator_type: Some(kind.to_owned()),
             starting_sequence_number: number,
@@ -196,7 +225,7 @@ impl StreamApi for LocalKinesis {
             limit: Some(i64::from(limit)),
             stream_arn: None,
         };
-        let named = StreamRef::named(stream.as_str());
+        let named = named(stream.as_str());
         let delay_ms = self.engine.delay_ms(operation, &named, None, Some(&iterator.0));
         let reply = self.call(call, delay_ms, |engine| engine.get_records(&request)).await?;
         Ok(Fetched {
@@ -222,8 +251,14 @@ impl StreamApi for LocalKinesis {
             .call_stream(operation, name_in(&stream.arn), None, |engine| {
                 engine.register_stream_consumer(&request)
             })
-            .await?;
-        Ok(consumer(reply.consumer))
+            .await;
+        match reply {
+            Ok(reply) => Ok(consumer(reply.consumer)),
+            Err(error) if error.detail.starts_with(ErrorKind::LimitExceeded.name()) => {
+                Err(self.by_which_limit(stream, error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn describe_consumer(
@@ -232,10 +267,14 @@ impl StreamApi for LocalKinesis {
         name: &str,
     ) -> Result<FanOutConsumer, StreamError> {
         let request = op::describe_stream_consumer::Request {
-            consumer: ConsumerTarget {
-                stream_arn: Some(stream.arn.clone()),
-                consumer_name: Some(name.to_owned()),
-                consumer_arn: None,
+            consumer: if is_arn(name) {
+                ConsumerTarget { consumer_arn: Some(name.to_owned()), ..ConsumerTarget::default() }
+            } else {
+                ConsumerTarget {
+                    stream_arn: Some(stream.arn.clone()),
+                    consumer_name: Some(name.to_owned()),
+                    consumer_arn: None,
+                }
             },
         };
         let operation = Operation::DescribeStreamConsumer;
@@ -296,7 +335,7 @@ impl StreamApi for LocalKinesis {
     ) -> Result<Vec<EntryResult>, StreamError> {
         let operation = Operation::PutRecords;
         let request = op::put_records::Request {
-            stream: StreamRef::named(stream.as_str()),
+            stream: named(stream.as_str()),
             records: entries.iter().map(put_entry).collect(),
         };
         let call = Call { operation, stream: stream.as_str(), shard: None };
@@ -313,7 +352,7 @@ impl StreamApi for LocalKinesis {
     ) -> Result<Placement, StreamError> {
         let operation = Operation::PutRecord;
         let request = op::put_record::Request {
-            stream: StreamRef::named(stream.as_str()),
+            stream: named(stream.as_str()),
             entry: put_entry(entry),
             sequence_number_for_ordering: after.map(|number| Cow::Owned(number.to_string())),
         };

@@ -4,6 +4,9 @@ pub mod api;
 #[cfg(any(feature = "aws", feature = "local"))]
 pub(crate) mod since;
 mod subscription;
+#[cfg(any(feature = "aws", feature = "local"))]
+mod consumer_limit;
+pub(crate) mod summaries;
 #[cfg(feature = "aws")]
 mod cbor;
 #[cfg(feature = "aws")]

@@ -88,6 +88,7 @@ impl<A: StreamApi> Driver<A> {
     pub(super) fn new(told: Told<A>, shared: Arc<Shared>, chunks: mpsc::Sender<Chunk>) -> Self {
         let alone = Alone {
             api: Arc::clone(&told.api),
+            summaries: Arc::default(),
             budget: Budget::new(told.memory_bytes),
             idle_poll_ms: told.idle_poll_ms,
             clock: told.clock.clone(),

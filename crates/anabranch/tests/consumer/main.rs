@@ -17,6 +17,8 @@ mod aggregates;
 mod stops;
 mod outage;
 mod fanout;
+mod summaries;
+mod names;
 mod watchdog;
 mod retention;
 mod parking;

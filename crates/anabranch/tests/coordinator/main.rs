@@ -9,6 +9,7 @@ mod sharing;
 mod lease_times;
 mod stopping;
 mod starting;
+mod names;
 mod gates;
 mod checkpoints;
 mod auditing;

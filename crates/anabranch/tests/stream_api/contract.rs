@@ -32,6 +32,9 @@ async fn streams(api: &impl StreamApi, stage: &Stage) {
     assert!(summary.arn.ends_with("stream/streams") && !summary.on_demand);
     let now = stage.engine().clock().now_ms();
     assert!(summary.created_ms <= now && now - summary.created_ms < 60_000);
+    let by_arn = StreamName::from(summary.arn.as_str());
+    assert_eq!(api.describe(&by_arn).await.unwrap(), summary);
+    assert_eq!(api.list_shards(&by_arn, ShardFilter::All).await.unwrap().shards.len(), 3);
     stage.delete("streams");
     fails(api.describe(&name).await, Fault::Missing, "streams");
 }
@@ -212,6 +215,22 @@ async fn fan_out(api: &impl StreamApi, stage: &Stage) {
     assert_eq!(failed.fault, Fault::Missing, "{failed}");
     assert!(next(&mut events).await.is_none(), "after an error it is over");
     fails(api.describe_consumer(&summary, "app").await, Fault::Missing, "app");
+
+    let mut consumers = Vec::new();
+    for number in 0..20 {
+        let name = format!("app-{number}");
+        consumers.push(api.register_consumer(&summary, &name).await.unwrap());
+    }
+    let full = api.register_consumer(&summary, "app").await;
+    fails(full, Fault::LimitReached, "RegisterStreamConsumer");
+    stage.strike(Operation::RegisterStreamConsumer, Effect::Throttle);
+    fails(api.register_consumer(&summary, "app").await, Fault::Throttled, "RegisterStreamConsumer");
+    let last = &consumers[19];
+    let by_arn = api.describe_consumer(&summary, &last.arn).await.unwrap();
+    assert_eq!((by_arn.name.as_str(), &by_arn.arn), ("app-19", &last.arn));
+    for consumer in &consumers {
+        api.deregister_consumer(consumer).await.unwrap();
+    }
     stage.delete("fan");
 }
 

@@ -6,7 +6,7 @@ use crate::moment;
 use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamStatus;
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{HandOver, Layout, Lease};
+use anabranch_model::lease::{HandOver, Layout, Lease, is_same_creation};
 use serde::Serialize;
 
 /// Fan-out consumers that a stream takes.
@@ -80,7 +80,7 @@ fn of_stream(facts: &Facts) -> Vec<Finding> {
         ));
     }
     if let Some(known) = &facts.remembered
-        && known.created_ms != facts.summary.created_ms
+        && !is_same_creation(known.created_ms, facts.summary.created_ms)
     {
         found.push(problem(
             "recreated",
@@ -214,14 +214,15 @@ fn of_owners(facts: &Facts) -> Vec<Finding> {
 fn of_lags(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     for (shard, lag) in &facts.lags {
-        match (lag, facts.retention_ms) {
-            (Lag::Trimmed, _) => found.push(problem(
+        let retention_ms = facts.summary.retention_ms;
+        match lag {
+            Lag::Trimmed => found.push(problem(
                 "trimmed",
                 format!("records of {shard} were deleted before they were read"),
                 "the record at its checkpoint is past the retention period".to_owned(),
                 facts.leases_command(&format!("reset --shard {shard} --to trim --yes")),
             )),
-            (Lag::Behind(ms), Some(retention_ms))
+            Lag::Behind(ms)
                 if ms.saturating_mul(100) > retention_ms.saturating_mul(DANGEROUS_PERCENT) =>
             {
                 found.push(problem(
@@ -233,13 +234,14 @@ fn of_lags(facts: &Facts) -> Vec<Finding> {
                         moment::span(retention_ms)
                     ),
                     format!(
-                        "aws kinesis increase-stream-retention-period --stream-name {} \
+                        "aws kinesis increase-stream-retention-period --stream-{} {} \
                          --retention-period-hours 168",
+                        if facts.stream.is_arn() { "arn" } else { "name" },
                         facts.stream
                     ),
                 ));
             }
-            (Lag::Unknown(why), _) => found.push(noted(
+            Lag::Unknown(why) => found.push(noted(
                 "lag-unknown",
                 format!("how far {shard} is behind can't be told"),
                 why.clone(),
@@ -367,7 +369,6 @@ mod tests {
                 ignores_keys: false,
                 open_shards: 1,
             },
-            retention_ms: Some(24 * HOUR_MS),
             fan_out: Some(1),
             lineage: Lineage::new([shard()]),
             layout: Layout::Native,
@@ -400,7 +401,7 @@ mod tests {
         check(|_| (), &[]);
         check(|facts| facts.summary.ignores_keys = true, &[("ignores-keys", Problem)]);
         check(|facts| facts.summary.status = StreamStatus::Updating, &[("not-active", Note)]);
-        check(|facts| facts.summary.created_ms = 2, &[("recreated", Problem)]);
+        check(|facts| facts.summary.created_ms = 2_000, &[("recreated", Problem)]);
         check(|facts| facts.fan_out = Some(20), &[("fan-out-full", Note)]);
         check(
             |facts| {

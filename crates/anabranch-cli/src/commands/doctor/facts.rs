@@ -17,8 +17,6 @@ pub(super) struct Facts {
     pub(super) application: String,
     /// The stream.
     pub(super) summary: StreamSummary,
-    /// How long it keeps records, in milliseconds.
-    pub(super) retention_ms: Option<u64>,
     /// How many fan-out consumers are registered.
     pub(super) fan_out: Option<usize>,
     /// Its shards.

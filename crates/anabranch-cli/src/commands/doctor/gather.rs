@@ -29,6 +29,7 @@ pub(super) async fn facts(
     watch: Duration,
 ) -> Result<Facts, Failure> {
     let summary = aws.look_at(stream).await?;
+    let stream = &aws.name_in(store, stream, &summary).await?;
     let first = rows(store, stream).await?;
     let remembered = store.application().await?.streams.get(stream).copied();
     // A change of leases that was killed may have left none.
@@ -63,7 +64,6 @@ pub(super) async fn facts(
     Ok(Facts {
         stream: stream.clone(),
         application: application.to_owned(),
-        retention_ms: retention_ms(aws, stream).await,
         fan_out: fan_out(aws, &summary.arn).await,
         denied: denied(aws, stream, &lineage, &lags).await,
         summary,
@@ -171,13 +171,6 @@ async fn orphaned(
             return marked;
         }
     }
-}
-
-async fn retention_ms(aws: &Aws, stream: &StreamName) -> Option<u64> {
-    let client = aws_sdk_kinesis::Client::new(&aws.config);
-    let reply = client.describe_stream_summary().stream_name(stream.as_str()).send().await.ok()?;
-    let hours = reply.stream_description_summary()?.retention_period_hours();
-    u64::try_from(hours).ok().map(|hours| hours * 3_600_000)
 }
 
 async fn fan_out(aws: &Aws, arn: &str) -> Option<usize> {

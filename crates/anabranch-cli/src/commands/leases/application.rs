@@ -96,7 +96,7 @@ impl Standing {
                 vec![(found, None)]
             }
             (Layout::Native, Some(name)) => {
-                let name = StreamName::from(name);
+                let name = known_as(&known, &StreamName::from(name));
                 let facts = known.get(&name).copied();
                 vec![(name, facts)]
             }
@@ -176,4 +176,46 @@ impl StreamRows {
 /// A shard by its id, or by the number in it.
 pub(super) fn shard_id(text: &str) -> ShardId {
     text.parse().map_or_else(|_| text.into(), ShardId::from_index)
+}
+
+/// The name under which an application knows a stream that a person named, by its name or by its
+/// ARN. Where that names two of its streams, or none, it stays as it is.
+fn known_as(known: &BTreeMap<StreamName, StreamFacts>, given: &StreamName) -> StreamName {
+    if known.contains_key(given) {
+        return given.clone();
+    }
+    let other = given.in_arn();
+    let is_it = |name: &&StreamName| match &other {
+        Some(plain) => *name == plain,
+        None => name.in_arn().as_ref() == Some(given),
+    };
+    let mut found = known.keys().filter(is_it);
+    match (found.next(), found.next()) {
+        (Some(name), None) => name.clone(),
+        _ => given.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_found_by_its_name_and_by_its_arn() {
+        let arn = |account| format!("arn:aws:kinesis:eu-west-1:{account}:stream/orders");
+        let (ours, theirs) = (arn("111111111111"), arn("222222222222"));
+        for (known, given, found) in [
+            (vec!["orders"], "orders", "orders"),
+            (vec!["orders"], ours.as_str(), "orders"),
+            (vec![ours.as_str()], "orders", ours.as_str()),
+            (vec!["orders", theirs.as_str()], "orders", "orders"),
+            (vec!["orders", theirs.as_str()], theirs.as_str(), theirs.as_str()),
+            (vec![ours.as_str(), theirs.as_str()], "orders", "orders"),
+            (vec!["mails"], "orders", "orders"),
+        ] {
+            let facts = StreamFacts { t0_ms: 0, created_ms: 0, first_sync_done: true };
+            let streams = known.iter().map(|name| (StreamName::from(*name), facts)).collect();
+            assert_eq!(known_as(&streams, &given.into()).as_str(), found, "{given} of {known:?}");
+        }
+    }
 }

@@ -63,7 +63,8 @@ impl Picture {
         let rows: Option<BTreeMap<ShardId, Lease>> = match store {
             None => None,
             Some(store) => {
-                let rows = store.list(stream).await?;
+                let name = aws.name_in(store, stream, &summary).await?;
+                let rows = store.list(&name).await?;
                 Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
             }
         };

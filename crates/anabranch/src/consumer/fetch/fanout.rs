@@ -15,14 +15,16 @@ use super::{FAILED, FetchEnd, Source};
 use crate::consumer::decode::Reply;
 use crate::consumer::vitals::Step;
 use crate::stream::api::{
-    ChildShard, FanOutConsumer, ReadFrom, StreamApi, StreamError, Subscription, SubscriptionEvent,
+    ChildShard, FanOutConsumer, ReadFrom, StreamApi, StreamError, StreamSummary, Subscription,
+    SubscriptionEvent,
 };
-use anabranch_model::ids::StreamName;
+use crate::stream::summaries::{MaxAge, SharedError};
+use anabranch_model::ids::{StreamName, is_arn};
 use anabranch_model::retry::Fault;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The pause between two looks at a consumer that is not active yet.
@@ -37,17 +39,73 @@ const BUSY_MS: u64 = 5_000;
 pub(in crate::consumer) struct Registry {
     /// The consumer's name, which is the application's.
     name: String,
-    /// The consumer of each stream, once it was looked up. A look-up holds up the others of its
-    /// own stream only.
+    /// The consumer of each stream. A look-up holds up the others of its own stream only.
     known: std::sync::Mutex<BTreeMap<StreamName, Known>>,
+    /// Why no consumer can be registered on a stream until an operator removes another one.
+    full: watch::Sender<Option<FullStream>>,
+}
+
+/// A stream with as many consumers as the service allows.
+#[derive(Clone, Debug)]
+pub(in crate::consumer) struct FullStream {
+    /// Its ARN.
+    pub(in crate::consumer) arn: String,
+    /// The name that the consumer would have.
+    pub(in crate::consumer) name: String,
+    /// The service's words.
+    pub(in crate::consumer) detail: String,
 }
 
 /// The consumer of one stream.
-type Known = Arc<Mutex<Option<FanOutConsumer>>>;
+type Known = Arc<Mutex<LookUp>>;
+
+/// What is known of the consumer of one stream.
+#[derive(Debug, Default)]
+struct LookUp {
+    /// The consumer, once it was found or registered.
+    found: Option<FanOutConsumer>,
+    /// Attempts in a row that failed.
+    failures: u32,
+    /// The last failure, which holds for all shards until this moment.
+    failed: Option<(u64, SharedError)>,
+}
+
+impl LookUp {
+    /// What the last attempt came to, while that holds.
+    fn last(&self, now_ms: u64) -> Option<Result<FanOutConsumer, StreamError>> {
+        if let Some(consumer) = &self.found {
+            return Some(Ok(consumer.clone()));
+        }
+        let failed = self.failed.as_ref().filter(|(until_ms, _)| now_ms < *until_ms);
+        failed.map(|(_, error)| Err(error.clone().into_error()))
+    }
+
+    fn note(&mut self, now_ms: u64, entropy: u64, outcome: &Result<FanOutConsumer, StreamError>) {
+        match outcome {
+            Ok(consumer) => *self = Self { found: Some(consumer.clone()), ..Self::default() },
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let pause_ms = FAILED.wait_ms(self.failures, entropy);
+                self.failed = Some((now_ms.saturating_add(pause_ms), SharedError::of(error)));
+            }
+        }
+    }
+}
 
 impl Registry {
     pub(in crate::consumer) fn new(application: &str) -> Self {
-        Self { name: application.to_owned(), known: std::sync::Mutex::default() }
+        let full = watch::Sender::new(None);
+        Self { name: application.to_owned(), known: std::sync::Mutex::default(), full }
+    }
+
+    /// Waits until a stream turns out to have as many consumers as the service allows.
+    pub(in crate::consumer) async fn until_full(&self) -> FullStream {
+        let mut full = self.full.subscribe();
+        match full.wait_for(Option::is_some).await.map(|full| full.clone()) {
+            Ok(Some(full)) => full,
+            // The sender is this registry's own.
+            _ => std::future::pending().await,
+        }
     }
 
     /// The consumer of a stream, registered if nobody has done it.
@@ -56,33 +114,58 @@ impl Registry {
         source: &Source<A>,
     ) -> Result<FanOutConsumer, StreamError> {
         let stream = &source.feed.shard.stream;
-        // One look-up at a time: the service allows few.
+        // One look-up at a time, and one for all shards: the service allows few.
         let known = self.known(stream);
         let mut known = known.lock().await;
-        if let Some(consumer) = &*known {
-            return Ok(consumer.clone());
+        if let Some(last) = known.last(source.clock.now_ms()) {
+            return last;
         }
+        let outcome = self.look_up(source).await;
+        known.note(source.clock.now_ms(), source.chance.bits(), &outcome);
+        outcome
+    }
+
+    /// Looks the consumer up, and registers it unless another worker did.
+    async fn look_up<A: StreamApi>(
+        &self,
+        source: &Source<A>,
+    ) -> Result<FanOutConsumer, StreamError> {
         let api = &source.api;
-        let summary = source.in_time("DescribeStreamSummary", api.describe(stream)).await?;
+        let summary = source.summary(MaxAge::FRESH).await?;
+        let mut refused = false;
         loop {
             let found = api.describe_consumer(&summary, &self.name);
             let found = match source.in_time("DescribeStreamConsumer", found).await {
-                Err(error) if error.fault == Fault::Missing => {
+                // One that is named by its ARN belongs to an operator, perhaps of another account.
+                Err(error) if error.fault == Fault::Missing && !is_arn(&self.name) => {
                     let made = api.register_consumer(&summary, &self.name);
                     match source.in_time("RegisterStreamConsumer", made).await {
                         // Another worker was faster.
                         Err(error) if error.fault == Fault::Busy => None,
+                        Err(error) if error.fault == Fault::LimitReached => {
+                            // Another worker may have registered the last one, by this name.
+                            if refused {
+                                self.tell_full(&summary, &error);
+                                return Err(error);
+                            }
+                            refused = true;
+                            None
+                        }
                         made => Some(made?),
                     }
                 }
                 found => Some(found?),
             };
             if let Some(consumer) = found.filter(|consumer| consumer.active) {
-                *known = Some(consumer.clone());
                 return Ok(consumer);
             }
             source.clock.sleep(REGISTERING_MS).await;
         }
+    }
+
+    fn tell_full(&self, stream: &StreamSummary, error: &StreamError) {
+        let (arn, name) = (stream.arn.clone(), self.name.clone());
+        self.full.send_replace(Some(FullStream { arn, name, detail: error.detail.clone() }));
     }
 
     fn known(&self, stream: &StreamName) -> Known {
@@ -92,7 +175,7 @@ impl Registry {
 
     /// Forgets a consumer that may have been removed.
     async fn forget(&self, stream: &StreamName) {
-        *self.known(stream).lock().await = None;
+        self.known(stream).lock().await.found = None;
     }
 }
 

@@ -12,7 +12,8 @@ pub(super) use latest::Latest;
 use super::decode::Feed;
 use crate::clock::{Chance, Clock};
 use crate::event::ShardEvent;
-use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError};
+use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError, StreamSummary};
+use crate::stream::summaries::{MaxAge, Summaries};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::limits;
 use anabranch_model::record::Record;
@@ -30,6 +31,9 @@ const CALL_MS: u64 = 40_000;
 const DOUBTS: u32 = 8;
 /// Nothing that has waited for less than this is past retention.
 const KEPT_MS: u64 = limits::RETENTION_MIN_HOURS as u64 * 3_600_000;
+
+/// How old the answer may be that says for how long the stream keeps records.
+const RETENTION_AGE: MaxAge = MaxAge { summary_ms: 600_000, failure_ms: 60_000 };
 
 /// How records are fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,6 +97,8 @@ pub(super) struct Source<A> {
     pub(super) feed: Feed,
     /// What LATEST stands for, once somebody has read from there.
     pub(super) latest: Arc<Latest>,
+    /// The streams' summaries, which all shards share.
+    pub(super) summaries: Arc<Summaries>,
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.
@@ -126,9 +132,8 @@ impl<A: StreamApi> Source<A> {
         waited_ms: Option<u64>,
         reply: (u64, &[Record], u64),
     ) {
-        let now_ms = self.clock.now_ms();
-        if waited_ms.is_some_and(|ms| ms > KEPT_MS) && reach.asks_for_retention(now_ms) {
-            reach.note_retention(now_ms, self.retention_ms().await);
+        if waited_ms.is_some_and(|ms| ms > KEPT_MS) {
+            reach.note_retention(self.retention_ms().await);
         }
         if let Some(gap) = reach.reply(reply, waited_ms) {
             let shard = Arc::clone(&self.feed.shard);
@@ -138,9 +143,14 @@ impl<A: StreamApi> Source<A> {
 
     /// For how long the stream keeps records, if it says so now.
     async fn retention_ms(&self) -> Option<u64> {
-        let described = self.api.describe(&self.feed.shard.stream);
-        let summary = self.in_time("DescribeStreamSummary", described).await.ok()?;
-        Some(summary.retention_ms)
+        Some(self.summary(RETENTION_AGE).await.ok()?.retention_ms)
+    }
+
+    /// The stream's summary: the last one, if it is young enough.
+    async fn summary(&self, max_age: MaxAge) -> Result<StreamSummary, StreamError> {
+        let stream = &self.feed.shard.stream;
+        let call = self.in_time("DescribeStreamSummary", self.api.describe(stream));
+        self.summaries.get(stream, || self.clock.now_ms(), max_age, call).await
     }
 
     /// Tells that a call failed, and gives the pause before the next.

@@ -15,9 +15,6 @@ use anabranch_model::position::Position;
 use anabranch_model::record::Record;
 use anabranch_model::sequence::SequenceNumber;
 
-/// For how long it is believed what the service said of the retention, in milliseconds.
-const BELIEVED_MS: u64 = 600_000;
-
 /// How far a shard was read.
 #[derive(Clone, Debug)]
 pub(super) struct Reach {
@@ -28,8 +25,8 @@ pub(super) struct Reach {
     /// A moment before the last reply, by the worker's clock, and how far that was behind the newest
     /// record.
     last: Option<(u64, u64)>,
-    /// For how long the stream keeps records, as far as it told, and when it was asked.
-    retention: Option<(u64, Option<u64>)>,
+    /// For how long the stream keeps records, in milliseconds, once it told.
+    retention_ms: Option<u64>,
 }
 
 /// Records that nobody can read any more.
@@ -51,7 +48,7 @@ impl Reach {
             ReadFrom::TrimHorizon => (Position::TrimHorizon, None),
             ReadFrom::Latest => (Position::Latest, None),
         };
-        Self { read, begins, last: None, retention: None }
+        Self { read, begins, last: None, retention_ms: None }
     }
 
     /// For how long, in milliseconds, what is asked for now may have waited.
@@ -60,15 +57,9 @@ impl Reach {
         Some(now_ms.saturating_sub(replied_ms).saturating_add(behind_ms))
     }
 
-    /// Whether the stream is to be asked for how long it keeps records.
-    pub(super) fn asks_for_retention(&self, now_ms: u64) -> bool {
-        self.retention.is_none_or(|(asked_ms, _)| now_ms.saturating_sub(asked_ms) > BELIEVED_MS)
-    }
-
     /// Notes for how long the stream keeps records, if it said so.
-    pub(super) fn note_retention(&mut self, now_ms: u64, kept_ms: Option<u64>) {
-        let before = self.retention.and_then(|(_, before)| before);
-        self.retention = Some((now_ms, kept_ms.or(before)));
+    pub(super) fn note_retention(&mut self, kept_ms: Option<u64>) {
+        self.retention_ms = kept_ms.or(self.retention_ms);
     }
 
     /// A reply came, for what had waited so long: a moment before it, its records, and how far it is
@@ -79,8 +70,7 @@ impl Reach {
         waited_ms: Option<u64>,
     ) -> Option<Gap> {
         let first = records.first().map(|record| record.sequence);
-        let kept_ms = self.retention.and_then(|(_, kept_ms)| kept_ms);
-        let too_late = waited_ms.zip(kept_ms).is_some_and(|(waited, kept)| waited > kept);
+        let too_late = waited_ms.zip(self.retention_ms).is_some_and(|(waited, kept)| waited > kept);
         let gone = self.begins.zip(first).is_some_and(|(begins, first)| begins < first);
         let gap = (too_late || gone).then(|| Gap { after: self.read, to: first.map(at) });
         // A shard that holds nothing says nothing about what it held.
@@ -128,7 +118,7 @@ mod tests {
     ) {
         *now_ms += pause_ms;
         let waited_ms = reach.waited_ms(*now_ms);
-        reach.note_retention(*now_ms, Some(DAY_MS));
+        reach.note_retention(Some(DAY_MS));
         let gap = reach.reply((*now_ms, &records(came), behind_ms), waited_ms);
         let want = want.map(|(after, to)| Gap { after, to: to.map(|low| at(number(low))) });
         assert_eq!(gap, want, "{came:?} after {pause_ms} ms");

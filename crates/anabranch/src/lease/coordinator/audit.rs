@@ -14,7 +14,7 @@ use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleWatch};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, Survey, Worker, WorkerId, Write, duty, shuffle,
+    Layout, Lease, LeaseChange, Survey, Worker, WorkerId, Write, duty, is_same_creation, shuffle,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -137,7 +137,7 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     suspected: bool,
 ) -> bool {
     let name = &stream.settings.name;
-    let found_ms = match crew.tools.ask(name, crew.tools.api.describe(name)).await {
+    let found_ms = match crew.tools.describe(name).await {
         Ok(summary) => summary.created_ms,
         Err(error) if suspected && error.fault == Fault::Missing => {
             crew.tools.tell(LeaseEvent::StreamGone { stream: name.clone() });
@@ -150,12 +150,13 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
         }
     };
     let known_ms = stream.created_ms;
-    if found_ms != known_ms {
+    let is_same = is_same_creation(known_ms, found_ms);
+    if !is_same {
         let (stream, again) = (name.clone(), name.clone());
         crew.tools.tell(LeaseEvent::StreamRecreated { stream, known_ms, found_ms });
         crew.refuse(StartError::RecreatedStream { stream: again, known_ms, found_ms }, name);
     }
-    found_ms == known_ms
+    is_same
 }
 
 /// Rows of old KCL versions lack their range.

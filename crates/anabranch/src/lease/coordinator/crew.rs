@@ -6,7 +6,7 @@ use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, LeaseKey, Protocol};
+use anabranch_model::lease::{Layout, LeaseKey, Protocol, StreamNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,8 +43,12 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
 /// A stream that is read.
 #[derive(Clone, Debug)]
 pub(super) struct ReadStream {
-    /// What the coordinator was told about it.
+    /// What the coordinator was told about it, under the name that its rows lie under.
     pub(super) settings: StreamSettings,
+    /// What it is called.
+    pub(super) names: StreamNames,
+    /// Its ARN, which no other stream has.
+    pub(super) arn: String,
     /// When it was created.
     pub(super) created_ms: u64,
     /// How its rows are kept.
@@ -114,6 +118,15 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     /// Whether a stream is read.
     pub(super) fn reads(&self, stream: &StreamName) -> bool {
         self.lock_streams().contains_key(stream)
+    }
+
+    /// The name that the rows of a stream lie under, if it is read, by any of its names.
+    pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
+        let streams = self.lock_streams();
+        let is_it = |(key, stream): &(&StreamName, &ReadStream)| {
+            *key == name || stream.names.has(name) || stream.arn == name.as_str()
+        };
+        streams.iter().find(is_it).map(|(key, _)| key.clone())
     }
 
     /// When a stream that is read was created.

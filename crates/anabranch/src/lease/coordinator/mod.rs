@@ -103,13 +103,18 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             clock,
             chance,
             events,
+            summaries: Arc::default(),
             suspects: Suspects::default(),
         });
         start::prepare(&tools).await?;
         let survey = survey::survey(&tools).await?;
-        let mut opened = Vec::new();
+        let mut opened: Vec<ReadStream> = Vec::new();
         for stream in streams {
-            opened.push(open::open(&tools, stream).await?);
+            let stream = open::open(&tools, stream).await?;
+            if opened.iter().any(|other| other.arn == stream.arn) {
+                return Err(StartError::TwiceTheStream { stream: stream.names.given });
+            }
+            opened.push(stream);
         }
         let mut reads: Vec<StreamName> =
             opened.iter().map(|stream| stream.settings.name.clone()).collect();
@@ -150,7 +155,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     ) -> impl Future<Output = Result<Opened, StartError>> + Send + use<S, A> {
         let crew = self.crew.clone();
         async move {
-            if crew.reads(&stream.name) {
+            if crew.key_of(&stream.name).is_some() {
                 return Err(StartError::TwiceTheStream { stream: stream.name });
             }
             Ok(Opened(open::open(&crew.tools, stream).await?))
@@ -159,8 +164,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
 
     /// Reads a stream that is ready.
     pub(crate) fn read_stream(&self, Opened(stream): Opened) -> Result<(), StartError> {
-        if self.crew.reads(&stream.settings.name) {
-            return Err(StartError::TwiceTheStream { stream: stream.settings.name });
+        if self.crew.key_of(&StreamName::from(stream.arn.as_str())).is_some() {
+            return Err(StartError::TwiceTheStream { stream: stream.names.given });
         }
         self.crew.add_stream(stream);
         self.crew.say_what_is_read();
@@ -170,6 +175,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// Reads a stream no longer: its shards are drained for up to `grace_ms`, and given back.
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
+        let stream = &self.crew.key_of(stream).unwrap_or_else(|| stream.clone());
         self.crew.remove_stream(stream);
         self.crew.say_what_is_read();
         let removed = DrainReason::StreamRemoved;

@@ -6,10 +6,13 @@ use super::first_sync::{first_sync, has_first_rows};
 use super::{StartError, StreamSettings, Tools};
 use crate::event::LeaseEvent;
 use crate::lease::settle::Settled;
+use crate::lease::stream_names;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi, StreamError, StreamStatus, StreamSummary};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Protocol, Stored, StreamChange, StreamFacts, Write};
+use anabranch_model::lease::{
+    Layout, Protocol, Stored, StreamChange, StreamFacts, StreamNames, Write, is_same_creation,
+};
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
 
@@ -22,18 +25,28 @@ pub(super) async fn open<S: LeaseStore, A: StreamApi>(
     settings: StreamSettings,
 ) -> Result<ReadStream, StartError> {
     tools.store.note_start(&settings.name, settings.start);
-    let summary = usable(tools, &settings.name).await?;
-    let created_ms = summary.created_ms;
-    let protocol = match tools.store.layout() {
-        Layout::Kcl => Protocol::Kcl2,
+    let Found { summary, names, key } = usable(tools, &settings).await?;
+    let settings = StreamSettings { name: key, ..settings };
+    let (created_ms, protocol) = match tools.store.layout() {
+        Layout::Kcl => (summary.created_ms, Protocol::Kcl2),
         Layout::Native => {
-            let facts = facts(tools, &settings.name, created_ms).await?;
-            Protocol::Native { t0_ms: facts.t0_ms }
+            let facts = facts(tools, &settings.name, summary.created_ms).await?;
+            (facts.created_ms, Protocol::Native { t0_ms: facts.t0_ms })
         }
     };
-    let stream = ReadStream { settings, created_ms, protocol };
+    let stream = ReadStream { settings, names, arn: summary.arn, created_ms, protocol };
     first_sync(tools, &stream).await?;
     Ok(stream)
+}
+
+/// A stream that can be used.
+struct Found {
+    /// What the service says of it.
+    summary: StreamSummary,
+    /// What it is called.
+    names: StreamNames,
+    /// The name that its rows lie under.
+    key: StreamName,
 }
 
 /// Waits until the stream can be used.
@@ -44,21 +57,30 @@ pub(super) async fn open<S: LeaseStore, A: StreamApi>(
 /// stream that stands still.
 async fn usable<S: LeaseStore, A: StreamApi>(
     tools: &Tools<S, A>,
-    stream: &StreamName,
-) -> Result<StreamSummary, StartError> {
+    settings: &StreamSettings,
+) -> Result<Found, StartError> {
+    let stream = &settings.name;
     let mut told = None;
+    let mut await_status = |status| {
+        if told.replace(status) != Some(status) {
+            tools.tell(LeaseEvent::StreamAwaited { stream: stream.clone(), status });
+        }
+    };
     loop {
-        match tools.ask(stream, tools.api.describe(stream)).await {
+        match tools.describe(stream).await {
             Ok(summary) => match summary.status {
-                StreamStatus::Active => return Ok(summary),
-                StreamStatus::Updating if has_first_rows(tools, stream).await? => {
-                    return Ok(summary);
-                }
-                status @ (StreamStatus::Creating | StreamStatus::Updating) => {
-                    if told.replace(status) != Some(status) {
-                        tools.tell(LeaseEvent::StreamAwaited { stream: stream.clone(), status });
+                StreamStatus::Active => {
+                    if let Some(found) = named(tools, settings, summary).await? {
+                        return Ok(found);
                     }
                 }
+                status @ StreamStatus::Updating => match named(tools, settings, summary).await? {
+                    Some(found) if has_first_rows(tools, &found.key).await? => {
+                        return Ok(found);
+                    }
+                    _ => await_status(status),
+                },
+                status @ StreamStatus::Creating => await_status(status),
                 StreamStatus::Deleting => {
                     return Err(StartError::DeletedStream { stream: stream.clone() });
                 }
@@ -67,6 +89,31 @@ async fn usable<S: LeaseStore, A: StreamApi>(
         }
         tools.clock.sleep(PAUSE_MS).await;
     }
+}
+
+/// Finds out what a stream is called, and which of its names its rows lie under. `None`: not now.
+async fn named<S: LeaseStore, A: StreamApi>(
+    tools: &Tools<S, A>,
+    settings: &StreamSettings,
+    summary: StreamSummary,
+) -> Result<Option<Found>, StartError> {
+    let given = &settings.name;
+    let names = match tools.ask(given, stream_names(&*tools.api, given, &summary)).await {
+        Ok(names) => names,
+        Err(error) => return judge(tools, given, error).map(|()| None),
+    };
+    let key = match tools.store.layout() {
+        // KCL's rows have no name, or one of KCL's own that the store makes of this one.
+        Layout::Kcl => given.clone(),
+        Layout::Native => match tools.read(tools.store.application()).await {
+            Ok(known) => names.key(|name| known.streams.contains_key(name)).clone(),
+            Err(error) => return judge_store(tools, error).map(|()| None),
+        },
+    };
+    if key != *given {
+        tools.store.note_start(&key, settings.start);
+    }
+    Ok(Some(Found { summary, names, key }))
 }
 
 /// Whether a failed call may be made again.
@@ -122,7 +169,7 @@ fn same_stream(
     facts: StreamFacts,
     found_ms: u64,
 ) -> Result<StreamFacts, StartError> {
-    if facts.created_ms == found_ms {
+    if is_same_creation(facts.created_ms, found_ms) {
         return Ok(facts);
     }
     let (stream, known_ms) = (stream.clone(), facts.created_ms);

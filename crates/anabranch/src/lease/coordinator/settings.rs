@@ -93,7 +93,8 @@ impl Settings {
 /// A stream to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamSettings {
-    /// Its name.
+    /// Its name, or its ARN. Leases and events have the name that the rows lie under, see
+    /// [`StreamNames`](anabranch_model::lease::StreamNames).
     pub name: StreamName,
     /// Where to start, if the application has never read it.
     pub start: StartPosition,

@@ -42,7 +42,7 @@ pub enum StartError {
         found_ms: u64,
     },
     /// The stream is read already.
-    #[error("stream {stream} is being read already")]
+    #[error("stream {stream} is being read already: name it once, by its name or by its ARN")]
     TwiceTheStream {
         /// Its name.
         stream: StreamName,

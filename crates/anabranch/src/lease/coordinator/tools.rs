@@ -6,7 +6,8 @@ use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{Settled, Settling};
 use crate::lease::{LeaseStore, StoreError};
-use crate::stream::api::StreamError;
+use crate::stream::api::{StreamApi, StreamError, StreamSummary};
+use crate::stream::summaries::{MaxAge, Summaries};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Write;
 use anabranch_model::retry::Fault;
@@ -30,8 +31,19 @@ pub(crate) struct Tools<S, A> {
     pub(crate) chance: Chance,
     /// Who wants to know.
     pub(crate) events: Events,
+    /// The streams' summaries, which all shards share.
+    pub(crate) summaries: Arc<Summaries>,
     /// Streams that somebody who reads a shard found to be gone or another's.
     pub(crate) suspects: Suspects,
+}
+
+impl<S: LeaseStore, A: StreamApi> Tools<S, A> {
+    /// The stream's summary, asked for from now on: what came before says nothing about a stream
+    /// that may have been created again meanwhile.
+    pub(crate) async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        let call = self.ask(stream, self.api.describe(stream));
+        self.summaries.get(stream, || self.clock.now_ms(), MaxAge::FRESH, call).await
+    }
 }
 
 impl<S: LeaseStore, A> Tools<S, A> {

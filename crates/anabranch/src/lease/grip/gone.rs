@@ -6,7 +6,7 @@ use crate::event::LeaseEvent;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::hash::HashRange;
-use anabranch_model::lease::NewLease;
+use anabranch_model::lease::{NewLease, is_same_creation};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
 
@@ -63,17 +63,17 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// Whether the stream is the one that the lease is of. `None` if nobody can tell now.
     async fn is_same_stream(&self) -> Option<bool> {
         let (tools, stream) = (&self.tools, &self.key().stream);
-        let created_ms = match tools.ask(stream, tools.api.describe(stream)).await {
+        let created_ms = match tools.describe(stream).await {
             Ok(summary) => summary.created_ms,
             Err(error) if error.fault == Fault::Missing => return Some(false),
             Err(_) => return None,
         };
         // KCL's table does not keep the creation time; this worker has known it since its start.
-        if self.held.created_ms().is_some_and(|known_ms| known_ms != created_ms) {
+        if self.held.created_ms().is_some_and(|known_ms| !is_same_creation(known_ms, created_ms)) {
             return Some(false);
         }
         let application = tools.read(tools.store.application()).await.ok()?;
         let known = application.streams.get(stream);
-        Some(known.is_none_or(|facts| facts.created_ms == created_ms))
+        Some(known.is_none_or(|facts| is_same_creation(facts.created_ms, created_ms)))
     }
 }

@@ -8,15 +8,17 @@ use super::super::api::{
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use super::super::cbor::records::with_basket;
+use super::super::consumer_limit;
 use super::AwsKinesis;
 use super::date::ReplyDate;
 use super::fault::Call;
 use super::reply;
 use super::told::Effect;
-use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::ids::{ShardId, StreamName, is_arn};
 use anabranch_model::limits;
 use anabranch_model::sequence::SequenceNumber;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
+use aws_sdk_kinesis::error::ProvideErrorMetadata;
 use aws_sdk_kinesis::primitives::{Blob, DateTime};
 use aws_sdk_kinesis::types::{
     self, PutRecordsRequestEntry, ShardFilterType, ShardIteratorType, StartingPosition,
@@ -25,7 +27,7 @@ use aws_sdk_kinesis::types::{
 /// How a request names its stream: by name, or by ARN where that is what the user gave.
 fn target(stream: &StreamName) -> (Option<String>, Option<String>) {
     let text = stream.as_str().to_owned();
-    if text.starts_with("arn:") { (None, Some(text)) } else { (Some(text), None) }
+    if stream.is_arn() { (None, Some(text)) } else { (Some(text), None) }
 }
 
 impl StreamApi for AwsKinesis {
@@ -138,7 +140,19 @@ impl StreamApi for AwsKinesis {
         let request = self.client.register_stream_consumer();
         let request = request.stream_arn(&stream.arn).consumer_name(name);
         let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
-        let consumer = reply.map_err(|error| call.failed(error))?.consumer;
+        let consumer = match reply {
+            Ok(reply) => reply.consumer,
+            Err(error) => {
+                let by_limit = error.code() == Some("LimitExceededException")
+                    && !error.message().is_some_and(consumer_limit::is_rate);
+                let error = call.failed(error);
+                return Err(if by_limit {
+                    self.by_which_limit(stream, error).await
+                } else {
+                    error
+                });
+            }
+        };
         call.consumer(consumer.map(reply::consumer))
     }
 
@@ -149,7 +163,12 @@ impl StreamApi for AwsKinesis {
     ) -> Result<FanOutConsumer, StreamError> {
         let call = consumer_call("DescribeStreamConsumer", &stream.arn);
         let request = self.client.describe_stream_consumer();
-        let request = request.stream_arn(&stream.arn).consumer_name(name);
+        // A consumer of a stream of another account is found by its own ARN only.
+        let request = if is_arn(name) {
+            request.consumer_arn(name)
+        } else {
+            request.stream_arn(&stream.arn).consumer_name(name)
+        };
         let reply = self.told(Effect::Reads, || Box::pin(request.clone().send())).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
         call.consumer(consumer.map(reply::described))
@@ -231,6 +250,31 @@ impl StreamApi for AwsKinesis {
         let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
         Ok(Placement { shard: call.shard_id(reply.shard_id)?, sequence })
+    }
+}
+
+impl AwsKinesis {
+    /// The error of a registration that a limit refused, once it is known which limit.
+    async fn by_which_limit(&self, stream: &StreamSummary, error: StreamError) -> StreamError {
+        let list = self.client.list_stream_consumers().stream_arn(&stream.arn);
+        // One page holds more than any stream may have.
+        let list = list.max_results(100);
+        let reply = self.told(Effect::Reads, || Box::pin(list.clone().send())).await;
+        let consumers = match reply {
+            Ok(reply) => reply.consumers.unwrap_or_default(),
+            Err(failed) => {
+                let call = consumer_call("ListStreamConsumers", &stream.arn);
+                let detail = format!("{}; {}", error.detail, call.failed(failed));
+                return StreamError { detail, ..error };
+            }
+        };
+        let creating = consumers
+            .iter()
+            .filter(|consumer| consumer.consumer_status == types::ConsumerStatus::Creating);
+        let (registered, creating) = (consumers.len(), creating.count());
+        let fault = consumer_limit::fault(registered, creating);
+        let detail = format!("{}; {registered} are registered", error.detail);
+        StreamError { fault, detail, ..error }
     }
 }
 

@@ -32,6 +32,11 @@ impl StreamId {
         if number && named { Ok(id) } else { Err(NotAStreamId(id.to_string())) }
     }
 
+    /// The account that the stream belongs to.
+    pub fn account(&self) -> &str {
+        &self.account
+    }
+
     /// The stream's own name.
     pub fn stream(&self) -> &str {
         &self.stream

@@ -1,0 +1,255 @@
+//! How often a worker asks what a stream is: once for all of its shards.
+
+use crate::world::{Running, STREAM, World, pause};
+use anabranch::clock::{Chance, Clock};
+use anabranch::consumer::{Consumer, Delivery, FetchMode, HandlerError, RunError};
+use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
+use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{
+    FanOutConsumer, ReadFrom, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_local::fault::Effect;
+use anabranch_local::op::{
+    Operation, StreamTarget, increase_stream_retention_period, register_stream_consumer,
+};
+use anabranch_model::ids::{ShardId, StreamName};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+const HOUR_MS: u64 = 3_600_000;
+const SHARDS: u8 = 40;
+
+/// The calls that concern a stream as a whole.
+#[derive(Default)]
+struct Calls {
+    summaries: AtomicUsize,
+    consumers: AtomicUsize,
+}
+
+impl Calls {
+    fn take(of: &AtomicUsize) -> usize {
+        of.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// A client that counts them. An answer takes 20 ms, and no two tell the same fraction of the second
+/// in which the stream was created.
+struct Counting {
+    local: LocalKinesis,
+    calls: Arc<Calls>,
+}
+
+impl StreamApi for Counting {
+    delegate!(local: list_shards iterator records put_records put_record);
+
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        let asked = self.calls.summaries.fetch_add(1, Ordering::Relaxed);
+        pause(20).await;
+        let mut summary = self.local.describe(stream).await?;
+        summary.created_ms = summary.created_ms / 1_000 * 1_000 + asked as u64 * 100 % 1_000;
+        Ok(summary)
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.calls.consumers.fetch_add(1, Ordering::Relaxed);
+        pause(20).await;
+        self.local.register_consumer(stream, name).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.calls.consumers.fetch_add(1, Ordering::Relaxed);
+        pause(20).await;
+        self.local.describe_consumer(stream, name).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        self.local.deregister_consumer(consumer).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        self.local.subscribe(consumer, shard, at).await
+    }
+}
+
+impl World {
+    fn counting(
+        &self,
+        fetch: FetchMode,
+    ) -> (Consumer<Counting, anabranch::lease::MemoryStore>, Arc<Calls>) {
+        let (calls, told) = (Arc::<Calls>::default(), Arc::clone(&self.events));
+        let local = LocalKinesis::new(Arc::clone(&self.engine));
+        let consumer = Consumer::new(STREAM, "mailer")
+            .with_kinesis(Counting { local, calls: Arc::clone(&calls) })
+            .with_leases(self.leases.clone())
+            .with_clock(Clock::of_runtime(), Chance::seeded(1))
+            .with_events(Events::to(move |event| told.lock().unwrap().push(event.clone())))
+            .with_settings(|settings| {
+                settings.fetch = fetch;
+                settings.plan.max_leases = usize::MAX;
+            });
+        (consumer, calls)
+    }
+
+    /// Puts `count` records into every shard.
+    fn put_everywhere(&self, count: usize) {
+        for (_, start, _) in self.open_shards() {
+            (0..count).for_each(|_| self.put_at(start));
+        }
+    }
+
+    fn put_at(&self, hash: u128) {
+        let entry = anabranch_local::op::put_records::Entry {
+            partition_key: std::borrow::Cow::Borrowed("k"),
+            explicit_hash_key: Some(std::borrow::Cow::Owned(hash.to_string())),
+            data: anabranch_local::op::put_records::Payload::Raw(b"x"),
+        };
+        let request = anabranch_local::op::put_record::Request {
+            stream: anabranch_local::StreamRef::named(STREAM),
+            entry,
+            sequence_number_for_ordering: None,
+        };
+        self.engine.put_record(&request).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
+    for fetch in [FetchMode::Poll, FetchMode::FanOut] {
+        let clock = anabranch_local::Clock::manual(1_700_000_000_000);
+        let world = World::by(clock.clone(), i64::from(SHARDS));
+        let longer = increase_stream_retention_period::Request {
+            stream: StreamTarget::named(STREAM),
+            retention_period_hours: Some(72),
+        };
+        world.engine.increase_stream_retention_period(&longer).unwrap();
+        let hangs = Arc::new(AtomicBool::new(true));
+        let handled = Arc::new(AtomicUsize::new(0));
+        let (hang, count) = (Arc::clone(&hangs), Arc::clone(&handled));
+        let (consumer, calls) = world.counting(fetch);
+        let consumer = consumer.with_settings(|settings| {
+            settings.lane_records = 1;
+            settings.watch.handler_ms = 24 * HOUR_MS;
+            settings.lease_time_ms = HOUR_MS;
+            settings.audit_ms = 24 * HOUR_MS;
+        });
+        let worker = Running::start(consumer.each(move |_: Delivery| {
+            let (hang, count) = (Arc::clone(&hang), Arc::clone(&count));
+            async move {
+                while hang.load(Ordering::Relaxed) {
+                    pause(60_000).await;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok::<(), HandlerError>(())
+            }
+        }));
+        // More than the lanes hold, so that no more is asked for.
+        world.put_everywhere(300);
+        pause(10_000).await;
+        let step_ms = HOUR_MS / 6;
+        for _ in 0..25 * 6 {
+            clock.advance(step_ms);
+            tokio::time::advance(Duration::from_millis(step_ms)).await;
+            pause(1).await;
+        }
+        world.put_everywhere(1);
+        Calls::take(&calls.summaries);
+        hangs.store(false, Ordering::Relaxed);
+        let all = 301 * usize::from(SHARDS);
+        world.until("all come", || handled.load(Ordering::Relaxed) >= all).await;
+        let asked = Calls::take(&calls.summaries);
+        worker.stop().await;
+        // One for the readers, and one where an audit falls into the same time.
+        assert!((1..=2).contains(&asked), "{asked} questions by {SHARDS} shards, {fetch:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_registration_is_tried_once_for_all_shards() {
+    let world = World::ticking(i64::from(SHARDS));
+    world.strike(Operation::RegisterStreamConsumer, Effect::Deny, 0, 10_000);
+    let (consumer, calls) = world.counting(FetchMode::FanOut);
+    let worker = Running::start(consumer.each(world.note("one")));
+    let failing = |event: &Event| matches!(event, Event::Shard(ShardEvent::FetchFailed { .. }));
+    world.until("it is denied", || world.told(failing)).await;
+    pause(120_000).await;
+    // Pauses of ten seconds at the most, and of five on average.
+    let (summaries, consumers) = (Calls::take(&calls.summaries), Calls::take(&calls.consumers));
+    assert!(summaries < 40, "{summaries} questions in two minutes");
+    assert!(consumers < 80, "{consumers} attempts in two minutes");
+    world.engine.faults().clear();
+    (0..10).for_each(|_| world.put_round(10));
+    world.until_all_seen().await;
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_fraction_of_the_second_is_no_other_stream() {
+    let world = World::ticking(2);
+    let (consumer, calls) = world.counting(FetchMode::Poll);
+    let consumer = consumer.with_settings(|settings| settings.audit_ms = 1_000);
+    let worker = Running::start(consumer.each(world.note("one")));
+    for _ in 0..20 {
+        world.put_round(10);
+        pause(1_000).await;
+    }
+    world.until_all_seen().await;
+    assert!(Calls::take(&calls.summaries) > 10, "it was asked for");
+    let recreated =
+        |event: &Event| matches!(event, Event::Lease(LeaseEvent::StreamRecreated { .. }));
+    assert!(!world.told(recreated));
+    worker.stop().await;
+}
+
+/// Registers consumers of other names.
+fn register_others(world: &World, count: usize) {
+    for other in 0..count {
+        let request = register_stream_consumer::Request {
+            stream: StreamTarget::named(STREAM),
+            consumer_name: Some(format!("other-{other}")),
+            tags: None,
+        };
+        world.engine.register_stream_consumer(&request).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_with_all_its_fan_out_consumers_is_an_error_with_the_way_out() {
+    let world = World::ticking(2);
+    register_others(&world, 20);
+    let worker = Running::start(world.consumer(1).with_fan_out().each(world.note("one")));
+    let ended = tokio::time::timeout(Duration::from_mins(1), worker.stopped()).await;
+    let error = match ended.expect("it tries for ever") {
+        Err(error @ RunError::FanOutLimit { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    for part in
+        ["stream/orders", "20", "mailer", "list-stream-consumers", "deregister-stream-consumer"]
+    {
+        assert!(error.contains(part), "{error} names {part}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_registration_is_tried_again() {
+    let world = World::ticking(2);
+    register_others(&world, 19);
+    world.strike(Operation::RegisterStreamConsumer, Effect::Throttle, 0, 5);
+    let worker = Running::start(world.consumer(1).with_fan_out().each(world.note("one")));
+    world.put_round(10);
+    world.until_all_seen().await;
+    worker.stop().await;
+}
