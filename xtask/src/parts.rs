@@ -249,6 +249,21 @@ fn postgres_folder() -> Option<PathBuf> {
     all.find(|folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
+/// The PgBouncer program. It lies in no folder that a user's path has.
+pub(crate) fn pgbouncer() -> Result<PathBuf, Missing> {
+    let needs = "needs PgBouncer (apt install pgbouncer)";
+    if find_pgbouncer().is_none() {
+        debian(&["pgbouncer"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
+    }
+    find_pgbouncer().ok_or_else(|| Missing(needs.to_owned()))
+}
+
+fn find_pgbouncer() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
+    folders.map(|folder| folder.join("pgbouncer")).find(|program| program.is_file())
+}
+
 /// The Go command.
 pub(crate) fn go() -> Result<PathBuf, Missing> {
     on_path("go", "version", &["golang-go"])

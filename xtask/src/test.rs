@@ -111,6 +111,7 @@ fn lent(tally: &mut Tally) -> Vec<(&'static str, PathBuf)> {
         ("ANABRANCH_KCL", "Java's KCL", parts::kcl()),
         ("ANABRANCH_AGGREGATES_PYTHON", "aws_kinesis_agg and aiokpl", parts::aggregates_python()),
         ("ANABRANCH_POSTGRES_BIN", "PostgreSQL", parts::postgres()),
+        ("ANABRANCH_PGBOUNCER", "PgBouncer", parts::pgbouncer()),
         ("ANABRANCH_KINESIS_MOCK", "kinesis-mock", mock),
     ] {
         match part {

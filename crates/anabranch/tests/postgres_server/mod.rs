@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub(crate) mod bouncer;
+
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
@@ -180,10 +182,15 @@ impl Server {
         let ours = self.programs.join(name);
         let mut command = if ours.is_file() { Command::new(ours) } else { Command::new(name) };
         command.current_dir(self.folder.path()).stdin(Stdio::null());
-        if let Some((uid, gid)) = self.user {
-            command.uid(uid).gid(gid);
-        }
+        run_as(&mut command, self.user);
         command
+    }
+}
+
+/// PostgreSQL and PgBouncer refuse to be root.
+fn run_as(command: &mut Command, user: Option<(u32, u32)>) {
+    if let Some((uid, gid)) = user {
+        command.uid(uid).gid(gid);
     }
 }
 

@@ -68,7 +68,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     println!("{what}: {} ms", clock.now_ms() - start);
 }
 
-async fn share_and_hand_over<S: LeaseStore + Clone>(stores: [S; 2]) {
+pub(crate) async fn share_and_hand_over<S: LeaseStore + Clone>(stores: [S; 2]) {
     let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
     let stream = create_stream::Request {
         stream_name: Some(STREAM.to_owned()),

@@ -20,3 +20,4 @@ mod outage;
 mod listen;
 mod fleet;
 mod parking;
+mod pooler;

@@ -1,7 +1,9 @@
 //! Hearing of changes: one connection that listens, and everybody who waits.
 //!
-//! A notification can be lost with its connection, so each new connection counts as a change.
+//! A notification can be lost with its connection, so each new connection counts as a change. Behind
+//! a pooler in transaction mode there is nothing to hear: looks go on by the clock.
 
+use super::session;
 use crate::lease::sql::CHANNEL;
 use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
@@ -15,6 +17,11 @@ use tokio::task::JoinSet;
 const SILENCE: Duration = Duration::from_secs(15);
 /// How long to wait before a lost connection is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// What is said of a pooler that keeps no sessions.
+const UNHEARD: &str = "the address of the leases is that of a pooler in transaction mode, which \
+                       passes no notifications: leases are polled, and a hand-over takes up to a \
+                       poll longer; name the server itself, or a pool in session mode, to hear of \
+                       changes at once";
 
 /// Tells when the plan of an application may have changed.
 pub(super) struct Listener {
@@ -85,6 +92,18 @@ async fn listen(
     heard: watch::Sender<u64>,
 ) {
     loop {
+        match in_time(patience, Box::pin(session::is_kept(&address))).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!("{UNHEARD}");
+                return std::future::pending().await;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no connection can be had to listen for lease changes");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        }
         // The pool is only how a listener gets its connection.
         let pool = PgPoolOptions::new()
             .max_connections(1)

@@ -1,6 +1,7 @@
 //! Leases in PostgreSQL: for workers on many machines.
 
 mod address;
+mod session;
 mod listen;
 
 use super::sql::{
@@ -27,9 +28,9 @@ const CONNECTIONS: usize = 4;
 /// changes, once somebody asks for them.
 ///
 /// All workers must speak to one server that takes writes. After a failover to a standby that
-/// lagged behind, leases are what the standby knew: use synchronous replication. Behind a pooler
-/// in transaction mode add `?statement-cache-capacity=0` to the URL; notifications don't pass it,
-/// and changes are then seen at the next look.
+/// lagged behind, leases are what the standby knew: use synchronous replication. A pooler in
+/// transaction mode needs no setting. Notifications don't pass it, which the store says once: changes
+/// are then seen at the next look.
 ///
 /// ```no_run
 /// use anabranch::lease::{LeaseStore, PostgresStore};

@@ -3,12 +3,14 @@
 use super::cell::Cell;
 use super::failure::Failure;
 #[cfg(feature = "postgres")]
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
+use super::literal::with_values;
+#[cfg(feature = "sqlite")]
+use sqlx::Arguments;
+#[cfg(feature = "postgres")]
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 #[cfg(feature = "sqlite")]
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
-use sqlx::{
-    Arguments, AssertSqlSafe, Column, ConnectOptions, Encode, Row, Type, TypeInfo, ValueRef,
-};
+use sqlx::{AssertSqlSafe, Column, ConnectOptions, Row, TypeInfo, ValueRef};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,16 +107,16 @@ impl Wire<'_> {
         sql: &Arc<str>,
         cells: Vec<Cell>,
     ) -> Result<Vec<Vec<Cell>>, Failure> {
-        let sql = AssertSqlSafe(Arc::clone(sql));
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(connection) => {
-                let query = sqlx::query_with(sql, arguments::<PgArguments>(cells)?);
+                let query = sqlx::raw_sql(AssertSqlSafe(with_values(sql, &cells)?));
                 query.fetch_all(&mut **connection).await?.iter().map(postgres_cells).collect()
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(connection) => {
-                let query = sqlx::query_with(sql, arguments::<SqliteArguments>(cells)?);
+                let sql = AssertSqlSafe(Arc::clone(sql));
+                let query = sqlx::query_with(sql, arguments(cells)?);
                 query.fetch_all(&mut **connection).await?.iter().map(sqlite_cells).collect()
             }
         }
@@ -126,16 +128,16 @@ impl Wire<'_> {
         sql: &Arc<str>,
         cells: Vec<Cell>,
     ) -> Result<u64, Failure> {
-        let sql = AssertSqlSafe(Arc::clone(sql));
         Ok(match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(connection) => {
-                let query = sqlx::query_with(sql, arguments::<PgArguments>(cells)?);
+                let query = sqlx::raw_sql(AssertSqlSafe(with_values(sql, &cells)?));
                 query.execute(&mut **connection).await?.rows_affected()
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite(connection) => {
-                let query = sqlx::query_with(sql, arguments::<SqliteArguments>(cells)?);
+                let sql = AssertSqlSafe(Arc::clone(sql));
+                let query = sqlx::query_with(sql, arguments(cells)?);
                 query.execute(&mut **connection).await?.rows_affected()
             }
         })
@@ -154,15 +156,9 @@ impl Wire<'_> {
     }
 }
 
-fn arguments<A: Arguments>(cells: Vec<Cell>) -> Result<A, Failure>
-where
-    Option<String>: Encode<'static, A::Database> + Type<A::Database>,
-    Option<Vec<u8>>: Encode<'static, A::Database> + Type<A::Database>,
-    i64: Encode<'static, A::Database> + Type<A::Database>,
-    Option<i64>: Encode<'static, A::Database> + Type<A::Database>,
-    bool: Encode<'static, A::Database> + Type<A::Database>,
-{
-    let mut arguments = A::default();
+#[cfg(feature = "sqlite")]
+fn arguments(cells: Vec<Cell>) -> Result<SqliteArguments, Failure> {
+    let mut arguments = SqliteArguments::default();
     for cell in cells {
         match cell {
             Cell::Text(text) => arguments.add(text),

@@ -13,6 +13,8 @@ mod cell;
 mod dialect;
 mod statement;
 mod row;
+#[cfg(feature = "postgres")]
+mod literal;
 mod link;
 mod pool;
 mod failure;
