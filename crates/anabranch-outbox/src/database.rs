@@ -26,6 +26,11 @@ const SESSION: [(&str, &str); 7] = [
     ("statement_timeout", "25s"),
 ];
 
+/// The way out behind a pooler that lends its connections for one transaction at a time.
+pub(crate) const SESSION_OF_ITS_OWN: &str = "the relay's lock belongs to a session, which no pooler \
+                                             in transaction mode keeps: name the server itself, or \
+                                             a pool in session mode";
+
 /// The server's code for a lock that was not had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// The server's code for a statement that took too long.
@@ -130,8 +135,11 @@ fn way_out(error: &sqlx::Error) -> Option<&'static str> {
     if matches!(error, sqlx::Error::Io(_)) {
         return Some("check host and port, and that the server runs");
     }
-    let code = error.as_database_error()?.code()?;
+    let said = error.as_database_error()?;
+    let code = said.code()?;
     Some(match &*code {
+        "42P05" | "26000" => SESSION_OF_ITS_OWN,
+        "08P01" if said.message().contains("startup parameter") => SESSION_OF_ITS_OWN,
         "28P01" | "28000" => "check user and password, and what pg_hba.conf allows",
         "3D000" => "create the database, or check its name in the URL",
         "42501" => {
@@ -302,6 +310,19 @@ impl Link {
     ) -> Result<(), RelayError> {
         let answer = Box::pin(sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connection));
         answer.await.map(drop).map_err(|error| self.database.failed(doing, &error))
+    }
+
+    /// The server process that answers. It stays the same in a session.
+    pub(crate) async fn process(&mut self) -> Result<i32, RelayError> {
+        // Without a prepared statement, which may not live until it is run.
+        let sql = sqlx::raw_sql("SELECT pg_backend_pid()");
+        let doing = "find out who answers";
+        match tokio::time::timeout(PATIENCE, sql.fetch_one(&mut self.connection)).await {
+            Ok(row) => row
+                .and_then(|row| sqlx::Row::try_get(&row, 0))
+                .map_err(|error| self.database.failed(doing, &error)),
+            Err(_) => Err(self.database.said(doing, "no answer in time".to_owned())),
+        }
     }
 
     /// Says goodbye, so that the server need not find out by itself.

@@ -22,6 +22,7 @@
 
 mod error;
 mod database;
+mod session;
 mod table;
 mod shape;
 mod migrate;

@@ -7,6 +7,7 @@ use crate::lead::{Gate, Lead};
 use crate::listen::Ear;
 use crate::lock;
 use crate::remove::Remover;
+use crate::session;
 use crate::shape::{self, Shape};
 use crate::term::Term;
 use anabranch::event::RelayEvent;
@@ -31,6 +32,7 @@ impl Relay {
     where
         A: StreamApi + Clone,
     {
+        session::check(&self.database).await?;
         // Looks at both ends, so that a mistake is told at once and not after a takeover.
         self.open().await?.0.close().await;
         let nobody = Lead::new(self.clock.clone(), self.takeover_ms);

@@ -1,6 +1,7 @@
 //! `anabranch relay`: rows of a real PostgreSQL into a stream, and what an operator does about them.
 
 use crate::postgres_server::Server;
+use crate::postgres_server::bouncer::Bouncer;
 use crate::stage::{Ran, Running, Stage, run, until};
 use serde_json::Value;
 use std::net::TcpListener;
@@ -251,4 +252,20 @@ fn each_mistake_gets_one_line_with_the_way_out() {
     command.env_remove("DATABASE_URL");
     let ran = run(command, "");
     assert!(ran.code == Some(2) && ran.err.contains("DATABASE_URL"), "{ran:?}");
+}
+
+#[test]
+fn a_pooler_in_transaction_mode_is_refused_with_the_way_out() {
+    let Some(mut world) = World::new() else { return };
+    let direct = world.url.clone();
+    // As it comes it refuses the relay's settings; told to pass over them, it lends sessions.
+    for more in ["", "ignore_startup_parameters = extra_float_digits, options\n"] {
+        let Some(bouncer) = Bouncer::start_with(0, more) else { return };
+        world.url = bouncer.before(&direct);
+        let ran = world.run("relay --stream orders");
+        assert_ne!(ran.code, Some(0), "{more}");
+        assert!(ran.err.contains("a pool in session mode"), "{more}: {}", ran.err);
+    }
+    world.url = direct;
+    assert_eq!(world.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
 }
