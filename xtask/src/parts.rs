@@ -249,7 +249,7 @@ fn postgres_folder() -> Option<PathBuf> {
     all.find(|folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
-/// The PgBouncer program. It lies in no folder that a user's path has.
+/// The `PgBouncer` program. It lies in no folder that a user's path has.
 pub(crate) fn pgbouncer() -> Result<PathBuf, Missing> {
     let needs = "needs PgBouncer (apt install pgbouncer)";
     if find_pgbouncer().is_none() {

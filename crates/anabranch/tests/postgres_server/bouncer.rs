@@ -1,4 +1,4 @@
-//! A PgBouncer of the tests' own before a server of theirs: each transaction of a client may run on
+//! A `PgBouncer` of the tests' own before a server of theirs: each transaction of a client may run on
 //! another connection to the server.
 
 use super::{PASSWORD, PAUSE, Server, USER, output, run_as};
@@ -16,7 +16,7 @@ const LOOKS: u32 = 200;
 /// The first version that follows prepared statements from one connection to another.
 const FOLLOWS_STATEMENTS: (u32, u32) = (1, 21);
 
-/// A running PgBouncer. Its pools have two connections each.
+/// A running `PgBouncer`. Its pools have two connections each.
 pub(crate) struct Bouncer {
     /// The server behind it.
     pub(crate) server: Arc<Server>,
@@ -89,7 +89,7 @@ impl Bouncer {
         Some(bouncer)
     }
 
-    /// The same database by way of PgBouncer.
+    /// The same database by way of `PgBouncer`.
     pub(crate) fn before(&self, url: &str) -> String {
         url.replace(&format!(":{}/", self.server.port), &format!(":{}/", self.port))
     }

@@ -187,7 +187,7 @@ impl Server {
     }
 }
 
-/// PostgreSQL and PgBouncer refuse to be root.
+/// PostgreSQL and `PgBouncer` refuse to be root.
 fn run_as(command: &mut Command, user: Option<(u32, u32)>) {
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);

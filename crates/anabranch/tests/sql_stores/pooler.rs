@@ -1,4 +1,4 @@
-//! Behind PgBouncer in transaction mode everything works but notifications, without a setting.
+//! Behind `PgBouncer` in transaction mode everything works but notifications, without a setting.
 
 use crate::fleet::share_and_hand_over;
 use crate::postgres_server::bouncer::Bouncer;
@@ -27,7 +27,7 @@ const POLLS: u32 = 10_000;
 
 const RECORDS: usize = 500;
 
-/// What PgBouncer takes as it comes.
+/// What `PgBouncer` takes as it comes.
 fn options(url: &str) -> PgConnectOptions {
     PgConnectOptions::from_str(url).unwrap().extra_float_digits(None)
 }

@@ -43,7 +43,7 @@ pub(super) fn label(options: &PgConnectOptions, schema: &str) -> String {
 }
 
 /// Without a line in the log for each statement, and with a name for those who watch the server.
-/// PgBouncer refuses a client that asks for `extra_float_digits`, and the store reads no floats.
+/// `PgBouncer` refuses a client that asks for `extra_float_digits`, and the store reads no floats.
 pub(super) fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
     let options = options.clone().disable_statement_logging().extra_float_digits(None);
     if options.get_application_name().is_some() {
