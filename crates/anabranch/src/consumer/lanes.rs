@@ -140,6 +140,8 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
 enum Delivered {
     /// The handler has done them, or they are parked.
     Done,
+    /// The same, one by one, and each was noted as done then.
+    DoneOneByOne,
     /// The lane is to stop. They are not done.
     Stopped,
 }
@@ -177,14 +179,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     async fn deliver_chunk(&self, chunk: &Chunk, most: usize, handled: &mut Handled) -> Delivered {
         for records in chunk.records.chunks(most) {
             let call = self.call(chunk, records);
-            let Delivered::Done = self.deliver(call, handled).await else {
-                return Delivered::Stopped;
-            };
-            let last = records.last().expect("no part of a chunk is empty");
-            handled.add(records);
-            self.progress.done(self.index, (last.sequence, last.sub), records.len());
+            match self.deliver(call, handled).await {
+                Delivered::Done => self.note_done(records, handled),
+                Delivered::DoneOneByOne => {}
+                Delivered::Stopped => return Delivered::Stopped,
+            }
         }
         Delivered::Done
+    }
+
+    fn note_done(&self, records: &[UserRecord], handled: &mut Handled) {
+        let last = records.last().expect("no part of a chunk is empty");
+        handled.add(records);
+        self.progress.done(self.index, (last.sequence, last.sub), records.len());
     }
 
     /// Waits for the lane that this one follows. Returns up to where that was done, or `None` if
@@ -266,7 +273,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     }
 
     /// The handler failed too often. Records of one call are tried one by one first, so that only
-    /// those which fail by themselves are parked.
+    /// those which fail by themselves are parked. What is done by then stays done when the lane stops.
     async fn give_up(
         &self,
         call: Call<'_>,
@@ -282,8 +289,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                 if let Delivered::Stopped = Box::pin(self.deliver(one, handled)).await {
                     return Delivered::Stopped;
                 }
+                self.note_done(records, handled);
             }
-            return Delivered::Done;
+            return Delivered::DoneOneByOne;
         };
         let (worker, at) = (&self.worker, record.position());
         loop {

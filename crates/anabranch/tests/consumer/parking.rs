@@ -4,8 +4,8 @@ use crate::outage::{self, Cut, CutOff, beat};
 use crate::world::{Running, World, pause, until};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{
-    Consumer, Delivery, HandlerError, Interrupted, OnError, Park, ParkError, ParkFile, ParkTable,
-    Parked,
+    Batch, Consumer, Delivery, HandlerError, Interrupted, OnError, Park, ParkError, ParkFile,
+    ParkTable, Parked,
 };
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -253,4 +253,43 @@ async fn nothing_is_parked_while_the_lease_is_in_doubt() {
     off.store(false, Ordering::Relaxed);
     until("it is parked by an owner", async || parked(&world) == 1).await;
     worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let world = World::ticking(1);
+    for key in ["good", "poison", "slow"] {
+        world.put(key);
+    }
+    let slow = Arc::new(AtomicBool::new(false));
+    let called = Arc::clone(&slow);
+    let consumer = world.consumer(1).with_settings(|settings| settings.grace_ms = 1_000);
+    let consumer = consumer.batches(3, move |batch: Batch| {
+        let called = Arc::clone(&called);
+        async move {
+            match &batch.records[..] {
+                [one] if *one.partition_key.as_str() == *"good" => Ok(()),
+                [one] if *one.partition_key.as_str() == *"slow" => {
+                    called.store(true, Ordering::Relaxed);
+                    std::future::pending().await
+                }
+                _ => Err::<(), HandlerError>("it can't do all of these".into()),
+            }
+        }
+    });
+    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    world.until("the last one is tried", || slow.load(Ordering::Relaxed)).await;
+    assert_eq!(parked(&world), 1);
+    worker.stop_short().await;
+    let again = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&again);
+    let next = Running::start(world.consumer(2).each(move |record: Delivery| {
+        noted.lock().unwrap().push(record.partition_key.to_string());
+        std::future::ready(Ok::<(), HandlerError>(()))
+    }));
+    world.until("the next owner has it", || !again.lock().unwrap().is_empty()).await;
+    next.stop().await;
+    assert_eq!(*again.lock().unwrap(), ["slow"], "the others are done, or parked");
 }
