@@ -1,7 +1,6 @@
 //! What a consumer is told before it runs.
 
 use super::control::{Request, StreamControl};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
 use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
@@ -10,9 +9,7 @@ use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::lease::Transactional;
-use crate::lease::{LeaseStore, StreamSettings};
+use crate::lease::{LeaseStore, StreamSettings, Transactional};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::plan::{self, Balance};
@@ -305,7 +302,6 @@ impl<A, S, H> Consumer<A, S, H> {
     /// # Ok(())
     /// # }
     /// ```
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub fn exactly_once<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, ExactlyOnce<F>>
     where
         S: Transactional,

@@ -14,7 +14,9 @@ use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
 use crate::clock::{Chance, Clock};
 use crate::lease::grip::Held;
-use crate::lease::{CheckpointInTransaction, Grip, LeaseStore, StoreError, Transactional};
+use crate::lease::{
+    CheckpointIn, CheckpointInTransaction, Grip, LeaseStore, StoreError, Transactional,
+};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey, Refusal};
 use anabranch_model::position::Position;
@@ -108,6 +110,11 @@ pub enum CommitError {
 struct Ticket<S> {
     /// What all lanes of the shard share.
     desk: Arc<Desk<S>>,
+    /// Which lane the records are of, and of how many.
+    lane: usize,
+    lanes: usize,
+    /// The first record.
+    first: Position,
     /// Up to where the lanes are done when the batch is; the row may be further in other lanes.
     to: Checkpoint,
     /// The turn, from the commit until the call ends.
@@ -145,10 +152,10 @@ impl<S: Transactional> TransactionBatch<S> {
     ///
     /// The batch is done once the transaction is stored, whatever the handler returns, and it
     /// comes again if it is not.
-    pub async fn commit(
-        &self,
-        transaction: &mut sqlx::Transaction<'_, S::Database>,
-    ) -> Result<(), CommitError> {
+    pub async fn commit<T: Send>(&self, transaction: &mut T) -> Result<(), CommitError>
+    where
+        S: CheckpointIn<T>,
+    {
         let (ticket, shard) = (&self.ticket, || Arc::clone(&self.shard));
         let desk = &ticket.desk;
         ticket.take_turn().await?;
@@ -156,6 +163,11 @@ impl<S: Transactional> TransactionBatch<S> {
             let row = desk.held.row().await;
             (row.hold.clone(), row.checkpoint.clone())
         };
+        // A transaction of a call before, of which nothing was known, may have been stored meanwhile,
+        // and another lane may have read that. To replace that row would repeat its effects.
+        if position_of(ticket.lane, ticket.lanes, &replaces) >= ticket.first {
+            return Err(CommitError::Refused { shard: shard(), why: Refusal::CheckpointMoved });
+        }
         let to = raised(&replaces, &ticket.to);
         let nonce = desk.chance.nonce();
         let moved = desk.store.checkpoint_in(transaction, &hold, &replaces, &to, nonce).await;
@@ -275,11 +287,15 @@ where
         // deadline and the closure's call are one poll, and a write to the row can take all the
         // time that is left of the lease.
         let stored = position_of(call.lane, lanes, &self.desk.held.heard());
-        let first = call.records.partition_point(|record| record.position() <= stored);
-        let records = &call.records[first..];
-        let Some(last) = records.last().map(UserRecord::position) else { return Ok(()) };
+        let undone = call.records.partition_point(|record| record.position() <= stored);
+        let records = &call.records[undone..];
+        let Some((first, last)) = records.first().zip(records.last()) else { return Ok(()) };
+        let (first, last) = (first.position(), last.position());
         let ticket = Arc::new(Ticket {
             desk: Arc::clone(&self.desk),
+            lane: call.lane,
+            lanes,
+            first,
             to: call.progress.checkpoint_after(call.lane, last),
             turn: Mutex::new(Turn::Open),
         });

@@ -24,7 +24,6 @@ mod shape;
 mod handler;
 mod processor;
 mod streams;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod exactly_once;
 mod park;
 mod repeats;
@@ -43,7 +42,6 @@ pub use broken_off::BrokenOff;
 pub(crate) use budget::Budget;
 pub use config::{BadSettings, Consumer, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;

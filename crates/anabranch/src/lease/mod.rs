@@ -2,6 +2,7 @@
 
 pub mod store;
 pub mod memory;
+mod transactional;
 #[cfg(feature = "aws")]
 pub mod dynamodb;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -34,9 +35,8 @@ pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use sql::{CheckpointInTransaction, Transactional};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{LeaseStore, Look, StoreError};
 pub use stream_names::stream_names;
+pub use transactional::{CheckpointIn, CheckpointInTransaction, Transactional};

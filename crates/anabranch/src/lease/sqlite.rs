@@ -1,9 +1,8 @@
 //! Leases in a SQLite file: for all processes of one machine.
 
-use super::sql::{
-    Address, CheckpointInTransaction, Names, Patience, SQLITE, SqlStore, Transactional, Wire,
-};
+use super::sql::{Address, Names, Patience, SQLITE, SqlStore, Wire};
 use super::store::{LeaseStore, Look, StoreError};
+use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Nonce, Outcome, Worker, WorkerId, Write,
@@ -192,12 +191,12 @@ impl Settings {
     }
 }
 
-impl Transactional for SqliteStore {
-    type Database = sqlx::Sqlite;
+impl Transactional for SqliteStore {}
 
+impl<'t> CheckpointIn<sqlx::Transaction<'t, sqlx::Sqlite>> for SqliteStore {
     fn checkpoint_in(
         &self,
-        transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
+        transaction: &mut sqlx::Transaction<'t, sqlx::Sqlite>,
         hold: &Hold,
         replaces: &Checkpoint,
         to: &Checkpoint,

@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use anabranch::consumer::HandlerError;
-use anabranch::lease::{PostgresStore, SqliteStore, Transactional};
+use anabranch::lease::{CheckpointIn, PostgresStore, SqliteStore};
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ const EFFECT: &str = "INSERT INTO effect (key, number) VALUES ($1, $2)";
 const EFFECTS: &str = "SELECT key, number FROM effect ORDER BY id";
 
 /// A transaction of a book.
-pub(crate) type Entry<B> =
-    sqlx::Transaction<'static, <<B as Book>::Store as Transactional>::Database>;
+pub(crate) type Entry<B> = <B as Book>::Transaction;
 
 /// A table of effects beside the leases.
 pub(crate) trait Book: Clone + Send + Sync + 'static {
-    type Store: Transactional;
+    type Transaction: Send + 'static;
+    type Store: CheckpointIn<Self::Transaction>;
 
     fn store(&self) -> Self::Store;
 
@@ -86,6 +86,7 @@ impl PostgresBook {
 }
 
 impl Book for PostgresBook {
+    type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
     type Store = PostgresStore;
 
     fn store(&self) -> PostgresStore {
@@ -135,6 +136,7 @@ impl SqliteBook {
 }
 
 impl Book for SqliteBook {
+    type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
     type Store = SqliteStore;
 
     fn store(&self) -> SqliteStore {

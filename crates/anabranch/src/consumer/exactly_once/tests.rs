@@ -296,3 +296,30 @@ async fn a_row_that_cant_be_read_back_is_asked_for_until_it_can() {
     assert_eq!(handled, Ok(()), "the row says that the batch is stored");
     assert_eq!(office.row().await, [record(1).position()]);
 }
+
+#[tokio::test]
+async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
+    let office = Office::open().await;
+    let progress = Progress::new(&Resume::of(&office.lease.checkpoint, 1));
+    let records = [record(1), record(2)];
+    let (pool, desk) = (office.pool.clone(), Arc::clone(&office.desk));
+    let stored = Checkpoint::at(records[0].position());
+    let handled = office.handle(&progress, (0, &records), move |batch| {
+        let (pool, desk, stored) = (pool.clone(), Arc::clone(&desk), stored.clone());
+        async move {
+            // The COMMIT of the call before lands, and another lane reads the row back.
+            let (hold, nonce) = (desk.held.row().await.hold.clone(), Nonce(7));
+            let mut late = pool.begin_with("BEGIN IMMEDIATE").await?;
+            let before = Checkpoint::at(Position::TrimHorizon);
+            let moved = desk.store.checkpoint_in(&mut late, &hold, &before, &stored, nonce).await?;
+            assert_eq!(moved, CheckpointInTransaction::Moved);
+            late.commit().await?;
+            let row = desk.store.get(&desk.shard).await?.unwrap();
+            assert!(desk.held.see(&row).await);
+            commit(pool, batch).await
+        }
+    });
+    let words = handled.await.unwrap_err();
+    assert!(words.contains("roll the transaction back"), "{words}");
+    assert_eq!(office.row().await, [records[0].position()], "the rest of it comes again");
+}

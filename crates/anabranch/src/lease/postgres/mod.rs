@@ -4,10 +4,9 @@ mod address;
 mod session;
 mod listen;
 
-use super::sql::{
-    CheckpointInTransaction, Names, POSTGRES, Patience, SqlStore, Transactional, Wire,
-};
+use super::sql::{Names, POSTGRES, Patience, SqlStore, Wire};
 use super::store::{LeaseStore, Look, StoreError};
+use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Nonce, Outcome, Worker, WorkerId, Write,
@@ -157,12 +156,12 @@ impl Settings {
     }
 }
 
-impl Transactional for PostgresStore {
-    type Database = sqlx::Postgres;
+impl Transactional for PostgresStore {}
 
+impl<'t> CheckpointIn<sqlx::Transaction<'t, sqlx::Postgres>> for PostgresStore {
     fn checkpoint_in(
         &self,
-        transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
+        transaction: &mut sqlx::Transaction<'t, sqlx::Postgres>,
         hold: &Hold,
         replaces: &Checkpoint,
         to: &Checkpoint,

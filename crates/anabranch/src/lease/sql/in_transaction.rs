@@ -6,39 +6,8 @@ use super::failure::Failure;
 use super::link::Wire;
 use super::row;
 use super::store::SqlStore;
-use crate::lease::{LeaseStore, StoreError};
+use crate::lease::{CheckpointInTransaction, StoreError};
 use anabranch_model::lease::{Checkpoint, Hold, Layout, LeaseChange, Nonce, Refusal};
-
-/// What became of a checkpoint inside the user's transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub enum CheckpointInTransaction {
-    /// It moves when the transaction is committed.
-    Moved,
-    /// It does not move, and nor may anything else in the transaction: roll it back, then read the
-    /// lease again.
-    Refused {
-        /// Which part of the condition was false.
-        why: Refusal,
-    },
-}
-
-/// A store whose checkpoints can move in a transaction of the user's own: one in a SQL database.
-pub trait Transactional: LeaseStore {
-    /// The database.
-    type Database: sqlx::Database;
-
-    /// Moves the checkpoint of a lease inside `transaction`, if the lease is still held and its
-    /// checkpoint is the one to be replaced.
-    fn checkpoint_in(
-        &self,
-        transaction: &mut sqlx::Transaction<'_, Self::Database>,
-        hold: &Hold,
-        replaces: &Checkpoint,
-        to: &Checkpoint,
-        nonce: Nonce,
-    ) -> impl Future<Output = Result<CheckpointInTransaction, StoreError>> + Send;
-}
 
 impl SqlStore {
     pub(crate) async fn checkpoint_in(

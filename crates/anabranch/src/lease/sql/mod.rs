@@ -28,7 +28,6 @@ mod store;
 pub(super) use dialect::POSTGRES;
 #[cfg(feature = "sqlite")]
 pub(super) use dialect::SQLITE;
-pub use in_transaction::{CheckpointInTransaction, Transactional};
 pub(super) use link::{Address, Wire};
 pub(super) use statement::Names;
 #[cfg(feature = "postgres")]
