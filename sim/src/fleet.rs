@@ -2,20 +2,21 @@
 
 use crate::faults::network::Service;
 use crate::faults::{FaultyStore, FaultyStream};
-use crate::flaw::Handling;
 use crate::flaw::consumer::{ConsumerFlaw, Warped};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
+use crate::modes::{self, Api, Mode};
+use crate::rows::Rows;
 use crate::supply::{CONTAINER_MAX_BYTES, Grain, Supply};
-use crate::workload::STREAM;
+use crate::tap::Tap;
+use crate::workload::{DEAD_LETTERS, STREAM};
 use crate::world::Ground;
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::{Consumer, Delivery, FetchMode, HandlerError};
+use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
-use anabranch::lease::MemoryStore;
-use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::{Hold, LeaseKey};
-use anabranch_model::record::Record;
+use anabranch_model::position::{Position, StartPosition};
+use anabranch_model::record::{Record, UserRecord};
 use anabranch_model::retry::Backoff;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,10 @@ pub struct Temper {
     pub lanes: Vec<usize>,
     /// How records are fetched.
     pub fetch: FetchMode,
+    /// How they come to the handler.
+    pub mode: Mode,
+    /// After how many attempts a record is put aside, if it is not tried for ever.
+    pub attempts: Option<u32>,
     /// How long a call takes, at most.
     pub call_ms: u64,
     /// Calls in a thousand that take up to `slow_ms`.
@@ -53,6 +58,8 @@ pub struct Temper {
     pub memory_bytes: usize,
     /// For how long a fetch may stand still before it is restarted, if not for the usual time.
     pub fetch_limit_ms: Option<u64>,
+    /// How often the rows are compared with the stream.
+    pub audit_ms: u64,
 }
 
 impl Default for Temper {
@@ -60,6 +67,8 @@ impl Default for Temper {
         Self {
             lanes: vec![1],
             fetch: FetchMode::Poll,
+            mode: Mode::Each,
+            attempts: None,
             call_ms: 8,
             slow: 0,
             slow_ms: 1,
@@ -68,6 +77,7 @@ impl Default for Temper {
             checkpoint_ms: 500,
             memory_bytes: 256 << 20,
             fetch_limit_ms: None,
+            audit_ms: 60_000,
         }
     }
 }
@@ -80,7 +90,9 @@ pub struct Fleet {
     /// The stream and its records.
     pub supply: Supply,
     /// The lease rows.
-    pub rows: MemoryStore,
+    pub rows: Rows,
+    /// Where the application starts to read.
+    pub start: StartPosition,
     /// How the handlers are.
     pub temper: Temper,
     /// Whether faults are over: then no handler is slow or fails.
@@ -103,6 +115,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     let chance = Chance::seeded(berth.seed);
     let temper = &fleet.temper;
     let lanes = temper.lanes[pick(&chance, temper.lanes.len())];
+    let lanes = if temper.mode.takes_lanes() { lanes } else { 1 };
     let desk = Arc::new(Desk {
         host,
         fleet: fleet.clone(),
@@ -112,18 +125,25 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     });
     let link = ground.network.link(host, Service::Store, PATIENCE_MS);
     let store = FaultyStore::new(Arc::new(fleet.rows.clone()), link, ground.history.clone());
+    let own = Warped::new(store.clone(), fleet.flaw);
     let store = Warped::new(store, fleet.flaw);
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let heard = Arc::clone(&desk);
-    let api = FaultyStream::new(Arc::new(fleet.supply.workload().api().clone()), link)
+    let tap = Tap::new(&fleet.supply, &fleet.rows, fleet.start);
+    let api = FaultyStream::new(Arc::new(tap), link)
         .heard_by(Arc::new(move |records| heard.arrived(records)));
     let told = Arc::clone(&desk);
-    let consumer: Consumer<FaultyStream<LocalKinesis>, _> = Consumer::new(STREAM, "app")
+    let consumer: Consumer<Api, _> = Consumer::new(STREAM, "app")
         .with_kinesis(api)
         .with_leases(store)
         .with_clock(desk.clock.clone(), chance)
         .with_events(Events::to(move |event| told.hear(event)))
         .with_concurrency(lanes)
+        .starting_at(fleet.start)
+        .on_error(temper.attempts.map_or(OnError::Retry, |attempts| OnError::Park {
+            attempts,
+            to: Park::Stream(DEAD_LETTERS.into()),
+        }))
         .with_settings(|settings| {
             settings.worker = Some(host.to_string());
             settings.fetch = temper.fetch;
@@ -131,27 +151,19 @@ async fn live(mut berth: Berth, fleet: Fleet) {
             settings.grace_ms = temper.grace_ms;
             settings.checkpoint_ms = temper.checkpoint_ms;
             settings.memory_bytes = temper.memory_bytes;
+            settings.audit_ms = temper.audit_ms;
             settings.retry = Backoff::new(20, 1_000);
             if let Some(limit_ms) = temper.fetch_limit_ms {
                 (settings.watch.fetch_ms, settings.watch.iterator_ms) = (limit_ms, limit_ms);
             }
         });
-    let handled = Arc::clone(&desk);
-    let handling = Handling::new(fleet.flaw);
-    let consumer = consumer.each(move |delivery: Delivery| {
-        let delivery = handling.given(delivery);
-        // Noted in the very poll of the call, before anything is awaited.
-        let call = handled.begin(&delivery);
-        let desk = Arc::clone(&handled);
-        async move { desk.handle(call?).await }
-    });
     let stop = async move {
         // A host that goes away does not ask.
         if berth.stop.wait_for(|stop| *stop).await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let ended = consumer.run_until(stop).await;
+    let ended = modes::run(consumer, own, &desk, stop).await;
     ground.history.note_world(format!("the consumer on {host} ends: {ended:?}"));
 }
 
@@ -160,11 +172,11 @@ fn pick(chance: &Chance, of: usize) -> usize {
 }
 
 /// What the handler of one life works with.
-struct Desk {
+pub(crate) struct Desk {
     host: HostId,
-    fleet: Fleet,
+    pub(crate) fleet: Fleet,
     clock: Clock,
-    chance: Chance,
+    pub(crate) chance: Chance,
     inside: Mutex<Inside>,
 }
 
@@ -180,10 +192,11 @@ struct Inside {
     most: usize,
 }
 
-/// One call of the handler.
-struct Call {
-    hold: Hold,
-    grain: Arc<Grain>,
+/// A record that the handler was called with.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) hold: Hold,
+    pub(crate) grain: Arc<Grain>,
 }
 
 impl Desk {
@@ -201,7 +214,22 @@ impl Desk {
             }
             _ => {}
         }
-        self.fleet.ground.history.note(self.host, What::Told(event.clone()));
+        self.note(What::Told(event.clone()));
+        if let Event::Shard(ShardEvent::Parked { shard, at, .. }) = event {
+            self.parked(shard, *at);
+        }
+    }
+
+    /// A record is among the dead letters, so that it is done.
+    fn parked(&self, shard: &LeaseKey, at: Position) {
+        let mine = (shard.clone(), 0)..=(shard.clone(), u64::MAX);
+        let hold = self.inside().holds.range(mine).next_back().map(|(_, hold)| hold.clone());
+        let Some((grain, hold)) = self.fleet.supply.at(at).zip(hold) else { return };
+        if self.fleet.supply.is_buried(&grain) {
+            self.done(&[Call { hold, grain }]);
+        } else {
+            self.note(What::LostLetter { grain });
+        }
     }
 
     /// The records of a shard are no longer held.
@@ -225,19 +253,29 @@ impl Desk {
             inside.most = inside.bytes;
             let shards: BTreeSet<&LeaseKey> = inside.held.keys().map(|(key, ..)| key).collect();
             let most = self.fleet.temper.memory_bytes + shards.len() * CONTAINER_MAX_BYTES;
-            let what = What::Holds { bytes: inside.bytes, most };
-            self.fleet.ground.history.note(self.host, what);
+            self.note(What::Holds { bytes: inside.bytes, most });
         }
     }
 
-    /// The handler is called.
-    fn begin(&self, delivery: &Delivery) -> Result<Call, HandlerError> {
-        let hold = self.hold_of(&delivery.shard, delivery.lease_term);
-        let found = self.fleet.supply.find(&delivery.record).zip(hold);
-        let (grain, hold) = found.ok_or("a record that was never put, or without a lease")?;
-        let what = What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) };
-        self.fleet.ground.history.note(self.host, what);
-        Ok(Call { hold, grain })
+    /// The handler is called with records of one shard, under this term of its lease.
+    pub(crate) fn begin(
+        &self,
+        shard: &LeaseKey,
+        term: Option<u64>,
+        records: &[UserRecord],
+    ) -> Result<Vec<Call>, HandlerError> {
+        let hold = self.hold_of(shard, term).ok_or("a record without a lease")?;
+        let found = records.iter().map(|record| self.fleet.supply.find(record));
+        let found: Option<Vec<Arc<Grain>>> = found.collect();
+        let grains = found.ok_or("a record that was never put")?;
+        if grains.len() > 1 {
+            self.note(What::Called { hold: hold.clone(), records: grains.len() });
+        }
+        let calls = grains.into_iter().map(|grain| {
+            self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
+            Call { hold: hold.clone(), grain }
+        });
+        Ok(calls.collect())
     }
 
     /// The hold under which records come with this term of their lease.
@@ -246,9 +284,20 @@ impl Desk {
     }
 
     /// The handler takes its time, and then is done or fails.
-    async fn handle(&self, call: Call) -> Result<(), HandlerError> {
+    pub(crate) async fn handle(&self, calls: Vec<Call>) -> Result<(), HandlerError> {
+        if self.take_time().await {
+            self.done(&calls);
+            Ok(())
+        } else {
+            self.failed(calls);
+            Err("the handler fails, as it was told".into())
+        }
+    }
+
+    /// Takes the time of one call. Whether that does not fail.
+    pub(crate) async fn take_time(&self) -> bool {
         let temper = &self.fleet.temper;
-        let foul = !self.fleet.calm.load(Ordering::Relaxed);
+        let foul = self.is_foul();
         let slow = self.chance.below(1_000) < temper.slow && foul;
         let most_ms = match (slow, foul) {
             (true, _) => temper.slow_ms,
@@ -256,16 +305,37 @@ impl Desk {
             (false, false) => temper.call_ms.min(CALM_CALL_MS),
         };
         self.clock.sleep(self.chance.below(most_ms + 1)).await;
-        let done = self.chance.below(1_000) >= temper.fails || !foul;
-        let Call { hold, grain } = call;
-        if done {
-            self.fleet.supply.done(&grain);
+        self.chance.below(1_000) >= temper.fails || !foul
+    }
+
+    /// Records are done.
+    pub(crate) fn done(&self, calls: &[Call]) {
+        for Call { hold, grain } in calls {
+            self.fleet.supply.done(grain);
             let mut inside = self.inside();
             inside.held.remove(&(hold.key.clone(), grain.number, Arc::clone(&grain.key)));
             inside.bytes = inside.held.values().sum();
+            drop(inside);
+            let (hold, grain) = (hold.clone(), Arc::clone(grain));
+            self.note(What::Handled { hold, grain, done: true });
         }
-        self.fleet.ground.history.note(self.host, What::Handled { hold, grain, done });
-        if done { Ok(()) } else { Err("the handler fails, as it was told".into()) }
+    }
+
+    /// Records have to come again.
+    pub(crate) fn failed(&self, calls: Vec<Call>) {
+        for Call { hold, grain } in calls {
+            self.note(What::Handled { hold, grain, done: false });
+        }
+    }
+
+    /// Whether faults last.
+    pub(crate) fn is_foul(&self) -> bool {
+        !self.fleet.calm.load(Ordering::Relaxed)
+    }
+
+    /// Notes what happened on this host.
+    pub(crate) fn note(&self, what: What) {
+        self.fleet.ground.history.note(self.host, what);
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {

@@ -89,6 +89,15 @@ pub enum What {
     },
     /// The retention of everything that was put so far is over.
     Trimmed,
+    /// A record lies before the start of the application, so that it need not be delivered.
+    Skipped(Arc<Grain>),
+    /// A handler is called with this many records, which are handed to it in the next lines.
+    Called {
+        /// Under which hold.
+        hold: Hold,
+        /// How many.
+        records: usize,
+    },
     /// The consumer handed a record to its handler.
     Handed {
         /// Under which hold.
@@ -104,6 +113,11 @@ pub enum What {
         grain: Arc<Grain>,
         /// Whether it is done; if not, it comes again.
         done: bool,
+    },
+    /// The library put a record aside, and it is not whole among the dead letters.
+    LostLetter {
+        /// The record.
+        grain: Arc<Grain>,
     },
     /// A worker holds more bytes of records than ever before in its life.
     Holds {
@@ -139,6 +153,10 @@ impl fmt::Display for Line {
                 write!(f, "reshards {} into {}", named(closed), named(opened))
             }
             What::Trimmed => write!(f, "retention passes for all that was put so far"),
+            What::Skipped(grain) => write!(f, "need not deliver {grain} of {}", grain.shard),
+            What::Called { hold, records } => {
+                write!(f, "calls the handler with {records} records of {}", brief(hold))
+            }
             What::Handed { hold, grain } => write!(f, "hands {grain} of {}", brief(hold)),
             What::Handled { hold, grain, done: true } => {
                 write!(f, "is done with {grain} of {}", brief(hold))
@@ -146,6 +164,7 @@ impl fmt::Display for Line {
             What::Handled { hold, grain, done: false } => {
                 write!(f, "fails with {grain} of {}", brief(hold))
             }
+            What::LostLetter { grain } => write!(f, "loses {grain}, which was put aside"),
             What::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::faults::FaultCounts;
 use crate::scenarios::Report;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
 use std::ops::Range;
@@ -18,6 +19,8 @@ pub struct Summary {
     pub virtual_ms: u64,
     /// What went wrong on purpose.
     pub faults: FaultCounts,
+    /// How many fleets drew each option.
+    pub drawn: BTreeMap<String, u64>,
     /// How often leases changed hands.
     pub moves: u64,
     /// How many records producers placed.
@@ -33,6 +36,9 @@ impl Summary {
         self.seeds += 1;
         self.virtual_ms += report.virtual_ms;
         self.faults.merge(&report.faults);
+        for option in &report.drawn {
+            *self.drawn.entry(option.clone()).or_default() += 1;
+        }
         self.moves += report.moves;
         self.placed += report.placed;
         self.deliveries += report.deliveries;
@@ -59,6 +65,9 @@ impl fmt::Display for Summary {
         writeln!(f, "{}", counted(self.moves, self.placed, self.deliveries))?;
         for (fault, count) in self.faults.iter() {
             writeln!(f, "{count:>9} {fault}")?;
+        }
+        for (option, count) in &self.drawn {
+            writeln!(f, "{count:>9} fleets: {option}")?;
         }
         write!(f, "{} broken", self.broken.len())
     }

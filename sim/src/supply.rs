@@ -3,6 +3,7 @@
 use crate::faults::store::at_once;
 use crate::history::{History, What};
 use crate::workload::{Reshard, STREAM, Workload};
+use anabranch::consumer::Parked;
 use anabranch::stream::api::{Entry, Placement, StreamApi};
 use anabranch_model::aggregate::encode::{self, Builder};
 use anabranch_model::hash::HashKey;
@@ -23,6 +24,9 @@ const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
 /// The largest container that is put.
 pub const CONTAINER_MAX_BYTES: usize = 1_000_000;
 
+/// The most shards that a split of all may lead to.
+const OPEN_MAX: usize = 16;
+
 /// One user record that was put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grain {
@@ -36,6 +40,8 @@ pub struct Grain {
     pub at: Position,
     /// How many bytes it has.
     pub bytes: usize,
+    /// When it arrived, in milliseconds since 1970.
+    pub arrived_ms: u64,
 }
 
 impl Grain {
@@ -83,8 +89,14 @@ struct Inside {
     keys: Vec<KeyCount>,
     /// Every record by its place. A sequence number names its shard too.
     grains: BTreeMap<(SequenceNumber, u64), Arc<Grain>>,
-    /// Those that are neither done nor past retention.
+    /// Those that are neither done, nor past retention, nor before the start.
     open: BTreeSet<(SequenceNumber, u64)>,
+    /// Those that lie before the start of the application and need not be delivered.
+    skipped: BTreeSet<(SequenceNumber, u64)>,
+    /// Those that were found among the dead letters.
+    buried: BTreeSet<(SequenceNumber, u64)>,
+    /// Up to where the dead letters were looked through.
+    looked: Option<SequenceNumber>,
     /// Those that were not done when retention passed.
     trimmed: u64,
 }
@@ -114,6 +126,9 @@ impl Supply {
             keys: (0..mix.keys).map(key).collect(),
             grains: BTreeMap::new(),
             open: BTreeSet::new(),
+            skipped: BTreeSet::new(),
+            buried: BTreeSet::new(),
+            looked: None,
             trimmed: 0,
         };
         Self {
@@ -197,9 +212,11 @@ impl Supply {
         let stream = StreamName::from(STREAM);
         let placed = at_once(self.workload.api().put_record(&stream, &entry, None));
         let Placement { shard, sequence } = placed.expect("the engine takes every record");
+        let arrived_ms = self.workload.now_ms();
         for (sub, (key, number, bytes)) in (0..).zip(parts) {
             let at = Position::At { sequence, sub };
-            let grain = Arc::new(Grain { key, number, shard: shard.clone(), at, bytes });
+            let shard = shard.clone();
+            let grain = Arc::new(Grain { key, number, shard, at, bytes, arrived_ms });
             self.history.note_what(What::Put(Arc::clone(&grain)));
             inside.grains.insert((sequence, sub), grain);
             inside.open.insert((sequence, sub));
@@ -231,7 +248,46 @@ impl Supply {
         }
     }
 
-    /// The records that are neither done nor past retention, oldest of each shard first.
+    /// Records for which `lies_before` holds need not be delivered: the application starts behind
+    /// them.
+    pub fn skip(&self, lies_before: impl Fn(&Grain) -> bool) {
+        let mut inside = self.inside();
+        let open = inside.open.iter().filter(|at| lies_before(&inside.grains[at]));
+        for at in open.copied().collect::<Vec<_>>() {
+            inside.open.remove(&at);
+            inside.skipped.insert(at);
+            self.history.note_what(What::Skipped(Arc::clone(&inside.grains[&at])));
+        }
+    }
+
+    /// The user record at a place.
+    pub fn at(&self, at: Position) -> Option<Arc<Grain>> {
+        let Position::At { sequence, sub } = at else { return None };
+        self.inside().grains.get(&(sequence, sub)).cloned()
+    }
+
+    /// Whether a record was put aside whole.
+    pub fn is_buried(&self, grain: &Grain) -> bool {
+        self.look_for_dead_letters();
+        let Position::At { sequence, sub } = grain.at else { return false };
+        self.inside().buried.contains(&(sequence, sub))
+    }
+
+    fn look_for_dead_letters(&self) {
+        let looked = self.inside().looked;
+        for letter in self.workload.dead_letters(looked) {
+            self.inside().looked = Some(letter.sequence);
+            let parked = Parked::of(&letter);
+            if let Some(grain) = parked.ok().and_then(|parked| self.find(&parked.record))
+                && let Position::At { sequence, sub } = grain.at
+            {
+                self.inside().buried.insert((sequence, sub));
+            }
+        }
+    }
+
+    /// The records that are neither done, nor past retention, nor before the start, oldest of each
+    /// shard first.
     pub fn open(&self) -> Vec<Arc<Grain>> {
         let inside = self.inside();
         inside.open.iter().map(|at| Arc::clone(&inside.grains[at])).collect()
@@ -260,7 +316,11 @@ impl Supply {
             }
             let inside = self.inside();
             let mut of_shard = inside.grains.values().filter(|grain| grain.shard == *shard);
-            if let Some(grain) = of_shard.find(|grain| !grain.is_behind(&row.checkpoint)) {
+            let unsaid = |grain: &&Arc<Grain>| {
+                let Position::At { sequence, sub } = grain.at else { return false };
+                !grain.is_behind(&row.checkpoint) && !inside.skipped.contains(&(sequence, sub))
+            };
+            if let Some(grain) = of_shard.find(unsaid) {
                 return Some(format!("{grain} of {shard} is done, and the row does not say so"));
             }
         }
@@ -274,6 +334,7 @@ impl Supply {
 
     /// Retention passes for all that was put so far.
     pub fn trim(&self) {
+        self.look_for_dead_letters();
         self.workload.advance(PAST_RETENTION_MS);
         let mut inside = self.inside();
         inside.trimmed += inside.open.len() as u64;
@@ -310,6 +371,18 @@ impl Supply {
         let change = self.workload.merge(open.get(at)?, open.get(at + 1)?)?;
         self.changed(&change);
         Some(change)
+    }
+
+    /// Splits every open shard, or merges every two that lie side by side, as a change of the
+    /// stream's shard count does.
+    pub fn reshard_all(&self, rng: &mut Rng) -> Vec<Reshard> {
+        let open = self.open_shards().len();
+        if open > OPEN_MAX / 2 || open > 1 && rng.bool() {
+            // After the merge of the pair at `at`, the next pair begins behind the merged shard.
+            (0..open / 2).filter_map(|at| self.merge(at)).collect()
+        } else {
+            (0..open).filter_map(|at| self.split(at * 2)).collect()
+        }
     }
 
     fn changed(&self, change: &Reshard) {

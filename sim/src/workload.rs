@@ -5,12 +5,13 @@
 
 use crate::faults::store::at_once;
 use anabranch::stream::LocalKinesis;
-use anabranch::stream::api::{ShardFilter, StreamApi};
+use anabranch::stream::api::{ReadFrom, ShardFilter, ShardIterator, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Clock, Engine, Options};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
+use anabranch_model::record::{Record, UserRecord};
 use anabranch_model::sequence::SequenceNumber;
 use fastrand::Rng;
 use std::collections::BTreeMap;
@@ -19,8 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The name of the stream.
 pub const STREAM: &str = "river";
 
+/// The name of the stream that takes records which handlers could not do.
+pub const DEAD_LETTERS: &str = "dead-letters";
+
 /// When the stream's clock begins, in milliseconds since 1970. The world begins then.
-const EPOCH_MS: u64 = 1_700_000_000_000;
+pub const EPOCH_MS: u64 = 1_700_000_000_000;
 
 /// The records that a shard may still have when it is closed, at most.
 const TAIL_MAX: u64 = 30;
@@ -56,19 +60,44 @@ impl Workload {
     /// A stream of that many shards.
     pub fn new(shards: u32) -> Self {
         let engine = Arc::new(Engine::new(Options::instant(), Clock::manual(EPOCH_MS)));
-        let request = create_stream::Request {
-            stream_name: Some(STREAM.to_owned()),
-            shard_count: Some(shards.into()),
-            ..Default::default()
-        };
-        let created = engine.create_stream(&request);
-        debug_assert_eq!(created, Ok(()), "the engine is empty, and the request is right");
+        for (name, shards) in [(STREAM, shards), (DEAD_LETTERS, 1)] {
+            let request = create_stream::Request {
+                stream_name: Some(name.to_owned()),
+                shard_count: Some(shards.into()),
+                ..Default::default()
+            };
+            let created = engine.create_stream(&request);
+            debug_assert_eq!(created, Ok(()), "the engine is empty, and the request is right");
+        }
         Self { api: LocalKinesis::new(engine), shards: Arc::default() }
     }
 
     /// The stream.
     pub fn api(&self) -> &LocalKinesis {
         &self.api
+    }
+
+    /// The service's time, in milliseconds since 1970.
+    pub fn now_ms(&self) -> u64 {
+        self.api.engine().clock().now_ms()
+    }
+
+    /// The dead letters behind this one.
+    pub fn dead_letters(&self, behind: Option<SequenceNumber>) -> Vec<UserRecord> {
+        let (stream, shard) = (StreamName::from(DEAD_LETTERS), ShardId::from_index(0));
+        let at = behind.map_or(ReadFrom::TrimHorizon, ReadFrom::After);
+        let iterator = at_once(self.api.iterator(&stream, &shard, at));
+        let read = |at: &ShardIterator| at_once(self.api.records(&stream, at, 10_000)).ok();
+        let mut next = iterator.ok();
+        let mut letters = Vec::new();
+        while let Some(fetched) = next.as_ref().and_then(read) {
+            if fetched.records.is_empty() {
+                break;
+            }
+            letters.extend(fetched.records.into_iter().map(plain));
+            next = fetched.next;
+        }
+        letters
     }
 
     /// The service's time goes on.
@@ -144,6 +173,19 @@ impl Workload {
     fn shards(&self) -> MutexGuard<'_, BTreeMap<ShardId, Records>> {
         // Each change is one assignment, so a panic leaves no half of one.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A record that carries no others.
+fn plain(record: Record) -> UserRecord {
+    UserRecord {
+        sequence: record.sequence,
+        sub: 0,
+        aggregated: false,
+        partition_key: record.partition_key,
+        explicit_hash_key: None,
+        data: record.data,
+        arrival_ms: record.arrival_ms,
     }
 }
 

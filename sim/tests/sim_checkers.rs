@@ -185,7 +185,7 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
 /// The record of that number, of one key, in the shard of that name.
 fn grain(shard: &str, number: u64) -> Arc<Grain> {
     let (shard, at) = (ShardId::from(shard), position(number));
-    Arc::new(Grain { key: "k".into(), number, shard, at, bytes: 1 })
+    Arc::new(Grain { key: "k".into(), number, shard, at, bytes: 1, arrived_ms: 0 })
 }
 
 fn put(shard: &str, number: u64) -> What {

@@ -21,7 +21,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
                 open.entry(&grain.shard).or_default().insert(grain.at, grain);
             }
             What::Trimmed => open.clear(),
-            What::Handled { grain, done: true, .. } => {
+            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }
             What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {

@@ -14,6 +14,21 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The promise.
 pub const PROMISE: &str = "every record is delivered, or its loss is told";
 
+/// The promise of dead letters.
+pub const DEAD_LETTERS: &str = "a record that is put aside is stored whole";
+
+/// Whether every record that was put aside is among the dead letters.
+pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
+    lines.iter().enumerate().find_map(|(line, it)| match &it.what {
+        What::LostLetter { grain } => {
+            let lease = Some(LeaseKey::new(crate::workload::STREAM, grain.shard.as_str()));
+            let words = format!("{grain} was put aside, and is not there");
+            Some(Violation { promise: DEAD_LETTERS, words, line, lease })
+        }
+        _ => None,
+    })
+}
+
 /// What retention took and what was known of it then.
 #[derive(Default)]
 struct Known<'a> {
@@ -57,7 +72,7 @@ impl<'a> Known<'a> {
             What::Put(grain) => {
                 self.open.insert(grain.at, (grain, at));
             }
-            What::Handled { grain, done: true, .. } => {
+            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 self.open.remove(&grain.at);
                 self.taken.remove(&grain.at);
             }

@@ -5,8 +5,9 @@ use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
 use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
+    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,22 +18,45 @@ pub const PROMISE: &str =
 
 #[derive(Default)]
 struct Known<'a> {
+    /// Whether the library itself writes down what is done.
+    by_itself: bool,
+    /// Whether a row has one position for all lanes.
+    one_position: bool,
+    /// Whether there may be several lanes.
+    lanes: bool,
+    /// What was put and has to be delivered.
+    puts: BTreeMap<&'a ShardId, BTreeSet<Position>>,
     /// Where the row stood when each term began.
     began: BTreeMap<(LeaseKey, u64), Checkpoint>,
+    /// Under which term the lease was taken, for each later value of its counter. Only in KCL's layout
+    /// does another write than a take move it.
+    taken: BTreeMap<(&'a LeaseKey, u64), u64>,
     /// What was handed out under each hold and has not failed.
     handed: BTreeSet<(&'a LeaseKey, u64, Position)>,
     /// What is done under each hold.
     done: BTreeMap<(&'a LeaseKey, u64), Vec<&'a Grain>>,
     /// The term under which each host was given a shard's records last.
     reads: BTreeMap<(Option<HostId>, &'a LeaseKey), u64>,
+    /// The holds whose reading ended. What is done later is not written down: whoever takes records
+    /// from a stream may still work on one.
+    over: BTreeSet<(&'a LeaseKey, u64)>,
     /// The holds whose reading ended because the lease was lost. Nothing could be checkpointed then,
     /// also where nobody took the row, and its worker passes it on later.
     lost: BTreeSet<(&'a LeaseKey, u64)>,
 }
 
-/// Whether every record that came again had to.
+/// Whether every record that came again had to, in the native layout.
 pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut known = Known::default();
+    check_in(lines, Layout::Native, true, true)
+}
+
+/// Whether every record that came again had to. A row in KCL's layout has one position for all
+/// lanes, so that what is done above the lowest of them comes again there while any lane has
+/// something to do. Where the library does not write down `by_itself` what is done, it can give back
+/// less.
+pub fn check_in(lines: &[Line], layout: Layout, lanes: bool, by_itself: bool) -> Option<Violation> {
+    let one_position = layout == Layout::Kcl;
+    let mut known = Known { one_position, lanes, by_itself, ..Known::default() };
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
             What::Landed { write, outcome: Outcome::Done(Stored::Lease(row)) } => {
@@ -41,9 +65,19 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
                     return Some(Violation { promise: PROMISE, words, line: at, lease });
                 }
             }
-            What::Told(Event::Shard(ShardEvent::Stopped { shard, why: ShardStop::Lost })) => {
+            What::Put(grain) => {
+                known.puts.entry(&grain.shard).or_default().insert(grain.at);
+            }
+            What::Trimmed => known.puts.clear(),
+            What::Skipped(grain) => {
+                known.puts.entry(&grain.shard).or_default().remove(&grain.at);
+            }
+            What::Told(Event::Shard(ShardEvent::Stopped { shard, why })) => {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
-                    known.lost.insert((&**shard, *term));
+                    known.over.insert((&**shard, *term));
+                    if *why == ShardStop::Lost {
+                        known.lost.insert((&**shard, *term));
+                    }
                 }
             }
             What::Handed { hold, grain } => {
@@ -52,6 +86,8 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
             }
+            What::Handled { hold, done: true, .. }
+                if known.over.contains(&(&hold.key, hold.term)) => {}
             What::Handled { hold, grain, done: true } => {
                 known.done.entry((&hold.key, hold.term)).or_default().push(grain);
             }
@@ -65,6 +101,18 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 }
 
 impl<'a> Known<'a> {
+    fn term_of_take(&self, key: &LeaseKey, counter: u64) -> u64 {
+        self.taken.get(&(key, counter)).copied().unwrap_or(counter)
+    }
+
+    /// Whether a record between these places was not done with the others. It may be done by another
+    /// owner.
+    fn has_gap(&self, shard: &ShardId, done: &[&Grain], from: Position, to: Position) -> bool {
+        let done: BTreeSet<Position> = done.iter().map(|grain| grain.at).collect();
+        let mut puts = self.puts.get(shard).into_iter().flat_map(|puts| puts.range(from..to));
+        puts.any(|at| *at > from && !done.contains(at))
+    }
+
     fn handed(&mut self, hold: &'a Hold, grain: &Grain) -> Option<String> {
         let began = self.began.get(&(hold.key.clone(), hold.term));
         if let Some(stood) = began.filter(|stood| grain.is_behind(stood)) {
@@ -78,14 +126,29 @@ impl<'a> Known<'a> {
         let Write::Lease { key, change, .. } = write else { return None };
         let stood = || row.checkpoint.clone();
         self.began.entry((row.key.clone(), row.term)).or_insert_with(stood);
-        let (LeaseChange::Pass { term, .. } | LeaseChange::Release { term, .. }) = change else {
-            return None;
+        let term = match change {
+            LeaseChange::Renew { term, .. }
+            | LeaseChange::Checkpoint { term, .. }
+            | LeaseChange::End { term, .. } => {
+                let taken = self.term_of_take(key, *term);
+                self.taken.insert((key, row.term), taken);
+                return None;
+            }
+            LeaseChange::Pass { term, .. } | LeaseChange::Release { term, .. } => {
+                self.term_of_take(key, *term)
+            }
+            _ => return None,
         };
-        if self.lost.contains(&(key, *term)) {
+        if self.lost.contains(&(key, term)) || !self.by_itself {
             return None;
         }
-        let done = self.done.get(&(key, *term)).into_iter().flatten();
-        let lost = done.into_iter().find(|grain| !grain.is_behind(&row.checkpoint))?;
+        let done = self.done.get(&(key, term))?;
+        let above = |grain: &&&Grain| !grain.is_behind(&row.checkpoint);
+        let lost = done.iter().filter(above).min_by_key(|grain| grain.at)?;
+        let until = if self.lanes { Position::ShardEnd } else { lost.at };
+        if self.one_position && self.has_gap(&key.shard, done, row.checkpoint.lowest(), until) {
+            return None;
+        }
         Some(format!("given back at {}, and {lost} was done under term {term}", row.checkpoint))
     }
 }

@@ -12,34 +12,58 @@ pub mod checkpoint;
 pub mod duplicates;
 pub mod delivery;
 pub mod memory;
+pub mod effects;
 pub mod producing;
 
 pub use liveness::Quiet;
 pub use violation::Violation;
 
 use crate::history::Line;
+use crate::modes::Mode;
 use anabranch_model::lease::Layout;
 
 /// The first promise that the history breaks, of those that hold at every moment in this layout.
 pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
-    let owned = match layout {
-        Layout::Native => ownership::check(lines),
-        Layout::Kcl => tenure::check(lines, lease_time_ms),
-    };
+    let owned = owned(lines, layout, lease_time_ms);
     let checks = [owned, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 
-/// The first promise of a consumer that the history breaks, of those that hold at every moment.
-pub fn of_consumer(lines: &[Line]) -> Option<Violation> {
+/// In KCL's layout a lease can be stolen, and its owner learns of it by its next write.
+fn owned(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
+    match layout {
+        Layout::Native => ownership::check(lines),
+        Layout::Kcl => tenure::check(lines, lease_time_ms),
+    }
+}
+
+/// What is promised depends on how a fleet of consumers works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fleet {
+    /// How its rows are laid out.
+    pub layout: Layout,
+    /// Its lease time.
+    pub lease_time_ms: u64,
+    /// How records come to its handlers.
+    pub mode: Mode,
+    /// Whether those of one shard may go to several lanes.
+    pub lanes: bool,
+}
+
+/// The first promise of a consumer that the history breaks, of those that hold at every moment in
+/// such a fleet.
+pub fn of_consumer(lines: &[Line], fleet: Fleet) -> Option<Violation> {
+    let Fleet { layout, lease_time_ms, mode, lanes } = fleet;
     let checks = [
         order::check(lines),
         lineage::check(lines),
         checkpoint::check(lines),
-        duplicates::check(lines),
-        ownership::check(lines),
+        duplicates::check_in(lines, layout, lanes, mode.checkpoints_by_itself()),
+        owned(lines, layout, lease_time_ms),
         fencing::check(lines),
         memory::check(lines),
+        delivery::dead_letters(lines),
+        effects::check(lines).filter(|_| matches!(mode, Mode::ExactlyOnce(_))),
     ];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }

@@ -21,6 +21,9 @@ struct Key {
 /// Whether every record was handed out after all that were put before it under its key were done.
 pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut keys: BTreeMap<Arc<str>, Key> = BTreeMap::new();
+    // How many records of the same call are still to come, and which came. Inside of a call it is the
+    // handler that keeps the order.
+    let (mut to_come, mut together) = (0, BTreeSet::new());
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
             What::Put(grain) => {
@@ -30,10 +33,21 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Handled { grain, done: true, .. } => {
                 keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
             }
+            What::Skipped(grain) => {
+                keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
+            }
+            What::Called { records, .. } => (to_come, together) = (*records, BTreeSet::new()),
             What::Handed { hold, grain } => {
                 let key = keys.entry(Arc::clone(&grain.key)).or_default();
-                if let Some(words) = handed(key, grain) {
+                if let Some(words) = handed(key, grain, &together) {
                     return Some(of_grain(PROMISE, words, at, hold));
+                }
+                if to_come > 0 {
+                    to_come -= 1;
+                    together.insert((&*grain.key, grain.number));
+                }
+                if to_come == 0 {
+                    together.clear();
                 }
             }
             _ => {}
@@ -42,10 +56,11 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     None
 }
 
-fn handed(key: &mut Key, grain: &Grain) -> Option<String> {
+fn handed(key: &mut Key, grain: &Grain, together: &BTreeSet<(&str, u64)>) -> Option<String> {
     if !key.handed.insert(grain.number) {
         return None;
     }
-    let before = key.open.first().filter(|first| **first < grain.number)?;
+    let mut before = key.open.range(..grain.number);
+    let before = before.find(|number| !together.contains(&(&*grain.key, **number)))?;
     Some(format!("{grain} came before {}#{before} was done", grain.key))
 }

@@ -22,7 +22,7 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
                     wrote.insert((key, owner), line.at_ms);
                 }
             }
-            What::Delivered { hold, .. } => {
+            What::Delivered { hold, .. } | What::Handed { hold, .. } => {
                 let last_ms = wrote.get(&(&hold.key, &hold.owner)).copied();
                 if last_ms.is_none_or(|last_ms| line.at_ms >= last_ms + lease_time_ms) {
                     let last = last_ms.map_or("never".to_owned(), |ms| format!("at {ms} ms"));

@@ -59,7 +59,9 @@ impl Violation {
             What::Resharded { closed, opened } => {
                 closed.contains(&lease.shard) || opened.contains(&lease.shard)
             }
-            What::Put(grain) => grain.shard == lease.shard,
+            What::Put(grain) | What::Skipped(grain) | What::LostLetter { grain } => {
+                grain.shard == lease.shard
+            }
             What::World(_) | What::Trimmed | What::Landed { write: Write::Worker { .. }, .. } => {
                 true
             }
@@ -68,6 +70,7 @@ impl Violation {
             What::Told(event) => format!("{event:?}").contains(lease.shard.as_str()),
             What::Began { hold, .. }
             | What::Delivered { hold, .. }
+            | What::Called { hold, .. }
             | What::Handed { hold, .. }
             | What::Handled { hold, .. }
             | What::Checkpointed { hold, .. }

@@ -5,7 +5,6 @@ use super::stage::{Setting, Stage};
 use crate::faults::Weather;
 use crate::faults::chaos::Blow;
 use crate::faults::network::Service;
-use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::{LEASE_TIME_MS, Temper};
 use crate::supply::Mix;
 
@@ -72,7 +71,7 @@ pub fn run(when: When, change: Change, trouble: Trouble, seed: u64) -> Report {
         mix: Mix { shards: 2, keys: 10, bytes_max: 40 },
         temper: Temper { lanes: vec![1, 2, 4], call_ms: 40, ..Temper::default() },
         put_every_ms: 50,
-        flaw: ConsumerFlaw::None,
+        ..Setting::default()
     });
     stage.run(5_000);
     if when == When::Offline {

@@ -61,8 +61,8 @@ pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
             memory_bytes: if full { 16 << 20 } else { 256 << 20 },
             ..Temper::default()
         },
-        put_every_ms: 80,
         flaw,
+        ..Setting::default()
     });
     match story {
         Story::MergedChildBeforeItsParent => merged_child(&mut stage),

@@ -196,6 +196,7 @@ impl Stage {
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.ground.network.counts(),
+            drawn: Vec::new(),
             moves: count(&lines, is_move),
             placed: 0,
             deliveries,

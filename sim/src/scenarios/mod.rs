@@ -3,6 +3,7 @@
 pub mod report;
 pub mod leases;
 pub mod stage;
+mod start;
 pub mod consumer;
 pub mod cases;
 pub mod fixed;

@@ -207,6 +207,7 @@ impl Stage {
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.ground.network.counts(),
+            drawn: Vec::new(),
             moves: 0,
             placed: placed.count() as u64,
             deliveries: self.past.delivered.len() as u64,

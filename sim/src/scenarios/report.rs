@@ -20,6 +20,8 @@ pub struct Report {
     pub virtual_ms: u64,
     /// What went wrong on purpose.
     pub faults: FaultCounts,
+    /// What was drawn for its fleet, in words.
+    pub drawn: Vec<String>,
     /// How often a lease changed hands.
     pub moves: u64,
     /// How many records a producer placed.
@@ -40,6 +42,7 @@ impl Report {
             violation: Some(violation),
             virtual_ms: 0,
             faults: FaultCounts::default(),
+            drawn: Vec::new(),
             moves: 0,
             placed: 0,
             deliveries: 0,

@@ -1,18 +1,23 @@
 //! A fleet of real consumers on a stream with real records: what every story about them begins with.
 
 use super::report::Report;
+use super::start::Start;
 use crate::checkers::{self, Violation, delivery};
 use crate::faults::Fault;
 use crate::faults::chaos::Blow;
+use crate::faults::store::at_once;
 use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::{Fleet, LEASE_TIME_MS, PATIENCE_MS, Temper};
 use crate::history::{HostId, What};
+use crate::modes::Mode;
+use crate::rows::Rows;
 use crate::supply::{Mix, Supply};
 use crate::workload::{Reshard, STREAM};
 use crate::world::{Ground, World};
-use anabranch::lease::MemoryStore;
+use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, Lease, LeaseChange, Outcome, Write};
+use anabranch_model::position::StartPosition;
 use fastrand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,6 +28,10 @@ const SETTLE_MS: u64 = PATIENCE_MS * 14;
 /// When everything is done at the latest, after the last fault: two lease times until each shard is
 /// owned, and one to read what is left and to write it down.
 const DRAINED_MS: u64 = LEASE_TIME_MS * 3;
+
+/// The same in KCL's layout: workers scan every two lease times, and a dead one's leases are watched
+/// for one.
+const KCL_DRAINED_MS: u64 = LEASE_TIME_MS * 9;
 
 /// The pause between two looks whether everything is done.
 const LOOK_MS: u64 = 250;
@@ -43,10 +52,34 @@ pub struct Setting {
     pub mix: Mix,
     /// How the handlers are.
     pub temper: Temper,
+    /// Where the application starts to read.
+    pub start: StartPosition,
+    /// How the lease rows are laid out.
+    pub layout: Layout,
+    /// Whether the rows of the first shards are there before any worker, without hash ranges, as old
+    /// KCL versions made them.
+    pub old_rows: bool,
     /// The mean time between two puts.
     pub put_every_ms: u64,
     /// What is broken.
     pub flaw: ConsumerFlaw,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            replay: String::new(),
+            hosts: 2,
+            mix: Mix { shards: 2, keys: 10, bytes_max: 40 },
+            temper: Temper::default(),
+            start: StartPosition::TrimHorizon,
+            layout: Layout::Native,
+            old_rows: false,
+            put_every_ms: 80,
+            flaw: ConsumerFlaw::None,
+        }
+    }
 }
 
 /// A fleet, its world, and what went wrong in it so far.
@@ -60,6 +93,8 @@ pub struct Stage {
     pub rng: Rng,
     /// Whether records are put while time goes by.
     pub puts: bool,
+    /// Where the application starts to read.
+    start: Start,
     /// What must not happen at all, such as a panic.
     mishap: Option<Violation>,
 }
@@ -73,13 +108,23 @@ impl Stage {
         let fleet = Fleet {
             ground: ground.clone(),
             supply,
-            rows: MemoryStore::new(Layout::Native),
+            rows: Rows::new(setting.layout),
+            start: setting.start,
             temper: setting.temper.clone(),
             calm: Arc::default(),
             flaw: setting.flaw,
         };
+        if setting.old_rows {
+            make_old_rows(&fleet);
+        }
         let world = World::new(setting.seed, ground, setting.hosts, fleet.boot());
-        Self { setting, fleet, world, rng, puts: true, mishap: None }
+        let start = Start::new(&fleet);
+        Self { setting, fleet, world, rng, puts: true, start, mishap: None }
+    }
+
+    /// What the story began with.
+    pub fn setting(&self) -> &Setting {
+        &self.setting
     }
 
     /// The stream and its records.
@@ -99,8 +144,10 @@ impl Stage {
         }
         let (supply, rng) = (self.fleet.supply.clone(), &mut self.rng);
         let every_ms = self.puts.then_some(self.setting.put_every_ms);
+        let start = &mut self.start;
         let ran = self.world.run(for_ms, |_, step_ms| {
             supply.advance(step_ms);
+            start.look();
             if every_ms.is_some_and(|every_ms| rng.u64(0..every_ms) < step_ms) {
                 supply.put_any(rng);
             }
@@ -132,11 +179,26 @@ impl Stage {
     /// Splits or merges at random.
     pub fn reshard(&mut self) {
         let change = self.fleet.supply.reshard(&mut self.rng);
-        let network = &self.fleet.ground.network;
-        match change {
-            Some(Reshard::Split(_)) => network.count(Fault::Split),
-            Some(Reshard::Merge(..)) => network.count(Fault::Merge),
-            None => {}
+        change.iter().for_each(|change| self.count(change));
+    }
+
+    /// Splits all shards at once, or merges all pairs.
+    pub fn reshard_all(&mut self) {
+        let changes = self.fleet.supply.reshard_all(&mut self.rng);
+        changes.iter().for_each(|change| self.count(change));
+    }
+
+    fn count(&self, change: &Reshard) {
+        self.fleet.ground.network.count(match change {
+            Reshard::Split(_) => Fault::Split,
+            Reshard::Merge(..) => Fault::Merge,
+        });
+    }
+
+    /// Keeps all hosts down until they are booted.
+    pub fn hold_back(&mut self) {
+        for host in 0..self.setting.hosts {
+            self.world.befall(Blow::Crash(HostId(host), u64::MAX));
         }
     }
 
@@ -148,8 +210,7 @@ impl Stage {
 
     /// The rows as they stand.
     pub fn rows(&self) -> Vec<Lease> {
-        let stream = StreamName::from(STREAM);
-        self.fleet.rows.snapshot().leases(&stream).cloned().collect()
+        self.fleet.rows.leases(&StreamName::from(STREAM))
     }
 
     /// Faults end, and everything has to be done in time. `dead` stays down for good.
@@ -160,7 +221,13 @@ impl Stage {
         self.world.calm(dead);
         self.fleet.supply.put_round(&mut self.rng);
         self.puts = false;
-        let end_ms = self.world.now_ms() + DRAINED_MS;
+        let drained_ms = match (self.setting.layout, self.setting.temper.mode) {
+            (Layout::Kcl, _) => KCL_DRAINED_MS,
+            // Each batch waits for the store several times.
+            (Layout::Native, Mode::ExactlyOnce(_)) => DRAINED_MS * 4,
+            (Layout::Native, _) => DRAINED_MS,
+        };
+        let end_ms = self.world.now_ms() + drained_ms;
         while let Some(left) = self.fleet.supply.left(&self.rows()) {
             if self.world.now_ms() >= end_ms {
                 self.broken(LIVENESS, left);
@@ -170,7 +237,7 @@ impl Stage {
             }
             self.run(LOOK_MS);
         }
-        let took_ms = self.world.now_ms() + DRAINED_MS - end_ms;
+        let took_ms = self.world.now_ms() + drained_ms - end_ms;
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
     }
 
@@ -182,10 +249,19 @@ impl Stage {
     /// What it came to. `whole` if the story had its quiet end.
     pub fn judge(self, whole: bool) -> Report {
         let lines = self.fleet.ground.history.take();
+        let drawn = drawn(&self.setting);
         let last = lines.len().saturating_sub(1);
-        let violation = checkers::of_consumer(&lines)
-            .or(self.mishap.map(|mishap| Violation { line: last, ..mishap }))
-            .or_else(|| delivery::check(&lines).filter(|_| whole));
+        let violation = checkers::of_consumer(
+            &lines,
+            checkers::Fleet {
+                layout: self.setting.layout,
+                lease_time_ms: LEASE_TIME_MS,
+                mode: self.setting.temper.mode,
+                lanes: self.setting.temper.lanes != [1] && self.setting.temper.mode.takes_lanes(),
+            },
+        )
+        .or(self.mishap.map(|mishap| Violation { line: last, ..mishap }))
+        .or_else(|| delivery::check(&lines).filter(|_| whole));
         let count =
             |is: fn(&What) -> bool| lines.iter().filter(|line| is(&line.what)).count() as u64;
         Report {
@@ -194,11 +270,44 @@ impl Stage {
             violation,
             virtual_ms: self.world.now_ms(),
             faults: self.fleet.ground.network.counts(),
+            drawn,
             moves: count(is_move),
             placed: 0,
             deliveries: count(|what| matches!(what, What::Handed { .. })),
             lines,
         }
+    }
+}
+
+/// What is special about a setting, in words.
+fn drawn(setting: &Setting) -> Vec<String> {
+    let mode = format!("{:?}", setting.temper.mode);
+    let start = format!("{:?}", setting.start);
+    // Without the numbers, which differ from fleet to fleet.
+    let named = |words: &str| words.split('(').next().unwrap_or(words).to_owned();
+    let mut drawn = vec![
+        format!("{:?} layout", setting.layout),
+        format!("mode {}", named(&mode)),
+        format!("start {}", named(&start)),
+    ];
+    let special = [
+        (setting.old_rows, "rows without hash ranges"),
+        (setting.temper.attempts.is_some(), "dead letters"),
+        (setting.mix.shards > 3, "4 to 8 shards at first"),
+        (setting.hosts > 3, "4 or 5 hosts"),
+        (setting.mix.keys > 16, "17 to 64 keys"),
+    ];
+    drawn.extend(special.iter().filter(|(is, _)| *is).map(|(_, words)| (*words).to_owned()));
+    drawn
+}
+
+/// Makes the rows of an application that ran under an old KCL version.
+fn make_old_rows(fleet: &Fleet) {
+    let stream = StreamName::from(STREAM);
+    for shard in fleet.supply.workload().listed() {
+        let write = fleet.rows.add_old(&stream, &shard);
+        let outcome = at_once(fleet.rows.write(&write)).expect("rows in memory take every write");
+        fleet.ground.history.note_what(What::Landed { write, outcome });
     }
 }
 

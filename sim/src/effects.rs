@@ -1,0 +1,69 @@
+//! Transactions of handlers: the effects of records, and the checkpoint behind them, in memory.
+//!
+//! A transaction is checked twice, as with optimistic locking: when the checkpoint is put into it,
+//! and when it arrives at the rows. What it does there, it does at once or not at all.
+
+use crate::faults::FaultyStore;
+use crate::flaw::consumer::Warped;
+use crate::modes::Store;
+use crate::rows::{Effect, Rows};
+use anabranch::consumer::HandlerError;
+use anabranch::lease::{
+    CheckpointIn, CheckpointInTransaction, LeaseStore, StoreError, Transactional,
+};
+use anabranch_model::lease::{Checkpoint, Hold, Layout, LeaseChange, Nonce, Outcome, Write};
+
+/// One transaction, until it is committed. Dropped, it is rolled back.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    /// The checkpoint that it moves.
+    write: Option<Write>,
+}
+
+impl Transaction {
+    /// Stores the checkpoint and has the effects, if the lease is still held as it was. On an error
+    /// it may have been done all the same, or will be.
+    pub(crate) async fn commit(
+        self,
+        store: &Store,
+        rows: &Rows,
+        effect: impl Fn() + Send + Sync + 'static,
+    ) -> Result<(), HandlerError> {
+        let write = self.write.ok_or("a transaction without a checkpoint")?;
+        rows.attach(&write, Effect::new(effect));
+        match store.write(&write).await? {
+            Outcome::Done(_) => Ok(()),
+            Outcome::Refused { why, .. } => Err(format!("rolled back: {why}").into()),
+            Outcome::Unknown => Err("nobody knows whether it was committed".into()),
+        }
+    }
+}
+
+impl Transactional for Warped<FaultyStore<Rows>> {}
+
+impl CheckpointIn<Transaction> for Warped<FaultyStore<Rows>> {
+    async fn checkpoint_in(
+        &self,
+        transaction: &mut Transaction,
+        hold: &Hold,
+        replaces: &Checkpoint,
+        to: &Checkpoint,
+        nonce: Nonce,
+    ) -> Result<CheckpointInTransaction, StoreError> {
+        let row = self.get(&hold.key).await?;
+        let change = LeaseChange::Checkpoint {
+            owner: hold.owner.clone(),
+            term: hold.term,
+            replaces: replaces.clone(),
+            to: to.clone(),
+            pending: None,
+            bytes_per_second: None,
+        };
+        let why = Layout::Native.lease_after(&hold.key, &change, nonce, row.as_ref()).err();
+        transaction.write = Some(Write::lease(&hold.key, change, nonce));
+        Ok(match why {
+            None => CheckpointInTransaction::Moved,
+            Some(why) => CheckpointInTransaction::Refused { why },
+        })
+    }
+}

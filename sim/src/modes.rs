@@ -1,0 +1,293 @@
+//! The processing modes: how the records of a consumer come to the handler of the simulator.
+//!
+//! Whatever the mode, a record is noted as handed out in the very poll in which the library gives
+//! it away, before anything is awaited, and as done when the library is told so.
+
+use crate::effects::Transaction;
+use crate::faults::{FaultyStore, FaultyStream};
+use crate::flaw::Handling;
+use crate::flaw::consumer::Warped;
+use crate::fleet::{Call, Desk};
+use crate::history::What;
+use crate::rows::Rows;
+use crate::tap::Tap;
+use anabranch::consumer::{
+    Batch, Checkpointer, Consumer, Delivery, HandlerError, ProcessorBatch, Processors, RunError,
+    ShardProcessor, ShardRecord, ShardStart, ShardStream, StartOver, TransactionBatch,
+};
+use anabranch_model::lease::LeaseKey;
+use bytes::Bytes;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// The stream as a fleet reaches it.
+pub(crate) type Api = FaultyStream<Tap>;
+/// The lease rows as a fleet reaches them.
+pub(crate) type Store = Warped<FaultyStore<Rows>>;
+
+/// How long acks are kept back, at most.
+const HELD_BACK_MS: u64 = 200;
+
+/// How many acks are kept back, at most.
+const HELD_BACK: usize = 4;
+
+/// One processing mode of a consumer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Mode {
+    /// A closure for each record.
+    #[default]
+    Each,
+    /// A closure for at most so many records.
+    Batches(usize),
+    /// A processor for each shard, with at most so many records in a call.
+    Processors(usize),
+    /// A stream for each shard, of which at most so many records are unacked.
+    Streams(u32),
+    /// A closure with a transaction for at most so many records.
+    ExactlyOnce(usize),
+}
+
+impl Mode {
+    /// Whether the records of one shard may go to several lanes.
+    pub fn takes_lanes(self) -> bool {
+        !matches!(self, Self::Processors(_) | Self::Streams(_))
+    }
+
+    /// Whether the library itself writes down all that is done before it gives a lease back.
+    pub fn checkpoints_by_itself(self) -> bool {
+        !matches!(self, Self::Processors(_))
+    }
+}
+
+/// Runs a consumer in the mode of its fleet until `stop`.
+pub(crate) async fn run(
+    consumer: Consumer<Api, Store>,
+    store: Store,
+    desk: &Arc<Desk>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let desk = Arc::clone(desk);
+    match desk.fleet.temper.mode {
+        Mode::Each => {
+            let handling = Handling::new(desk.fleet.flaw);
+            let each = consumer.each(move |delivery: Delivery| {
+                let delivery = handling.given(delivery);
+                let term = delivery.lease_term;
+                let calls = desk.begin(&delivery.shard, term, &[delivery.record]);
+                let desk = Arc::clone(&desk);
+                async move { desk.handle(calls?).await }
+            });
+            each.run_until(stop).await
+        }
+        Mode::Batches(most) => {
+            let batches = consumer.batches(most, move |batch: Batch| {
+                let calls = desk.begin(&batch.shard, Some(batch.lease_term), &batch.records);
+                let desk = Arc::clone(&desk);
+                async move { desk.handle(calls?).await }
+            });
+            batches.run_until(stop).await
+        }
+        Mode::Processors(most) => {
+            let made = move |shard: &Arc<LeaseKey>| {
+                let (desk, shard) = (Arc::clone(&desk), Arc::clone(shard));
+                Processor { desk, shard, term: 0, done: Vec::new() }
+            };
+            let processors = Processors::new(made).with_most(most).with_empty_calls();
+            consumer.with_handler(processors).run_until(stop).await
+        }
+        Mode::Streams(unacked) => streams(consumer, desk, unacked, stop).await,
+        Mode::ExactlyOnce(most) => {
+            let store = Arc::new(store);
+            let once = consumer.exactly_once(most, move |batch: TransactionBatch<Store>| {
+                let calls = desk.begin(&batch.shard, Some(batch.lease_term), &batch.records);
+                let (desk, store) = (Arc::clone(&desk), Arc::clone(&store));
+                async move { transact(&desk, &store, &batch, calls?).await }
+            });
+            once.run_until(stop).await
+        }
+    }
+}
+
+/// The effects of a batch and its checkpoint in one transaction.
+async fn transact(
+    desk: &Arc<Desk>,
+    store: &Store,
+    batch: &TransactionBatch<Store>,
+    calls: Vec<Call>,
+) -> Result<(), HandlerError> {
+    let stored = async {
+        if !desk.take_time().await {
+            return Err("the handler fails, as it was told".into());
+        }
+        let mut transaction = Transaction::default();
+        batch.commit(&mut transaction).await?;
+        let (of, effects) = (Arc::clone(desk), calls.clone());
+        transaction.commit(store, &desk.fleet.rows, move || of.done(&effects)).await
+    };
+    let stored: Result<(), HandlerError> = stored.await;
+    if stored.is_err() {
+        desk.failed(calls);
+    }
+    stored
+}
+
+/// A processor of one shard.
+struct Processor {
+    desk: Arc<Desk>,
+    shard: Arc<LeaseKey>,
+    /// The term of the lease.
+    term: u64,
+    /// What was done since the last checkpoint.
+    done: Vec<Call>,
+}
+
+impl Processor {
+    /// Checkpoints what was done. Whether that held.
+    async fn checkpoint(&mut self, checkpointer: &Checkpointer) -> bool {
+        let Some(last) = self.done.last() else { return true };
+        let (at, hold) = (last.grain.at, last.hold.clone());
+        let made = if self.desk.chance.below(4) == 0 {
+            match checkpointer.prepare(Some(at), Bytes::from_static(b"state")).await {
+                Ok(prepared) => prepared.checkpoint().await,
+                Err(error) => Err(error),
+            }
+        } else {
+            checkpointer.checkpoint_at(at).await
+        };
+        if made.is_ok() {
+            self.desk.note(What::Checkpointed { hold, at });
+            self.done.clear();
+        }
+        made.is_ok()
+    }
+}
+
+impl ShardProcessor for Processor {
+    async fn initialize(&mut self, start: ShardStart) -> Result<(), HandlerError> {
+        self.term = start.lease_term;
+        if self.desk.is_foul() && self.desk.chance.below(20) == 0 {
+            return Err("the processor can't begin, as it was told".into());
+        }
+        Ok(())
+    }
+
+    async fn process_records(
+        &mut self,
+        batch: ProcessorBatch,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        if !batch.records.is_empty() {
+            let calls = self.desk.begin(&self.shard, Some(self.term), &batch.records)?;
+            self.desk.handle(calls.clone()).await?;
+            self.done.extend(calls);
+        }
+        let foul = self.desk.is_foul();
+        if foul && self.desk.chance.below(60) == 0 {
+            // What it did since the last checkpoint comes again.
+            self.desk.failed(std::mem::take(&mut self.done));
+            return Err(StartOver::because("it was told to").into());
+        }
+        if self.desk.chance.below(3) == 0 {
+            self.checkpoint(checkpointer).await;
+        }
+        if !foul && batch.records.is_empty() {
+            // Everything that was given is done. What was put aside is, and no call has said so.
+            let _ = checkpointer.checkpoint().await;
+        }
+        Ok(())
+    }
+
+    async fn lease_lost(&mut self) {
+        self.desk.take_time().await;
+    }
+
+    async fn shard_ended(&mut self, checkpointer: &Checkpointer) -> Result<(), HandlerError> {
+        if self.desk.is_foul() && self.desk.chance.below(5) == 0 {
+            return Ok(());
+        }
+        Ok(checkpointer.checkpoint().await?)
+    }
+
+    async fn shutdown_requested(
+        &mut self,
+        checkpointer: &Checkpointer,
+    ) -> Result<(), HandlerError> {
+        self.checkpoint(checkpointer).await;
+        Ok(())
+    }
+}
+
+/// Reads every shard that the worker offers.
+async fn streams(
+    consumer: Consumer<Api, Store>,
+    desk: Arc<Desk>,
+    unacked: u32,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let mut shards = consumer.shard_streams(unacked);
+    let mut readers = JoinSet::new();
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            shard = shards.next() => match shard {
+                Some(shard) => {
+                    readers.spawn(read(Arc::clone(&desk), shard));
+                }
+                None => break,
+            },
+            Some(read) = readers.join_next() => read.expect("no reader panics"),
+        }
+    }
+    shards.stop().await
+}
+
+/// Handles the records of one shard one after another, and acks them late and in any order.
+async fn read(desk: Arc<Desk>, mut stream: ShardStream) {
+    let (shard, term) = (Arc::clone(stream.shard()), stream.lease_term());
+    let mut held: Vec<(ShardRecord, Vec<Call>)> = Vec::new();
+    loop {
+        let waited = Duration::from_millis(1 + desk.chance.below(HELD_BACK_MS));
+        let next = tokio::select! {
+            biased;
+            next = stream.next() => next,
+            () = tokio::time::sleep(waited), if !held.is_empty() => {
+                ack(&desk, &mut held);
+                continue;
+            }
+        };
+        let Some(record) = next else { break };
+        // Nothing is awaited between the taking of a record and this.
+        let same_key = |(other, _): &(ShardRecord, _)| other.partition_key == record.partition_key;
+        if held.len() >= HELD_BACK || held.iter().any(same_key) {
+            ack(&desk, &mut held);
+        }
+        let Ok(calls) = desk.begin(&shard, Some(term), std::slice::from_ref(&*record)) else {
+            break;
+        };
+        if !desk.take_time().await && desk.chance.below(10) == 0 {
+            // The stream is dropped with what was not acked.
+            desk.failed(calls);
+            held.drain(..).for_each(|(_, calls)| desk.failed(calls));
+            return;
+        }
+        held.push((record, calls));
+        if !desk.is_foul() {
+            ack(&desk, &mut held);
+        }
+    }
+    ack(&desk, &mut held);
+}
+
+/// Acks everything, in any order.
+fn ack(desk: &Arc<Desk>, held: &mut Vec<(ShardRecord, Vec<Call>)>) {
+    while !held.is_empty() {
+        let at = usize::try_from(desk.chance.below(held.len() as u64)).unwrap_or(0);
+        let (record, calls) = held.swap_remove(at);
+        desk.done(&calls);
+        record.ack();
+    }
+}

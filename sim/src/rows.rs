@@ -1,0 +1,156 @@
+//! The lease rows of a fleet in memory. Some may come from a KCL version that noted no hash range.
+
+use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Stored, Table,
+    Worker, WorkerId, Write,
+};
+use anabranch_model::lineage::Shard;
+use anabranch_model::position::Position;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Lease rows in memory. Clones share one table.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The rows, each with its hash range.
+    inner: MemoryStore,
+    /// The rows that show no hash range until one is noted.
+    rangeless: Arc<Mutex<BTreeSet<LeaseKey>>>,
+    /// What else happens when a write is applied, by its nonce.
+    effects: Arc<Mutex<BTreeMap<u64, Effect>>>,
+}
+
+/// What happens each time that a write is applied.
+#[derive(Clone)]
+pub struct Effect(Arc<dyn Fn() + Send + Sync>);
+
+impl Effect {
+    /// This happens.
+    pub fn new(happens: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(happens))
+    }
+}
+
+impl fmt::Debug for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Effect")
+    }
+}
+
+impl Rows {
+    /// An empty table.
+    pub fn new(layout: Layout) -> Self {
+        Self { inner: MemoryStore::new(layout), rangeless: Arc::default(), effects: Arc::default() }
+    }
+
+    /// Makes a row as KCL did before it noted hash ranges.
+    pub fn add_old(&self, stream: &StreamName, shard: &Shard) -> Write {
+        let key = LeaseKey { stream: stream.clone(), shard: shard.id.clone() };
+        let new = NewLease {
+            shard: shard.id.clone(),
+            parents: shard.parents().cloned().collect(),
+            range: shard.range,
+            checkpoint: Position::TrimHorizon,
+        };
+        self.rangeless().insert(key.clone());
+        Write::lease(&key, LeaseChange::Create(Box::new(new)), Nonce(0))
+    }
+
+    /// All rows of a stream as they stand.
+    pub fn leases(&self, stream: &StreamName) -> Vec<Lease> {
+        let table = self.inner.snapshot();
+        table.leases(stream).map(|row| self.shown(row.clone())).collect()
+    }
+
+    /// The table as it stands, with all hash ranges.
+    pub fn snapshot(&self) -> Table {
+        self.inner.snapshot()
+    }
+
+    /// Has this happen together with a write to a lease's row.
+    pub fn attach(&self, write: &Write, effect: Effect) {
+        if let Write::Lease { nonce, .. } = write {
+            self.effects().insert(nonce.0, effect);
+        }
+    }
+
+    fn effects(&self) -> MutexGuard<'_, BTreeMap<u64, Effect>> {
+        // Each change is one insertion, so a panic leaves no half of one.
+        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shown(&self, mut row: Lease) -> Lease {
+        if self.rangeless().contains(&row.key) {
+            row.range = None;
+        }
+        row
+    }
+
+    fn stored(&self, stored: Stored) -> Stored {
+        match stored {
+            Stored::Lease(row) => Stored::Lease(Box::new(self.shown(*row))),
+            other => other,
+        }
+    }
+
+    fn rangeless(&self) -> MutexGuard<'_, BTreeSet<LeaseKey>> {
+        // Each change is one insertion or removal, so a panic leaves no half of one.
+        self.rangeless.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseStore for Rows {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.inner.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.inner.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.inner.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let rows = self.inner.list(stream).await?;
+        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.inner.worker(id).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        let outcome = self.inner.write(write).await?;
+        if let Write::Lease { key, change, nonce } = write
+            && outcome.is_done()
+        {
+            if matches!(change, LeaseChange::NoteRange(_) | LeaseChange::Delete { .. }) {
+                self.rangeless().remove(key);
+            }
+            let effect = self.effects().get(&nonce.0).cloned();
+            if let Some(Effect(happens)) = effect {
+                happens();
+            }
+        }
+        Ok(match outcome {
+            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
+            Outcome::Refused { why, now } => {
+                Outcome::Refused { why, now: now.map(|now| self.stored(now)) }
+            }
+            Outcome::Unknown => Outcome::Unknown,
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! Which records lie before the start of an application, so that they need not be delivered.
+//!
+//! | start | layout | need not be delivered |
+//! |---|---|---|
+//! | TRIM_HORIZON | any | none |
+//! | a time | any | what arrived before it |
+//! | LATEST | native | what arrived before the time that the first worker noted |
+//! | LATEST | KCL's | what came before the first row, and what a worker passes over that asks what LATEST is ([`Tap`]) |
+//!
+//! [`Tap`]: crate::tap::Tap
+
+use crate::fleet::Fleet;
+use crate::rows::Rows;
+use crate::supply::Supply;
+use crate::workload::STREAM;
+use anabranch::lease::LeaseStore;
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::Layout;
+use anabranch_model::position::StartPosition;
+
+/// Looks for records before the start.
+pub(super) struct Start {
+    at: StartPosition,
+    rows: Rows,
+    supply: Supply,
+    /// Whether no record that is put from now on lies before the start.
+    is_known: bool,
+}
+
+impl Start {
+    pub(super) fn new(fleet: &Fleet) -> Self {
+        let at = fleet.start;
+        let (rows, supply) = (fleet.rows.clone(), fleet.supply.clone());
+        Self { at, rows, supply, is_known: at == StartPosition::TrimHorizon }
+    }
+
+    /// Looks once. It has to be done before what was read of a new row can arrive.
+    pub(super) fn look(&mut self) {
+        if self.is_known {
+            return;
+        }
+        match (self.at, self.rows.layout()) {
+            (StartPosition::TrimHorizon, _) => {}
+            (StartPosition::AtTimestamp(ms), _) => {
+                self.supply.skip(|grain| grain.arrived_ms < ms);
+                self.is_known = self.supply.workload().now_ms() > ms;
+            }
+            (StartPosition::Latest, Layout::Native) => {
+                let table = self.rows.snapshot();
+                let facts = table.application().streams.get(&StreamName::from(STREAM));
+                if let Some(facts) = facts {
+                    self.supply.skip(|grain| grain.arrived_ms < facts.t0_ms);
+                    self.is_known = true;
+                }
+            }
+            (StartPosition::Latest, Layout::Kcl) => {
+                self.is_known = !self.rows.leases(&StreamName::from(STREAM)).is_empty();
+                self.supply.skip(|_| true);
+            }
+        }
+    }
+}
