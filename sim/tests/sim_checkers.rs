@@ -7,8 +7,8 @@ use anabranch_model::lease::{
 };
 use anabranch_model::position::Position;
 use anabranch_sim::checkers::{
-    Quiet, checkpoint, delivery, duplicates, fencing, lineage, liveness, memory, order, ownership,
-    resumption,
+    Quiet, checkpoint, delivery, duplicates, effects, fencing, lineage, liveness, memory, order,
+    ownership, resumption,
 };
 use anabranch_sim::history::{HostId, Line, What};
 use anabranch_sim::supply::Grain;
@@ -226,6 +226,20 @@ fn a_key_comes_in_the_order_of_its_puts() {
     check(then(vec![first.clone(), handled("shard-0", 1, 1, false), early()]), Some("k#2"));
     check(then(vec![early()]), Some("k#2 came before k#1 was done"));
     check(then(vec![What::Trimmed, early()]), None);
+    // The application starts behind it.
+    check(then(vec![What::Skipped(grain("shard-0", 1)), early()]), None);
+    // The records of one call are in the hands of the handler together.
+    let called = |records| What::Called { hold: of("shard-0", 1), records };
+    check(then(vec![called(2), first.clone(), early()]), None);
+    check(then(vec![called(1), first, early()]), Some("k#2 came before k#1 was done"));
+}
+
+#[test]
+fn an_effect_comes_once() {
+    let check = |story, expected| check(effects::check, story, expected);
+    let done = || handled("shard-0", 1, 1, true);
+    check(vec![handled("shard-0", 1, 1, false), done()], None);
+    check(vec![done(), handled("shard-0", 1, 2, true)], Some("k#1 had its effect twice"));
 }
 
 #[test]
