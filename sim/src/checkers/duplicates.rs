@@ -23,7 +23,7 @@ struct Known<'a> {
     /// Whether a row has one position for all lanes.
     one_position: bool,
     /// Whether there may be several lanes.
-    lanes: bool,
+    has_lanes: bool,
     /// What was put and has to be delivered.
     puts: BTreeMap<&'a ShardId, BTreeSet<Position>>,
     /// Where the row stood when each term began.
@@ -54,9 +54,14 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 /// lanes, so that what is done above the lowest of them comes again there while any lane has
 /// something to do. Where the library does not write down `by_itself` what is done, it can give back
 /// less.
-pub fn check_in(lines: &[Line], layout: Layout, lanes: bool, by_itself: bool) -> Option<Violation> {
+pub fn check_in(
+    lines: &[Line],
+    layout: Layout,
+    has_lanes: bool,
+    by_itself: bool,
+) -> Option<Violation> {
     let one_position = layout == Layout::Kcl;
-    let mut known = Known { one_position, lanes, by_itself, ..Known::default() };
+    let mut known = Known { by_itself, one_position, has_lanes, ..Known::default() };
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
             What::Landed { write, outcome: Outcome::Done(Stored::Lease(row)) } => {
@@ -145,7 +150,7 @@ impl<'a> Known<'a> {
         let done = self.done.get(&(key, term))?;
         let above = |grain: &&&Grain| !grain.is_behind(&row.checkpoint);
         let lost = done.iter().filter(above).min_by_key(|grain| grain.at)?;
-        let until = if self.lanes { Position::ShardEnd } else { lost.at };
+        let until = if self.has_lanes { Position::ShardEnd } else { lost.at };
         if self.one_position && self.has_gap(&key.shard, done, row.checkpoint.lowest(), until) {
             return None;
         }

@@ -30,10 +30,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
                 keys.entry(Arc::clone(&grain.key)).or_default().open.insert(grain.number);
             }
             What::Trimmed => keys.values_mut().for_each(|key| key.open.clear()),
-            What::Handled { grain, done: true, .. } => {
-                keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
-            }
-            What::Skipped(grain) => {
+            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
             }
             What::Called { records, .. } => (to_come, together) = (*records, BTreeSet::new()),

@@ -108,12 +108,12 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
         // Each call waits for the store several times, so that fewer records would pile up.
         Mode::ExactlyOnce(more.usize(4..24)),
     ];
-    let mut mode = if more.u32(0..5) < 2 { Mode::Each } else { modes[more.usize(0..modes.len())] };
-    if layout == Layout::Kcl && matches!(mode, Mode::ExactlyOnce(_)) {
-        mode = Mode::Each;
+    let mut drawn = if more.u32(0..5) < 2 { Mode::Each } else { modes[more.usize(0..modes.len())] };
+    if layout == Layout::Kcl && matches!(drawn, Mode::ExactlyOnce(_)) {
+        drawn = Mode::Each;
     }
     // A record that is put aside and comes again after a crash may have its effect, too.
-    let parks = !matches!(mode, Mode::ExactlyOnce(_)) && more.u32(0..5) == 0;
+    let parks = !matches!(drawn, Mode::ExactlyOnce(_)) && more.u32(0..5) == 0;
     let (attempts, fails) = (parks.then(|| more.u32(1..=3)), parks.then(|| more.u64(100..500)));
     let start = match more.u32(0..8) {
         0 | 1 if !old_rows => StartPosition::Latest,
@@ -137,7 +137,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
         temper: Temper {
             lanes: if rng.bool() { vec![1] } else { vec![1, 2, 3, 7] },
             fetch,
-            mode,
+            mode: drawn,
             attempts,
             // Handlers that are always busy are met by everything in the middle of a call.
             call_ms: if large || rng.u32(0..3) == 0 { rng.u64(40..300) } else { rng.u64(0..20) },

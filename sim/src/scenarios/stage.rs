@@ -179,13 +179,17 @@ impl Stage {
     /// Splits or merges at random.
     pub fn reshard(&mut self) {
         let change = self.fleet.supply.reshard(&mut self.rng);
-        change.iter().for_each(|change| self.count(change));
+        if let Some(change) = change {
+            self.count(&change);
+        }
     }
 
     /// Splits all shards at once, or merges all pairs.
     pub fn reshard_all(&mut self) {
         let changes = self.fleet.supply.reshard_all(&mut self.rng);
-        changes.iter().for_each(|change| self.count(change));
+        for change in changes {
+            self.count(&change);
+        }
     }
 
     fn count(&self, change: &Reshard) {
