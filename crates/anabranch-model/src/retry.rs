@@ -48,7 +48,8 @@ impl Fault {
     /// The fault behind an error's name and, where there was a reply, its HTTP status.
     ///
     /// The name may carry a namespace before `#` or an address after `:`, as replies do. An unknown
-    /// name is judged by the status.
+    /// name is judged by the status. A 404 alone says nothing about a stream: a proxy on the way that
+    /// knows no route answers with it too.
     pub fn of(name: &str, status: Option<u16>) -> Self {
         let name = name.rsplit('#').next().unwrap_or(name);
         let name = name.split(':').next().unwrap_or(name);
@@ -140,7 +141,6 @@ impl Fault {
     fn of_status(status: Option<u16>) -> Self {
         match status {
             Some(401 | 403) => Self::AccessDenied,
-            Some(404) => Self::Missing,
             status => Self::without_name(status),
         }
     }
@@ -285,7 +285,7 @@ mod tests {
         for (status, named, nameless) in [
             (Some(401), Fault::AccessDenied, Fault::Unknown),
             (Some(403), Fault::AccessDenied, Fault::Unknown),
-            (Some(404), Fault::Missing, Fault::Unknown),
+            (Some(404), Fault::Unknown, Fault::Unknown),
         ] {
             assert_eq!(Fault::of("SomethingNewException", status), named, "{status:?}");
             assert_eq!(Fault::of("", status), nameless, "{status:?}");

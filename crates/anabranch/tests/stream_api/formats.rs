@@ -202,11 +202,13 @@ async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
     const NEW: &[u8] = br#"{"__type":"NewRefusalException","message":"no"}"#;
     const LATE: &[u8] =
         br#"{"__type":"InvalidSignatureException","message":"Signature expired: 1 is now earlier"}"#;
-    let answers: [(Answers, Fault); 11] = [
+    let answers: [(Answers, Fault); 13] = [
         (|_, _| (401, "text/html", PAGE), Fault::Unknown),
         (|_, _| (403, "text/html", PAGE), Fault::Unknown),
         (|_, _| (404, "text/html", PAGE), Fault::Unknown),
         (|_, _| (403, JSON, NEW), Fault::AccessDenied),
+        (|_, _| (404, JSON, NEW), Fault::Unknown),
+        (|_, _| (404, JSON, br#"{"__type":"ResourceNotFoundException"}"#), Fault::Missing),
         (|_, _| (400, JSON, LATE), Fault::CredentialsExpired),
         (|_, _| (400, "text/html", PAGE), Fault::Unknown),
         (|_, _| (431, "text/html", PAGE), Fault::Unknown),
@@ -219,6 +221,25 @@ async fn a_proxy_that_answers_for_the_service_refuses_no_record() {
         let endpoint = Endpoint::new(answer).await;
         let error = endpoint.put().await.unwrap_err();
         assert_eq!(error.fault, fault, "{error}");
+    }
+}
+
+/// What reads a shard and what tells whether its stream is there: one such answer to each would end
+/// the worker.
+#[tokio::test]
+async fn a_proxy_that_finds_no_route_makes_no_stream_disappear() {
+    const ROUTE: &[u8] = br#"{"__type":"RouteNotFoundException","message":"no such route"}"#;
+    let endpoint = Endpoint::new(|_, _| (404, JSON, ROUTE)).await;
+    let (api, s, shard) = (&endpoint.api, StreamName::from("s"), ShardId::from_index(0));
+    let iterator = ShardIterator("i".into());
+    for error in [
+        api.describe(&s).await.unwrap_err(),
+        api.list_shards(&s, ShardFilter::All).await.unwrap_err(),
+        api.iterator(&s, &shard, ReadFrom::TrimHorizon).await.unwrap_err(),
+        api.records(&s, &iterator, 1).await.unwrap_err(),
+    ] {
+        assert_eq!(error.fault, Fault::Unknown, "{error}");
+        assert!(error.is_retryable(), "{error}");
     }
 }
 
