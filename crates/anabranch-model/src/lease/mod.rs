@@ -39,7 +39,7 @@ pub use rate::Rate;
 pub use resolve::{Resolution, resolve};
 pub use row::{HandOver, Hold, Lease, LeaseKey, NewLease};
 pub use stream_names::StreamNames;
-pub use survey::Survey;
+pub use survey::{Survey, Surveyed};
 pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
 pub use table::{Layout, Table};
 pub use worker::{Worker, WorkerId, WorkerState};

@@ -4,6 +4,7 @@
 //! leases and would fight us, so such a table is left alone until nothing on it moves: no lease's
 //! counter for a lease time, and not the leader's lock for as long as a lock is good.
 
+use super::row::LeaseKey;
 use crate::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,6 +47,42 @@ pub struct Leader {
     pub version: String,
     /// For how long one is good, in milliseconds.
     pub lock_ms: u64,
+}
+
+/// The counters of a survey, for the first poll after it: a lease whose counter is the same then
+/// has not moved since the survey.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Surveyed {
+    /// When the reply to the survey arrived, in milliseconds of the watcher's clock.
+    at_ms: u64,
+    /// The counter by the stream's short name, if the table is for several, and the shard. `None`
+    /// where two streams of one name are in the table.
+    counters: BTreeMap<(Option<String>, String), Option<u64>>,
+}
+
+impl Surveyed {
+    /// Keeps the counters of a survey whose reply arrived at `at_ms`.
+    pub fn new(survey: &Survey, at_ms: u64) -> Self {
+        let mut counters = BTreeMap::new();
+        for (row, counter) in &survey.counters {
+            let (stream, shard) = match row.rsplit_once(':') {
+                Some((id, shard)) => (id.split(':').nth(1).map(str::to_owned), shard),
+                None => (None, row.as_str()),
+            };
+            let seen = counters.entry((stream, shard.to_owned()));
+            seen.and_modify(|counter| *counter = None).or_insert(Some(*counter));
+        }
+        Self { at_ms, counters }
+    }
+
+    /// Returns when the reply to the survey arrived, if it showed this counter of the lease.
+    pub fn showed(&self, lease: &LeaseKey, counter: u64) -> Option<u64> {
+        let stream = lease.stream.as_str().rsplit('/').next().map(str::to_owned);
+        let shard = lease.shard.to_string();
+        let of_several = self.counters.get(&(stream, shard.clone()));
+        let seen = of_several.or_else(|| self.counters.get(&(None, shard)))?;
+        (*seen == Some(counter)).then_some(self.at_ms)
+    }
 }
 
 /// Whether work may begin.
@@ -303,6 +340,28 @@ mod tests {
                 (said, words) => said.is_none() && words.is_none(),
             };
             assert!(as_expected, "{start:?}\nthen {now:?}: {said:?}, not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_survey_tells_the_counters_of_leases_by_their_rows() {
+        let counters =
+            [("shard-0", 4), ("1:orders:5:shard-1", 5), ("1:twice:5:s", 6), ("2:twice:7:s", 6)];
+        let counters = counters.iter().map(|(key, counter)| ((*key).to_owned(), *counter));
+        let survey = Survey { counters: counters.collect(), ..Survey::default() };
+        let surveyed = Surveyed::new(&survey, 70);
+        let arn = "arn:aws:kinesis:eu-west-1:000000000001:stream/orders";
+        for (stream, shard, counter, expected) in [
+            ("any", "shard-0", 4, Some(70)),
+            ("any", "shard-0", 5, None),
+            ("orders", "shard-1", 5, Some(70)),
+            (arn, "shard-1", 5, Some(70)),
+            ("orders", "shard-2", 5, None),
+            ("other", "shard-1", 5, None),
+            ("twice", "s", 6, None),
+        ] {
+            let showed = surveyed.showed(&LeaseKey::new(stream, shard), counter);
+            assert_eq!(showed, expected, "{stream} {shard} {counter}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! was read before that, so the watcher always waits a little longer than it had to.
 
 use super::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use super::survey::Surveyed;
 use super::table::Layout;
 use super::worker::WorkerId;
 use std::collections::BTreeMap;
@@ -43,12 +44,19 @@ pub struct Heart {
 impl Heart {
     /// Any other counter than before is a beat, not only a higher one: a row that was deleted and
     /// made again counts from the start. An owned heart that is seen for the first time may have
-    /// beaten just now.
-    fn seen(before: Option<Heart>, counter: u64, owned: bool, reply_ms: u64) -> Self {
+    /// beaten just now, unless a survey showed the same counter at `surveyed_ms`.
+    fn seen(
+        before: Option<Heart>,
+        counter: u64,
+        owned: bool,
+        reply_ms: u64,
+        surveyed_ms: Option<u64>,
+    ) -> Self {
         let moved = match before {
             Some(heart) if heart.counter == counter => heart.moved,
             None if !owned => Moved::Never,
-            _ => Moved::At(reply_ms),
+            None => Moved::At(surveyed_ms.unwrap_or(reply_ms)),
+            Some(_) => Moved::At(reply_ms),
         };
         Self { counter, moved }
     }
@@ -121,6 +129,8 @@ pub struct View {
     leases: Vec<WatchedLease>,
     /// Workers that a lease names and that have no row.
     rowless: BTreeMap<WorkerId, Rowless>,
+    /// The counters that a survey showed before the first look.
+    surveyed: Surveyed,
 }
 
 impl View {
@@ -135,7 +145,15 @@ impl View {
             workers: Vec::new(),
             leases: Vec::new(),
             rowless: BTreeMap::new(),
+            surveyed: Surveyed::default(),
         }
+    }
+
+    /// Counts the time since a survey of the table: a lease that the first look shows with the
+    /// survey's counter has not moved since then.
+    #[must_use]
+    pub fn after(self, surveyed: Surveyed) -> Self {
+        Self { surveyed, ..self }
     }
 
     /// Which rows beat.
@@ -189,6 +207,7 @@ impl View {
         let longest_ms = longest_ms.max(self.longest_lease_time_ms());
         self.observe_rowless(&snapshot.leases, longest_ms, reply_ms);
         self.observe_leases(snapshot.leases, reply_ms);
+        self.surveyed = Surveyed::default();
     }
 
     fn observe_workers(&mut self, mut rows: Vec<WorkerSeen>, reply_ms: u64) {
@@ -198,7 +217,7 @@ impl View {
             while before.next_if(|old| old.row.id < row.id).is_some() {}
             let old = before.next_if(|old| old.row.id == row.id);
             let since_ms = old.as_ref().map_or(reply_ms, |old| old.since_ms);
-            let heart = Heart::seen(old.map(|old| old.heart), row.counter, true, reply_ms);
+            let heart = Heart::seen(old.map(|old| old.heart), row.counter, true, reply_ms, None);
             self.workers.push(WatchedWorker { row, heart, since_ms });
         }
     }
@@ -246,7 +265,9 @@ impl View {
         reply_ms: u64,
     ) -> WatchedLease {
         let owned = row.owner.is_some();
-        let heart = Heart::seen(old.as_ref().map(|old| old.heart), row.counter, owned, reply_ms);
+        let (before, counter) = (old.as_ref().map(|old| old.heart), row.counter);
+        let surveyed_ms = self.surveyed.showed(&row.key, counter);
+        let heart = Heart::seen(before, counter, owned, reply_ms, surveyed_ms);
         let mut lease = WatchedLease {
             named_since_ms: row.named.as_ref().map(|_| reply_ms),
             free_since_ms: None,

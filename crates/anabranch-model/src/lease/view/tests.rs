@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lease::snapshot::Phase;
+use crate::lease::survey::Survey;
 
 const LEASE_TIME: u64 = 1000;
 
@@ -140,6 +141,27 @@ fn in_kcls_layout_each_lease_is_its_own_heart() {
     // Taken, then given back: it was moved when that was seen.
     check_kcl(&[(None, 1, 5000), (Some("a"), 2, 5100)], 5200, Beating, At(5100));
     check_kcl(&[(Some("a"), 1, 5000), (None, 2, 5100)], 5200, Nobody, At(5100));
+}
+
+#[test]
+fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
+    let counters = [("1".to_owned(), 5)].into_iter().collect();
+    let survey = Survey { counters, ..Survey::default() };
+    for (counter, moved, holder) in
+        [(5, Moved::At(1000), Holder::Silent), (6, Moved::At(3000), Holder::Beating)]
+    {
+        let mut view = View::new(Layout::Kcl, LEASE_TIME, 500).after(Surveyed::new(&survey, 1000));
+        let leases = vec![lease("1", Some("java"), counter), lease("2", Some("java"), 5)];
+        view.observe(Snapshot { workers: vec![], leases }, 3000);
+        let seen =
+            |at: usize| (view.leases()[at].heart.moved, view.holder(&view.leases()[at], 3000));
+        assert_eq!(seen(0), (moved, holder));
+        assert_eq!(seen(1), (Moved::At(3000), Holder::Beating), "the survey did not show it");
+        // It counts for the first look alone: the row may have been deleted and made again.
+        view.observe(Snapshot::default(), 3500);
+        view.observe(Snapshot { workers: vec![], leases: vec![lease("1", Some("java"), 5)] }, 4000);
+        assert_eq!(view.leases()[0].heart.moved, Moved::At(4000));
+    }
 }
 
 #[test]

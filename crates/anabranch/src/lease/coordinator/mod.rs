@@ -38,7 +38,7 @@ use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, LeaseKey, WorkerId};
+use anabranch_model::lease::{Layout, LeaseKey, Surveyed, WorkerId};
 use crew::{Crew, ReadStream};
 use holdings::Holdings;
 use member::Member;
@@ -107,7 +107,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             suspects: Suspects::default(),
         });
         start::prepare(&tools).await?;
-        let survey = survey::survey(&tools).await?;
+        let (survey, since_ms) = survey::survey(&tools).await?;
         let mut opened: Vec<ReadStream> = Vec::new();
         for stream in streams {
             let stream = open::open(&tools, stream).await?;
@@ -125,7 +125,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let crew = Arc::new(Crew::new(tools, holdings, opened, grips));
         let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
         heart.spawn(crew.parts.run(heart::run(crew.clone())));
-        tasks.spawn(crew.parts.run(run::run(crew.clone())));
+        let surveyed = Surveyed::new(&survey, since_ms);
+        tasks.spawn(crew.parts.run(run::run(crew.clone(), surveyed)));
         tasks.spawn(crew.parts.run(audit::run(crew.clone(), survey)));
         Ok((Self { crew, heart, tasks }, receiver))
     }

@@ -11,7 +11,7 @@ use crate::lease::{Grip, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::{LeaseMove, Me, plan};
 use anabranch_model::lease::view::View;
-use anabranch_model::lease::{Layout, Lease, LeaseKey};
+use anabranch_model::lease::{Layout, Lease, LeaseKey, Surveyed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -52,12 +52,12 @@ struct Loop<S: LeaseStore, A: StreamApi> {
     doubled: u32,
 }
 
-/// Looks, plans and acts for ever.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>) {
+/// Looks, plans and acts for ever. `surveyed` is what was seen of the table at the start.
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, surveyed: Surveyed) {
     let settings = crew.settings();
     let view = View::new(crew.tools.store.layout(), settings.lease_time_ms, settings.patience_ms());
     let mut it = Loop {
-        sight: Sight::new(view),
+        sight: Sight::new(view.after(surveyed)),
         ready: Ready::default(),
         gives: JoinSet::new(),
         hurry_until_ms: crew.now_ms() + HURRY_FOR_MS,

@@ -10,14 +10,17 @@ use anabranch_model::lease::survey::{Verdict, judge, left_to_kcl3};
 use anabranch_model::lease::{Layout, Survey};
 
 /// Looks at the table until it is clear or has to be refused. Only a table on which a fleet of KCL
-/// 3.x has worked takes time. Returns what was seen last.
-pub(super) async fn survey<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<Survey, StartError> {
+/// 3.x has worked takes time. Returns what was seen last, and since when the leases have not moved
+/// from there, by this worker's clock.
+pub(super) async fn survey<S: LeaseStore, A>(
+    tools: &Tools<S, A>,
+) -> Result<(Survey, u64), StartError> {
     let first = look(tools).await?;
     let since_ms = tools.clock.now_ms();
     let (mut latest, mut elapsed_ms) = (first.clone(), 0);
     loop {
         match judge(&first, &latest, elapsed_ms, tools.settings.lease_time_ms) {
-            Verdict::Clear => return Ok(latest),
+            Verdict::Clear => return Ok((latest, since_ms)),
             Verdict::Refuse(hindrance) => {
                 return Err(StartError::TableInUse { hindrance: hindrance.to_string() });
             }
