@@ -3,6 +3,7 @@
 //! A graph is built from what the service listed, whatever that was: wrong input is reported as
 //! [`Inconsistency`] values and never makes a walk endless.
 
+mod heirs;
 mod inconsistency;
 
 pub use inconsistency::Inconsistency;
@@ -177,35 +178,17 @@ impl Lineage {
     /// The children of a shard that has ended. `None` as long as they leave out some of its keys: a
     /// list that is torn by a reshard may name one of two.
     ///
-    /// `range` is what the caller knows of the shard's keys, for a list that lacks it.
+    /// `range` is what the caller knows of the shard's keys, for a list that lacks it. Where it is
+    /// not known either, [`Self::keys_of_lost`] takes its place.
     pub fn followers(&self, ended: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
         let children: Vec<_> = self.children(ended).iter().filter_map(|id| self.get(id)).collect();
-        let range = self.get(ended).map(|shard| &shard.range).or(range).unwrap_or(&HashRange::ALL);
+        let keys = match self.get(ended).map(|shard| &shard.range).or(range) {
+            Some(range) => vec![*range],
+            None => self.keys_of_lost(ended)?,
+        };
         let holes = coverage::holes(children.iter().map(|child| child.range));
-        (!holes.iter().any(|hole| hole.overlaps(range))).then_some(children)
-    }
-
-    /// Who inherits the keys of the shard `gone`, which took `range`: the oldest listed shards that
-    /// share a key with it, oldest first. `None` if this list does not prove that the shard is gone.
-    ///
-    /// A list that lacks the shard may also be older than it; then it names an older shard over the
-    /// same keys. Shards are numbered in the order of their birth and trimmed in that order too, so
-    /// a list without the shard and without an older one over its keys was read after its end.
-    /// The range decides who inherits and not the parents' names, because the shards between the
-    /// lost one and its heirs may be gone too.
-    pub fn heirs(&self, gone: &ShardId, range: &HashRange) -> Option<Vec<&Shard>> {
-        let shares = |shard: &Shard| shard.range.overlaps(range);
-        let mut heirs = Vec::new();
-        for shard in self.shards().filter(|shard| shares(shard)) {
-            if shard.id <= *gone {
-                return None;
-            }
-            if !self.listed_parents(&shard.id).any(shares) {
-                heirs.push(shard);
-            }
-        }
-        heirs.sort_unstable_by_key(|shard| shard.birth());
-        (!heirs.is_empty()).then_some(heirs)
+        let left_out = holes.iter().any(|hole| keys.iter().any(|keys| hole.overlaps(keys)));
+        (!keys.is_empty() && !left_out).then_some(children)
     }
 }
 

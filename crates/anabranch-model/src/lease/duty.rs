@@ -4,7 +4,6 @@ use super::row::Lease;
 use super::shuffle;
 use super::table::Layout;
 use super::worker::WorkerId;
-use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::lineage::Lineage;
 use crate::position::Position;
@@ -51,12 +50,32 @@ pub fn may_go(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bo
     if !row.is_ended() {
         return false;
     }
-    let range = row.range.unwrap_or(HashRange::ALL);
-    let gone = list.heirs(&row.key.shard, &range).is_some();
+    let gone = list.heirs(&row.key.shard, row.range.as_ref()).is_some();
     match layout {
         Layout::Native => gone,
         Layout::Kcl => gone || is_behind(row, rows),
     }
+}
+
+/// Returns a row whose checkpoint proves that the list is of another stream of the same name,
+/// created later. KCL's table keeps no creation time, and a stream that is created again has shards
+/// of the same names.
+///
+/// No record of a shard lies below the shard's first number. And a shard that the list lacks,
+/// though it is younger than all that it names, would start above them. A number with fewer digits
+/// than Kinesis' numbers have proves nothing.
+pub fn of_another_stream<'a>(rows: &'a [Lease], list: &Lineage) -> Option<&'a Lease> {
+    let oldest = list.shards().map(|shard| shard.starting).min()?;
+    rows.iter().find(|row| {
+        let Position::At { sequence, .. } = row.checkpoint.lowest() else { return false };
+        if sequence.limbs()[0] == 0 {
+            return false;
+        }
+        match list.get(&row.key.shard) {
+            Some(shard) => sequence < shard.starting,
+            None => sequence < oldest && list.shards().all(|shard| shard.id < row.key.shard),
+        }
+    })
 }
 
 fn is_behind(row: &Lease, rows: &[Lease]) -> bool {
@@ -75,6 +94,7 @@ fn is_behind(row: &Lease, rows: &[Lease]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::HashRange;
     use crate::lease::row::NewLease;
     use crate::lineage::Shard;
     use crate::sequence::SequenceNumber;
@@ -134,6 +154,39 @@ mod tests {
                 let does = audits(Layout::Kcl, &rows, &me.into(), None, owners);
                 assert_eq!(does, me == auditor, "{me} with {owners:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_below_the_first_number_is_of_another_stream() {
+        let at =
+            |low| Position::At { sequence: SequenceNumber::from_limbs(1, 0, low).unwrap(), sub: 3 };
+        let short = SequenceNumber::from_limbs(0, 0, 99).unwrap();
+        let born = |index: u32, first: u64| Shard {
+            starting: SequenceNumber::from_limbs(1, 0, first).unwrap(),
+            ..shard(index, None, None)
+        };
+        let list = Lineage::new([born(1, 100), born(2, 200)]);
+        for (index, checkpoint, is_other) in [
+            (1, at(99), true),
+            (1, at(100), false),
+            (2, at(150), true),
+            (2, at(200), false),
+            // Trimmed: older than what is listed.
+            (0, at(50), false),
+            // Younger than what is listed, and yet before it.
+            (3, at(50), true),
+            // Younger than the list.
+            (3, at(300), false),
+            (1, Position::At { sequence: short, sub: 0 }, false),
+            (1, Position::TrimHorizon, false),
+            (1, Position::Latest, false),
+            (1, Position::ShardEnd, false),
+        ] {
+            let rows = [row(&born(index, 1), checkpoint, None)];
+            let found = of_another_stream(&rows, &list).is_some();
+            assert_eq!(found, is_other, "{index} at {checkpoint:?}");
+            assert!(of_another_stream(&rows, &Lineage::default()).is_none());
         }
     }
 

@@ -4,6 +4,7 @@
 mod fleet;
 mod stream;
 
+use crate::coverage;
 use fleet::{Flaw, Fleet, Seen};
 use stream::{Dice, Stream};
 
@@ -55,6 +56,41 @@ fn no_key_is_read_before_its_ancestors_and_no_open_key_is_left_out() {
     assert!(waited_for_unlisted > 20, "{seen:?}");
     assert!(seen.opened_without_row > 1_000, "{seen:?}");
     assert!(seen.lost_shards > 100 && seen.repairs > 20, "{seen:?}");
+    assert!(seen.lost_rangeless > 100, "{seen:?}");
+}
+
+/// Whatever list the service gives: keys are found only for shards that are gone by then, and none
+/// of their own is missing.
+#[test]
+fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
+    let (mut found, mut exact) = (0u32, 0u32);
+    for seed in 0..2_000 {
+        let mut dice = Dice::new(seed);
+        let mut stream = Stream::new(&mut dice);
+        for _ in 0..dice.below(40) {
+            stream.change(&mut dice);
+        }
+        let list = stream.any_list(&mut dice);
+        for shard in stream.all() {
+            let keys = list.keys_of_lost(&shard.id).unwrap_or_default();
+            let is_gone = !list.names(&shard.id) && !stream.knows(&shard.id);
+            let Some(heirs) = list.heirs(&shard.id, None) else {
+                assert!(keys.is_empty(), "seed {seed}: {} of {keys:?}", shard.id);
+                continue;
+            };
+            assert!(is_gone, "seed {seed}: {} is there", shard.id);
+            let holes = coverage::holes(keys.iter().copied());
+            let left_out = holes.iter().any(|hole| hole.overlaps(&shard.range));
+            assert!(!left_out, "seed {seed}: {} took {:?}, not {keys:?}", shard.id, shard.range);
+            let heirs: Vec<_> = heirs.iter().map(|heir| &heir.id).collect();
+            let known = list.heirs(&shard.id, Some(&shard.range)).expect("it is gone");
+            assert!(known.iter().all(|heir| heirs.contains(&&heir.id)), "seed {seed}: {heirs:?}");
+            found += 1;
+            exact += u32::from(known.len() == heirs.len());
+        }
+    }
+    // All gone shards are found by a list of the moment.
+    assert!(found > 5_000 && exact > found / 2, "{exact} of {found}");
 }
 
 /// The histories must find each of these flaws, or they prove nothing.

@@ -57,11 +57,11 @@ pub enum SyncError {
 
 /// The rows to make, oldest shard first. An empty list makes none.
 ///
-/// Without rows, `lineage` is the list filtered by the start position, and this is
-/// [`first_sync`]. With rows, `lineage` is a full list, and the missing rows are KCL's: of what has
-/// no row, the one oldest layer that is to be read, so that everything younger gets its row when its
-/// parents end. In the native protocol, a child that has no row although its parent ended gets one
-/// too.
+/// Without rows, `lineage` is the list filtered by the start position, and this is [`first_sync`].
+/// With rows, `lineage` is a full list, and the missing rows are KCL's: of what has no row, the one
+/// oldest layer that is to be read, so that everything younger gets its row when its parents end. A
+/// child that lost its row although its parent ended gets one too, as [`forgotten`] says; KCL
+/// leaves that one out.
 pub fn sync(
     lineage: &Lineage,
     rows: &[Lease],
@@ -80,6 +80,7 @@ pub fn sync(
     let mut missing = MissingRows {
         lineage,
         leased: rows.iter().map(|row| &row.key.shard).collect(),
+        awaited: awaited(lineage, rows),
         over: over(lineage, rows),
         from_the_past: start != StartPosition::Latest,
         standing: BTreeMap::new(),
@@ -93,10 +94,8 @@ pub fn sync(
     }
     let mut checkpoints: BTreeMap<_, Position> =
         missing.found.iter().map(|id| (*id, start.into())).collect();
-    if matches!(protocol, Protocol::Native { .. }) {
-        for id in forgotten_children(lineage, rows, &missing.leased) {
-            checkpoints.insert(id, Position::TrimHorizon);
-        }
+    for id in forgotten_children(lineage, rows, &missing.over) {
+        checkpoints.insert(id, Position::TrimHorizon);
     }
     let made = checkpoints
         .into_iter()
@@ -108,8 +107,9 @@ pub fn sync(
 /// The rows of an application that has none: one for every shard that was open at the start
 /// position, which is what the filtered list holds.
 ///
-/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then. A list
-/// that leaves keys out, an empty one too, is an error, so that nobody takes this sync for done.
+/// A worker that finds the first sync unfinished repeats it, whatever rows there are by then. A
+/// list that leaves keys out, an empty one too, is an error, so that nobody takes this sync for
+/// done.
 pub fn first_sync(
     filtered: &Lineage,
     start: StartPosition,
@@ -147,23 +147,39 @@ fn inconsistent_children(
     Ok(children)
 }
 
-/// Listed children of ended shards that have no row. The end of a shard is written after its
-/// children's rows, and a row stays as long as its shard is listed, so a row was lost.
+/// Returns the rows of children that were lost, oldest shard first. `lineage` is a full list that
+/// was read before `rows`.
+///
+/// The end of a shard is written after its children's rows. So a listed child without a row, of a
+/// parent whose row has ended, had one. Our own layout removes a row only after its shard is
+/// trimmed; KCL removes that of a finished shard once its children have begun, and then their rows,
+/// or those of their descendants, prove the shard over. Java's workers never make such a row again.
+pub fn forgotten(lineage: &Lineage, rows: &[Lease]) -> Vec<NewLease> {
+    let over = over(lineage, rows);
+    let children: BTreeSet<_> = forgotten_children(lineage, rows, &over).collect();
+    let listed = children.into_iter().filter_map(|id| lineage.get(id));
+    oldest_first(listed.map(|shard| (shard, Position::TrimHorizon)).collect())
+}
+
+/// Returns the listed children of ended shards that have no row and are not over.
 fn forgotten_children<'a>(
     lineage: &'a Lineage,
     rows: &'a [Lease],
-    leased: &BTreeSet<&'a ShardId>,
+    over: &BTreeSet<&'a ShardId>,
 ) -> impl Iterator<Item = &'a ShardId> {
+    let leased: BTreeSet<_> = rows.iter().map(|row| &row.key.shard).collect();
     let ended = rows.iter().filter(|row| row.is_ended());
-    ended.flat_map(|row| lineage.children(&row.key.shard)).filter(|child| !leased.contains(child))
+    let children = ended.flat_map(|row| lineage.children(&row.key.shard));
+    children.filter(move |child| !leased.contains(child) && !over.contains(child))
 }
 
 /// The shards that the rows prove to be over, ended or before the start position, whether they have
 /// rows of their own or not.
 ///
-/// A row is made at the start position or by the end of a parent, so the row of a split child proves
-/// its parent over, and that of a merged child only one of its two. A row that has moved proves
-/// all parents over, because the gate let it start. Whatever comes before an ended shard is over.
+/// A row is made at the start position or by the end of a parent, so the row of a split child
+/// proves its parent over, and that of a merged child only one of its two. A row that has moved
+/// proves all parents over, because the gate let it start. Whatever comes before an ended shard is
+/// over.
 ///
 /// Without this, a lost row of one split child would bring back the whole history before the split,
 /// as it does in KCL from `TRIM_HORIZON`; KCL's test of that case is switched off.
@@ -180,6 +196,28 @@ fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
         }
     }
     over
+}
+
+/// Returns the shards whose rows come with the end of a shard that the list lacks. That end puts
+/// them at the trim horizon, where a sync would put them at the start position and could leave
+/// records out.
+fn awaited<'a>(lineage: &'a Lineage, rows: &[Lease]) -> BTreeSet<&'a ShardId> {
+    let unlisted = rows.iter().filter(|row| !row.is_ended() && !lineage.names(&row.key.shard));
+    let heirs = unlisted.filter_map(|row| lineage.heirs(&row.key.shard, row.range.as_ref()));
+    heirs.flatten().map(|heir| &heir.id).collect()
+}
+
+/// Returns the keys that the unfinished rows stand for. `None` if the list does not tell those of a
+/// row that does not tell them itself.
+pub fn covered(lineage: &Lineage, rows: &[Lease]) -> Option<Vec<HashRange>> {
+    let mut keys = Vec::new();
+    for row in rows.iter().filter(|row| !row.is_ended()) {
+        match row.range.or_else(|| lineage.get(&row.key.shard).map(|shard| shard.range)) {
+            Some(range) => keys.push(range),
+            None => keys.extend(lineage.keys_of_lost(&row.key.shard)?),
+        }
+    }
+    Some(keys)
 }
 
 /// How a shard stands to the rows that exist.
@@ -199,6 +237,8 @@ struct MissingRows<'a> {
     lineage: &'a Lineage,
     /// The shards that have a row.
     leased: BTreeSet<&'a ShardId>,
+    /// The shards whose rows come with the end of a shard that the list lacks.
+    awaited: BTreeSet<&'a ShardId>,
     /// The shards that the rows prove to be over.
     over: BTreeSet<&'a ShardId>,
     /// Whether the start position lies in the past, so that closed shards are to be read too.
@@ -232,7 +272,8 @@ impl<'a> MissingRows<'a> {
             return Standing::Descendant;
         }
         let parents: Vec<_> = self.lineage.listed_parents(id).map(|parent| &parent.id).collect();
-        if parents.iter().all(|parent| self.standing_of(parent) == Standing::Foreign) {
+        let is_foreign = |parent: &&ShardId| self.standing_of(parent) == Standing::Foreign;
+        if !self.awaited.contains(id) && parents.iter().all(is_foreign) {
             let to_be_read = self.from_the_past && !self.over.contains(id);
             return if to_be_read { Standing::ToBeMade } else { Standing::Foreign };
         }

@@ -88,7 +88,7 @@ fn a_shard_may_start_when_every_listed_parent_ended() {
 fn the_oldest_listed_shards_inherit_a_lost_range() {
     let check = |lines: &[Line], gone, (start, end), expected: Option<&[u32]>| {
         let lineage = graph(lines);
-        let heirs = lineage.heirs(&id(gone), &range(start, end));
+        let heirs = lineage.heirs(&id(gone), Some(&range(start, end)));
         let got = heirs.map(|heirs| heirs.iter().map(|s| s.id.clone()).collect::<Vec<_>>());
         assert_eq!(got, expected.map(|e| ids(e.iter().copied())), "{gone} [{start}, {end}]");
     };
@@ -107,6 +107,44 @@ fn the_oldest_listed_shards_inherit_a_lost_range() {
     // A list of other keys or of nothing proves nothing.
     check(&A[4..5], 0, (0, 99), None);
     check(&[], 0, (0, 99), None);
+}
+
+#[test]
+fn the_keys_of_a_lost_shard_are_found_without_its_range() {
+    let check = |lines: &[Line], gone, expected: Option<&[(u128, u128)]>, heirs: &[u32]| {
+        let lineage = graph(lines);
+        let keys = lineage.keys_of_lost(&id(gone));
+        let ranges = |keys: &[(u128, u128)]| keys.iter().map(|(a, b)| range(*a, *b)).collect();
+        assert_eq!(keys, expected.map(ranges), "{gone} in {lines:?}");
+        let got = lineage.heirs(&id(gone), None).unwrap_or_default();
+        let got: Vec<_> = got.iter().map(|shard| shard.id.clone()).collect();
+        assert_eq!(got, ids(heirs.iter().copied()), "{gone} in {lines:?}");
+    };
+    let without = |lines: &[Line], gone: &[u32]| -> Vec<Line> {
+        lines.iter().copied().filter(|line| !gone.contains(&line.0)).collect()
+    };
+    // Both children of a split are listed, beside older and younger shards.
+    check(&without(A, &[0, 1, 2, 3, 5]), 5, Some(&[(500, MAX)]), &[9, 10]);
+    // One child of the split is gone too: its keys are the shard's as well. So may those be that
+    // came from other shards which are gone.
+    check(&without(C, &[0, 5]), 0, Some(&[(0, 399)]), &[4, 9, 10]);
+    check(&without(C, &[0, 2, 3, 5]), 0, Some(&[(0, 399), (500, MAX)]), &[4, 6, 9, 10]);
+    // The other parent of the merged child is listed, and it is not.
+    check(&without(A, &[0]), 0, Some(&[(0, 99)]), &[6]);
+    check(&without(A, &[1]), 1, Some(&[(100, 199)]), &[6]);
+    check(&without(A, &[0, 1]), 1, Some(&[(0, 199)]), &[6]);
+    // Only grandchildren are left. Which of the merged shards they come from is not known.
+    check(&without(A, &[0, 1, 2, 3, 6, 7]), 2, Some(&[(0, 399)]), &[8]);
+    check(&without(C, &[0, 2, 3, 4, 5]), 0, Some(&[(0, 399), (500, MAX)]), &[6, 7, 8, 9, 10]);
+    // The shard is listed, a listed shard may be its parent, or keys are left out.
+    check(A, 5, None, &[]);
+    check(&without(C, &[4, 7, 8]), 4, None, &[]);
+    check(&without(A, &[5, 9]), 5, None, &[]);
+    check(&[], 0, None, &[]);
+    // The list is older than the shard: nothing is left for it.
+    let young = [(0, None, None, (0, 9), (1, OPEN)), (1, None, None, (10, MAX), (1, OPEN))];
+    check(&young, 2, Some(&[]), &[]);
+    check(&young, 9, Some(&[]), &[]);
 }
 
 #[test]
@@ -237,7 +275,8 @@ proptest! {
             let ancestors = lineage.ancestors(&shard);
             let distinct: BTreeSet<_> = ancestors.iter().collect();
             prop_assert_eq!(distinct.len(), ancestors.len());
-            lineage.heirs(&shard, &range(0, u128::from(i)));
+            lineage.heirs(&shard, Some(&range(0, u128::from(i))));
+            lineage.heirs(&shard, None);
         }
         for shard in lineage.startable(|id| id.index().is_some_and(|i| ended.contains(&i))) {
             for parent in lineage.listed_parents(&shard.id) {

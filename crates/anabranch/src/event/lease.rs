@@ -166,8 +166,9 @@ pub enum LeaseEvent {
     StreamRecreated {
         /// The stream.
         stream: StreamName,
-        /// The creation time that the application knows.
-        known_ms: u64,
+        /// The creation time that the application knows. KCL's table keeps none, so `None` where a
+        /// row shows that it is of another stream.
+        known_ms: Option<u64>,
         /// The creation time that the service tells.
         found_ms: u64,
     },

@@ -234,7 +234,7 @@ impl<A: StreamApi> Driver<A> {
         range: &HashRange,
     ) -> Result<Option<Vec<(ShardId, HashRange)>>, StreamError> {
         let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
-        let heirs = lineage.heirs(shard, range);
+        let heirs = lineage.heirs(shard, Some(range));
         Ok(heirs.map(|heirs| heirs.into_iter().map(|it| (it.id.clone(), it.range)).collect()))
     }
 

@@ -14,3 +14,4 @@ mod gates;
 mod checkpoints;
 mod auditing;
 mod kcl;
+mod kcl_rows;

@@ -18,6 +18,8 @@ pub(crate) struct Manners {
     pub(crate) drain_ms: AtomicU64,
     /// The shard whose handler can't be stopped, or `all`.
     pub(crate) stuck: Mutex<Option<String>>,
+    /// The shard whose end was read while its last records are still being handled.
+    pub(crate) held_up: Mutex<Option<String>>,
     /// The shards that fail at once.
     pub(crate) failing: Mutex<Option<String>>,
 }
@@ -50,7 +52,7 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
         return;
     }
     let stuck = || Manners::names(&manners.stuck, &shard);
-    let mut refused = false;
+    let (mut refused, mut read_to_end) = (false, None);
     loop {
         let stop = tokio::select! {
             biased;
@@ -80,7 +82,15 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
         }
         if grip.may_deliver() {
             watch.delivered(&grip);
-            let ended = match at_end(&grip, &api).await {
+            let end = match read_to_end.clone() {
+                Some(children) => Ok(Some(children)),
+                None => at_end(&grip, &api).await,
+            };
+            let ended = match end {
+                Ok(Some(children)) if Manners::names(&manners.held_up, &shard) => {
+                    read_to_end = Some(children);
+                    false
+                }
                 Ok(Some(children)) => matches!(grip.end(&children).await, Ended::Done),
                 Err(error) if error.fault == Fault::Missing => {
                     matches!(grip.gone().await, Gone::Ended)

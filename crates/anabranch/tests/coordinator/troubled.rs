@@ -3,9 +3,11 @@
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId,
+    Write,
 };
 use anabranch_model::position::StartPosition;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,6 +39,8 @@ pub(crate) struct TroubledStore {
     fatal: Arc<Mutex<Option<Rule>>>,
     /// The shard whose row makes no sense.
     unreadable: Arc<Mutex<Option<String>>>,
+    /// The shards whose rows have no hash range, as old versions of KCL leave them.
+    rangeless: Arc<Mutex<BTreeSet<String>>>,
     /// What is to be seen on the table.
     pub(crate) survey: Arc<Mutex<Survey>>,
     /// The pause between two looks that the store suggests.
@@ -54,9 +58,19 @@ impl TroubledStore {
         let line = Arc::new(Mutex::new(Line::Good));
         let (fatal, survey) = (Arc::default(), Arc::default());
         let (looks, starts, unreadable) = (Arc::default(), Arc::default(), Arc::default());
-        let lists_throttled = Arc::default();
-        let look_ms = 500;
-        Self { inner, line, fatal, unreadable, survey, look_ms, looks, lists_throttled, starts }
+        let (lists_throttled, rangeless) = (Arc::default(), Arc::default());
+        Self {
+            inner,
+            line,
+            fatal,
+            unreadable,
+            rangeless,
+            survey,
+            look_ms: 500,
+            looks,
+            lists_throttled,
+            starts,
+        }
     }
 
     /// The store suggests another pause between two looks.
@@ -86,6 +100,26 @@ impl TroubledStore {
     /// From now on, the row of this shard makes no sense when it is read by itself.
     pub(crate) fn make_unreadable(&self, shard: Option<String>) {
         *self.unreadable.lock().unwrap() = shard;
+    }
+
+    /// From now on, the rows of these shards have no hash range until one is noted.
+    pub(crate) fn forget_ranges(&self, shards: impl IntoIterator<Item = String>) {
+        self.rangeless.lock().unwrap().extend(shards);
+    }
+
+    /// A row as this store shows it.
+    fn shown(&self, mut lease: Lease) -> Lease {
+        if self.rangeless.lock().unwrap().contains(lease.key.shard.as_str()) {
+            lease.range = None;
+        }
+        lease
+    }
+
+    fn stored(&self, stored: Stored) -> Stored {
+        match stored {
+            Stored::Lease(lease) => Stored::Lease(Box::new(self.shown(*lease))),
+            other => other,
+        }
     }
 
     async fn through(&self) -> Result<Line, StoreError> {
@@ -144,7 +178,8 @@ impl LeaseStore for TroubledStore {
             let (store, detail) = ("memory".into(), "slow down".into());
             return Err(StoreError::Throttled { store, detail });
         }
-        self.inner.list(stream).await
+        let rows = self.inner.list(stream).await?;
+        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
@@ -156,7 +191,7 @@ impl LeaseStore for TroubledStore {
                 detail: "by the test".into(),
             });
         }
-        self.inner.get(key).await
+        Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
@@ -175,7 +210,16 @@ impl LeaseStore for TroubledStore {
         if line == Line::RequestsLost {
             return Ok(Outcome::Unknown);
         }
-        let outcome = self.inner.write(write).await?;
+        if let Write::Lease { key, change: LeaseChange::NoteRange(_), .. } = write {
+            self.rangeless.lock().unwrap().remove(key.shard.as_str());
+        }
+        let outcome = match self.inner.write(write).await? {
+            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
+            Outcome::Refused { why, now } => {
+                Outcome::Refused { why, now: now.map(|stored| self.stored(stored)) }
+            }
+            Outcome::Unknown => Outcome::Unknown,
+        };
         if line == Line::RepliesSlow {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
@@ -184,6 +228,6 @@ impl LeaseStore for TroubledStore {
 
     async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
         self.through().await?;
-        self.inner.read_back(write).await
+        Ok(self.stored(self.inner.read_back(write).await?))
     }
 }

@@ -35,6 +35,7 @@ pub(super) struct Seen {
     pub(super) waited_for_unlisted: u32,
     pub(super) opened_without_row: u32,
     pub(super) lost_shards: u32,
+    pub(super) lost_rangeless: u32,
     pub(super) repairs: u32,
 }
 
@@ -45,6 +46,7 @@ impl AddAssign for Seen {
         self.waited_for_unlisted += more.waited_for_unlisted;
         self.opened_without_row += more.opened_without_row;
         self.lost_shards += more.lost_shards;
+        self.lost_rangeless += more.lost_rangeless;
         self.repairs += more.repairs;
     }
 }
@@ -75,6 +77,8 @@ pub(super) struct Fleet {
     start: StartPosition,
     protocol: Protocol,
     flaw: Flaw,
+    /// Whether some rows lack their range, as old versions of KCL leave them.
+    rangeless: bool,
     pub(super) seen: Seen,
     /// What happened, in words, for whoever has to find out why a history went wrong.
     story: Vec<String>,
@@ -97,6 +101,7 @@ impl Fleet {
             start,
             protocol: Protocol::Native { t0_ms: stream.now },
             flaw,
+            rangeless: dice.one_in(2),
             seen: Seen::default(),
             story: Vec::new(),
         };
@@ -127,7 +132,11 @@ impl Fleet {
         if !self.rows.contains_key(&new.shard) {
             self.story.push(format!("row of {} made {why}", new.shard));
         }
-        self.rows.entry(new.shard.clone()).or_insert_with(|| new.into_lease(&"s".into()));
+        let rangeless = self.rangeless && new.shard.index().is_some_and(|index| index % 3 != 1);
+        self.rows.entry(new.shard.clone()).or_insert_with(|| {
+            let row = new.into_lease(&"s".into());
+            Lease { range: row.range.filter(|_| !rangeless), ..row }
+        });
     }
 
     fn look(&self, id: &ShardId) -> RowSeen {
@@ -196,8 +205,9 @@ impl Fleet {
     /// The service no longer knows the shard: once a list confirms it, its heirs get rows.
     fn give_up(&mut self, id: &ShardId, stream: &Stream, dice: &mut Dice) -> Option<Phase> {
         let list = stream.any_list(dice);
-        let heirs = list.heirs(id, &stream.get(id).range)?;
+        let heirs = list.heirs(id, self.rows.get(id)?.range.as_ref())?;
         self.seen.lost_shards += u32::from(!self.drained.contains(id));
+        self.seen.lost_rangeless += u32::from(self.rows[id].range.is_none());
         self.story.push(format!("{id} is gone"));
         Some(Phase::MakingRows { rows: heirs.into_iter().map(NewLease::child).collect() })
     }
@@ -331,8 +341,8 @@ impl Fleet {
     }
 
     pub(super) fn check_nothing_is_lost(&self, stream: &Stream) -> Result<(), String> {
-        let read = self.rows.values().filter(|row| !row.is_ended()).filter_map(|row| row.range);
-        let holes = coverage::holes(read);
+        let read = self.rows.values().filter(|row| !row.is_ended());
+        let holes = coverage::holes(read.map(|row| stream.get(&row.key.shard).range));
         if !holes.is_empty() {
             return Err(format!("nobody reads {holes:?}: {}", self.describe(stream)));
         }

@@ -1,6 +1,6 @@
 //! Which rows a sync makes: KCL's own cases on KCL's own graphs, and ours.
 
-use super::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
+use super::{OnInconsistentChild, Protocol, SyncError, covered, first_sync, forgotten, sync};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::Inconsistency;
 use crate::lineage::graphs::{A, B, C, Line, MAX, OPEN, graph, id, ids, range, shard};
@@ -211,11 +211,36 @@ fn trimmed_parents_are_not_looked_for() {
     for start in [Latest, TrimHorizon, AtTimestamp(7)] {
         let rows = unfinished(MERGED, &[9]);
         assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [2]);
-        // A row of a trimmed parent does not count either.
-        let rows = unfinished(MERGED, &[0, 9]);
-        assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [2]);
+        // An unfinished row of a trimmed parent is still to bring the row of the child.
+        let mut rows = unfinished(MERGED, &[9]);
+        rows.push(row(MERGED, 0, Position::TrimHorizon));
+        assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [0u32; 0]);
+        rows[1].range = None;
+        assert_eq!(rows_made(&MERGED[2..], &rows, start, Kcl2), [0u32; 0]);
+        rows[1].checkpoint = Position::ShardEnd.into();
+        let made = sync(&graph(&MERGED[2..]), &rows, start, Kcl2, Refuse).unwrap();
+        assert_eq!(made, [NewLease::child(&shard(MERGED[2]))], "its row was lost");
     }
     assert_eq!(rows_made(&MERGED[1..], &unfinished(MERGED, &[9]), TrimHorizon, Kcl2), [1]);
+}
+
+#[test]
+fn rows_without_a_range_stand_for_all_keys_that_they_may_have() {
+    let merged = &MERGED[2..];
+    let check = |rows: &[(u32, bool)], expected: Option<&[(u128, u128)]>| {
+        let rows = rows.iter().map(|(index, ranged)| {
+            let row = row(MERGED, *index, Position::TrimHorizon);
+            Lease { range: row.range.filter(|_| *ranged), ..row }
+        });
+        let keys = covered(&graph(merged), &rows.collect::<Vec<_>>());
+        let ranges = |keys: &[(u128, u128)]| keys.iter().map(|(a, b)| range(*a, *b)).collect();
+        assert_eq!(keys, expected.map(ranges));
+    };
+    check(&[(2, true), (9, false)], Some(&[(0, 199), (200, MAX)]));
+    check(&[(1, false)], Some(&[(0, 199)]));
+    check(&[(1, true), (9, true)], Some(&[(100, 199), (200, MAX)]));
+    // A shard that is younger than the list takes none of its keys.
+    check(&[(11, false)], Some(&[]));
 }
 
 #[test]
@@ -268,13 +293,42 @@ fn a_crash_between_two_creates_leaves_the_rest_to_the_next_sync() {
 }
 
 #[test]
-fn a_lost_row_of_an_ended_shards_child_is_made_again_in_our_own_layout() {
+fn a_lost_row_of_an_ended_shards_child_is_made_again() {
     let mut rows = unfinished(A, &[4, 8, 9]);
     rows.push(row(A, 5, Position::ShardEnd));
-    assert_eq!(rows_made(A, &rows, Latest, Kcl2), [0u32; 0], "KCL takes 10 for a descendant");
-    let made = sync(&graph(A), &rows, Latest, NATIVE, Refuse).unwrap();
-    assert_eq!(made, [NewLease::child(&shard(A[10]))]);
-    assert_eq!(made[0].checkpoint, Position::TrimHorizon);
+    let child = [NewLease::child(&shard(A[10]))];
+    assert_eq!(child[0].checkpoint, Position::TrimHorizon);
+    for protocol in [Kcl2, NATIVE] {
+        assert_eq!(sync(&graph(A), &rows, Latest, protocol, Refuse).unwrap(), child);
+    }
+    assert_eq!(forgotten(&graph(A), &rows), child);
+    rows[3].checkpoint = Position::TrimHorizon.into();
+    assert_eq!(forgotten(&graph(A), &rows), [], "its row comes when its parent ends");
+}
+
+#[test]
+fn the_removed_row_of_a_finished_child_stays_away() {
+    let at = Position::At { sequence: "1150".parse().unwrap(), sub: 0 };
+    let (begin, end) = (Position::TrimHorizon, Position::ShardEnd);
+    let check = |rows: &[(u32, Position)], expected: &[u32]| {
+        let rows: Vec<_> = rows.iter().map(|(index, at)| row(B, *index, *at)).collect();
+        let made = forgotten(&graph(B), &rows);
+        let made: Vec<_> = made.iter().map(|new| new.shard.index().unwrap()).collect();
+        assert_eq!(made, expected, "{rows:?}");
+    };
+    // 2 was split into 3 and 4, which were merged into 5.
+    check(&[(2, end)], &[3, 4]);
+    check(&[(2, end), (4, at)], &[3]);
+    // 4 has ended and 5 has its row, but nothing of it is done yet: 3 may be unread.
+    check(&[(2, end), (4, end), (5, begin)], &[3]);
+    // 5 went through its gate, so 3 was finished, and its row removed by an old version of KCL.
+    check(&[(2, end), (4, end), (5, at)], &[]);
+    check(&[(2, end), (4, end), (6, begin), (7, begin)], &[]);
+    check(&[(2, end), (4, end), (8, at)], &[]);
+    // The row of a split child is proof enough of its parent's end.
+    check(&[(5, end), (7, end), (6, at)], &[8]);
+    check(&[(5, end), (7, end), (9, begin)], &[]);
+    check(&[(0, end), (3, begin)], &[]);
 }
 
 #[test]

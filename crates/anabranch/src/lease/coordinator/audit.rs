@@ -12,9 +12,10 @@ use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleWatch};
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
     Layout, Lease, LeaseChange, Survey, Worker, WorkerId, Write, duty, is_same_creation, shuffle,
+    sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -24,19 +25,40 @@ use std::sync::Arc;
 /// By how much sooner an audit comes while one has seen a hole.
 const SOONER: u64 = 6;
 
-/// The holes that were seen in each stream.
-type Watches = BTreeMap<StreamName, HoleWatch>;
+/// What audits in a row have seen of each stream.
+type Watches = BTreeMap<StreamName, Watch>;
+
+/// What audits in a row have seen of a stream.
+#[derive(Debug, Default)]
+struct Watch {
+    /// The holes.
+    holes: HoleWatch,
+    /// How many audits in a row have missed the row of each of these children.
+    forgotten: BTreeMap<ShardId, u32>,
+}
+
+impl Watch {
+    /// Whether something is to be looked at again soon.
+    fn sees_something(&self) -> bool {
+        self.holes.sees_one() || !self.forgotten.is_empty()
+    }
+}
 
 /// Audits for ever. `start` is what was seen of the table at the start.
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, start: Survey) {
     let mut watches = Watches::new();
     let mut unread = Vec::new();
     let audit_ms = crew.settings().audit_ms;
+    if crew.tools.store.layout() == Layout::Kcl {
+        for stream in crew.streams() {
+            compare_with_rows(&crew, &stream).await;
+        }
+    }
     loop {
         // A hole is looked at again soon: a reshard in progress is over by then, and a row that
         // somebody deleted is missed by whoever waits for its records.
-        let holes = watches.values().any(HoleWatch::sees_one);
-        let pause_ms = if holes { audit_ms / SOONER } else { audit_ms };
+        let seen = watches.values().any(Watch::sees_something);
+        let pause_ms = if seen { audit_ms / SOONER } else { audit_ms };
         let due_ms = crew.now_ms() + pause_ms - crew.tools.chance.below((pause_ms / 8).max(1));
         look_into_suspects(&crew, due_ms).await;
         let survey = look_again(&crew, &start).await.unwrap_or_default();
@@ -108,12 +130,10 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     let me = crew.holdings.member();
     let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
     let audits = duty::audits(layout, &rows, &me.id, lowest, owners);
-    if !audits {
-        // Whoever audits next counts anew.
-        watches.remove(name);
-    }
-    // In KCL's layout everyone removes the rows that it finished itself.
+    // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
+    // children: Java's leader does not.
     if !audits && layout == Layout::Native {
+        watches.remove(name);
         return;
     }
     // The shards are listed before the rows: what the list lacks was gone before they were read.
@@ -122,9 +142,17 @@ async fn audit<S: LeaseStore, A: StreamApi>(
         Err(error) => return tools.stream_trouble(name, &error),
     };
     let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
+    if layout == Layout::Kcl && !is_of_this_stream(crew, stream, &rows, &list) {
+        return;
+    }
+    let watch = watches.entry(name.clone()).or_default();
+    look_for_children(crew, name, &rows, &list, &mut watch.forgotten).await;
     if audits {
         note_ranges(crew, &rows, &list).await;
-        look_for_holes(crew, stream, &rows, watches.entry(name.clone()).or_default()).await;
+        look_for_holes(crew, stream, &rows, &list, &mut watch.holes).await;
+    } else {
+        // The worker that audits next counts from the start.
+        watch.holes = HoleWatch::default();
     }
     remove_rows(crew, &rows, &list).await;
 }
@@ -153,10 +181,64 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     let is_same = is_same_creation(known_ms, found_ms);
     if !is_same {
         let (stream, again) = (name.clone(), name.clone());
-        crew.tools.tell(LeaseEvent::StreamRecreated { stream, known_ms, found_ms });
+        let known = Some(known_ms);
+        crew.tools.tell(LeaseEvent::StreamRecreated { stream, known_ms: known, found_ms });
         crew.refuse(StartError::RecreatedStream { stream: again, known_ms, found_ms }, name);
     }
     is_same
+}
+
+/// Returns whether the rows of KCL's table may be of the stream that is there. If not, stops
+/// reading it.
+fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    stream: &ReadStream,
+    rows: &[Lease],
+    list: &Lineage,
+) -> bool {
+    let Some(row) = duty::of_another_stream(rows, list) else { return true };
+    let (name, found_ms) = (&stream.settings.name, stream.created_ms);
+    let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
+    let (again, known_ms) = (name.clone(), None);
+    crew.tools.tell(LeaseEvent::StreamRecreated { stream: again, known_ms, found_ms });
+    let stream = name.clone();
+    crew.refuse(StartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms }, name);
+    false
+}
+
+/// Compares the stream with the rows once, at the start of the worker. If one of the two does not
+/// answer, the next audit does it.
+async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &ReadStream) {
+    let (tools, name) = (&crew.tools, &stream.settings.name);
+    if let Ok(list) = tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await
+        && let Ok(rows) = tools.read(tools.store.list(name)).await
+    {
+        let _: bool = is_of_this_stream(crew, stream, &rows, &Lineage::new(list.shards));
+    }
+}
+
+/// Makes the rows of children that several audits have missed. One of them may have read a row that
+/// its owner was just making.
+async fn look_for_children<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    stream: &StreamName,
+    rows: &[Lease],
+    list: &Lineage,
+    missed: &mut BTreeMap<ShardId, u32>,
+) {
+    let mut lost = sync::forgotten(list, rows);
+    missed.retain(|shard, _| lost.iter().any(|row| row.shard == *shard));
+    lost.retain(|row| {
+        let looks = missed.entry(row.shard.clone()).or_default();
+        *looks += 1;
+        *looks >= crew.settings().hole_looks
+    });
+    if !lost.is_empty()
+        && let Err(error) = create_all(&crew.tools, stream, lost).await
+    {
+        let error = error.to_string();
+        crew.tools.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+    }
 }
 
 /// Rows of old KCL versions lack their range.
@@ -180,12 +262,12 @@ async fn look_for_holes<S: LeaseStore, A: StreamApi>(
     crew: &Crew<S, A>,
     stream: &ReadStream,
     rows: &[Lease],
+    list: &Lineage,
     watch: &mut HoleWatch,
 ) {
     let (tools, name) = (&crew.tools, &stream.settings.name);
-    let unfinished = rows.iter().filter(|row| !row.is_ended());
-    let Some(ranges) = unfinished.map(|row| row.range).collect::<Option<Vec<_>>>() else { return };
-    let holes = coverage::holes(ranges);
+    let Some(covered) = sync::covered(list, rows) else { return };
+    let holes = coverage::holes(covered);
     let looks = watch.look(&holes);
     let Some(keys) = holes.first().copied() else { return };
     tools.tell(LeaseEvent::Hole { stream: name.clone(), keys, looks });

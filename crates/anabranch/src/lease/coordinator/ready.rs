@@ -5,7 +5,6 @@ use super::crew::Crew;
 use crate::event::LeaseEvent;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
-use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::snapshot::Phase;
 use anabranch_model::lease::{Evidence, Gate, Lease, LeaseKey, RowSeen, WaitReason, gate};
@@ -257,9 +256,8 @@ impl<S: LeaseStore, A: StreamApi> Attempt<'_, S, A> {
     }
 
     fn is_gone(&self, lease: &Lease) -> bool {
-        let range = lease.range.unwrap_or(HashRange::ALL);
-        let heirs = self.list.as_ref().and_then(|(list, _)| list.heirs(&lease.key.shard, &range));
-        heirs.is_some()
+        let (shard, range) = (&lease.key.shard, lease.range.as_ref());
+        self.list.as_ref().is_some_and(|(list, _)| list.heirs(shard, range).is_some())
     }
 
     async fn listed(&mut self) -> Option<&(Lineage, Vec<Lease>)> {

@@ -4,7 +4,8 @@ use super::Tools;
 use super::open::{PAUSE_MS, judge_store};
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamError;
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::position::Position;
 
 /// The longest that one attempt to make the table is waited for, in milliseconds. It may be large,
 /// and others may be making it.
@@ -38,6 +39,23 @@ pub enum StartError {
         stream: StreamName,
         /// The creation time that the application knows.
         known_ms: u64,
+        /// The creation time that the service tells.
+        found_ms: u64,
+    },
+    /// Another stream has the name now, as a row of KCL's table shows, which keeps no creation time.
+    #[error(
+        "stream {stream} was deleted and created again: the checkpoint {checkpoint} of {shard} lies \
+         before the first record of the stream that has the name now (created at {found_ms} ms \
+         since 1970), so the application's checkpoints say nothing about it; start with a new \
+         application name, or delete the application's leases"
+    )]
+    ForeignCheckpoint {
+        /// The stream's name.
+        stream: StreamName,
+        /// The shard of the row.
+        shard: ShardId,
+        /// The row's checkpoint.
+        checkpoint: Position,
         /// The creation time that the service tells.
         found_ms: u64,
     },

@@ -104,12 +104,8 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// The children by a full list, for services that don't name them at the end of a read.
     async fn listed_children(&self) -> Result<Vec<ChildShard>, Ended> {
         let key = self.key();
-        let list = self
-            .tools
-            .ask(&key.stream, self.tools.api.list_shards(&key.stream, ShardFilter::All))
-            .await;
-        let list = list.map_err(|_| Ended::NotYet { why: "the shards can't be listed" })?;
-        let lineage = Lineage::new(list.shards);
+        let lineage = self.list().await;
+        let lineage = lineage.ok_or(Ended::NotYet { why: "the shards can't be listed" })?;
         // An end without all children would leave keys to nobody.
         let Some(children) = lineage.followers(&key.shard, self.lease().range.as_ref()) else {
             return Err(Ended::NotYet { why: "no list names all of its children" });
@@ -122,20 +118,37 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         Ok(children.into_iter().map(child).collect())
     }
 
+    /// Asks for a full list of the shards.
+    async fn list(&self) -> Option<Lineage> {
+        let (stream, api) = (&self.key().stream, &self.tools.api);
+        let list = self.tools.ask(stream, api.list_shards(stream, ShardFilter::All)).await;
+        list.ok().map(|list| Lineage::new(list.shards))
+    }
+
     /// KCL's workers start a merged child whose other parent has no row. So the child's row may
-    /// not come before that parent's.
+    /// not come before that parent's. A parent that a list lacks, and that names the child, is
+    /// trimmed: its row was removed, and nothing of it is left to be read.
     async fn waits_for_other_parent(&self, children: &[ChildShard]) -> Option<&'static str> {
         if self.tools.store.layout() == Layout::Native {
             return None;
         }
-        for other in children.iter().flat_map(|child| &child.parents) {
+        for (child, other) in children.iter().flat_map(edges).collect::<Vec<_>>() {
             let key = LeaseKey { stream: self.key().stream.clone(), shard: other.clone() };
             match self.tools.read(self.tools.store.get(&key)).await {
                 Ok(Some(_)) => {}
-                Ok(None) => return Some("the other parent of the merged shard has no row yet"),
+                Ok(None) => match self.list().await {
+                    Some(list) if list.names(&child.id) && !list.names(other) => {}
+                    Some(_) => return Some("the other parent of the merged shard has no row yet"),
+                    None => return Some("the shards can't be listed"),
+                },
                 Err(_) => return Some("the row of the other parent can't be read"),
             }
         }
         None
     }
+}
+
+/// Pairs a shard with each of its parents.
+fn edges(child: &ChildShard) -> impl Iterator<Item = (&ChildShard, &ShardId)> {
+    child.parents.iter().map(move |parent| (child, parent))
 }

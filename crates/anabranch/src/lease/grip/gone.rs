@@ -5,7 +5,6 @@ use super::end::Ended;
 use crate::event::LeaseEvent;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
-use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{NewLease, is_same_creation};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -46,8 +45,8 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
             return Gone::NotProven;
         };
         let lineage = Lineage::new(list.shards);
-        let range = self.lease().range.unwrap_or(HashRange::ALL);
-        let Some(heirs) = lineage.heirs(&key.shard, &range) else { return Gone::NotProven };
+        let range = self.lease().range.as_ref();
+        let Some(heirs) = lineage.heirs(&key.shard, range) else { return Gone::NotProven };
         let heirs: Vec<NewLease> = heirs.into_iter().map(NewLease::child).collect();
         let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
         // Before the row says so: whoever crashes in between would leave a loss that nobody told.

@@ -1,0 +1,304 @@
+//! Rows of KCL's table that lack a part: old versions wrote no hash range, and rows get lost.
+
+use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
+use crate::troubled::TroubledStore;
+use anabranch::event::LeaseEvent;
+use anabranch::lease::LeaseStore;
+use anabranch::stream::LocalKinesis;
+use anabranch::stream::api::{ShardFilter, StreamApi};
+use anabranch_model::lease::{
+    Checkpoint, Hold, Layout, LeaseChange, LeaseKey, Nonce, Survey, Write,
+};
+use anabranch_model::position::{Position, StartPosition};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const HOUR_MS: u64 = 3_600_000;
+const QUARTER: u128 = 1 << 126;
+
+/// A fleet of old that was stopped: four rows, those of `rangeless` without their range. Then the
+/// stream is resharded, and the shards that were closed are trimmed.
+async fn left_behind(rangeless: &[u32], reshard: impl Fn(&Fleet)) -> (Fleet, TroubledStore) {
+    let fleet = Fleet::new(Layout::Kcl, 4);
+    let store = TroubledStore::new(fleet.store.clone());
+    let a = fleet.worker_on(store.clone(), Fleet::settings("a")).await.unwrap();
+    fleet.until("a holds all", 60_000, || a.holds() == 4).await;
+    let _ = a.stop(5_000).await;
+    store.forget_ranges(rangeless.iter().copied().map(id));
+    reshard(&fleet);
+    fleet.engine.clock().advance(49 * HOUR_MS);
+    (fleet, store)
+}
+
+fn ended(fleet: &Fleet) -> Vec<String> {
+    let rows = fleet.rows();
+    rows.iter().filter(|row| row.is_ended()).map(|row| row.key.shard.to_string()).collect()
+}
+
+/// Reads on after [`left_behind`]: exactly the shards `lost` end, and `read` are read.
+async fn check(rangeless: &[u32], reshard: impl Fn(&Fleet), lost: &[u32], read: &[u32]) {
+    let (fleet, store) = left_behind(rangeless, reshard).await;
+    let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
+    let expected: BTreeSet<String> = read.iter().copied().map(id).collect();
+    let reads = || -> BTreeSet<String> {
+        b.coordinator.leases().iter().map(|key| key.shard.to_string()).collect()
+    };
+    let what = format!("{rangeless:?}: {lost:?} end and {read:?} are read");
+    fleet.until(&what, 6 * LEASE_TIME_MS, || reads() == expected).await;
+    let begun = fleet.watch.begun();
+    assert!(expected.iter().all(|shard| begun.contains(shard)), "{begun:?}");
+    // The row of a lost shard may be removed by now, and no other one has ended.
+    assert!(ended(&fleet).iter().all(|shard| lost.iter().any(|it| id(*it) == *shard)));
+    let told = |shard: &u32| {
+        fleet.count(|event| match event {
+            LeaseEvent::ShardLost { lease, .. } => lease.shard.as_str() == id(*shard),
+            _ => false,
+        })
+    };
+    assert!(lost.iter().all(|shard| told(shard) == 1), "each loss is told once");
+    let children = fleet.rows().into_iter().filter(|row| !row.parents.is_empty());
+    for child in children {
+        assert_eq!(child.checkpoint, Position::TrimHorizon, "{}", child.key);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_shard_without_a_range_ends_and_its_children_are_read() {
+    let split = |fleet: &Fleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
+    check(&[3], split, &[3], &[0, 1, 2, 4, 5]).await;
+    check(&[2, 3], split, &[3], &[0, 1, 2, 4, 5]).await;
+    check(&[0, 1, 2, 3], split, &[3], &[0, 1, 2, 4, 5]).await;
+    // The lowest shard of the stream: all others are younger.
+    let split = |fleet: &Fleet| fleet.split(0, QUARTER / 2);
+    check(&[0], split, &[0], &[1, 2, 3, 4, 5]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_shards_without_a_range_may_be_lost_at_once() {
+    let reshard = |fleet: &Fleet| {
+        for shard in 0..4 {
+            fleet.split(shard, u128::from(shard) * QUARTER + QUARTER / 2);
+        }
+    };
+    check(&[0, 1, 2, 3], reshard, &[0, 1, 2, 3], &[4, 5, 6, 7, 8, 9, 10, 11]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grandchildren_of_a_lost_shard_without_a_range_are_read() {
+    // One child of the lost shard is trimmed too, and then both.
+    let one = |fleet: &Fleet| {
+        fleet.split(1, QUARTER + QUARTER / 2);
+        fleet.split(4, QUARTER + QUARTER / 4);
+    };
+    check(&[1], one, &[1], &[0, 2, 3, 5, 6, 7]).await;
+    let both = move |fleet: &Fleet| {
+        one(fleet);
+        fleet.split(5, 2 * QUARTER - QUARTER / 4);
+    };
+    check(&[1], both, &[1], &[0, 2, 3, 6, 7, 8, 9]).await;
+    check(&[0, 1, 2, 3], both, &[1], &[0, 2, 3, 6, 7, 8, 9]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn merged_shards_without_ranges_are_lost_and_their_child_is_read() {
+    let merge = |fleet: &Fleet| fleet.merge(1, 2);
+    check(&[1], merge, &[1, 2], &[0, 3, 4]).await;
+    check(&[1, 2], merge, &[1, 2], &[0, 3, 4]).await;
+    check(&[0, 1, 2, 3], merge, &[1, 2], &[0, 3, 4]).await;
+    let again = |fleet: &Fleet| {
+        fleet.merge(1, 2);
+        fleet.merge(4, 3);
+    };
+    check(&[2], again, &[1, 2, 3], &[0, 5]).await;
+    check(&[0, 1, 2, 3], again, &[1, 2, 3], &[0, 5]).await;
+}
+
+/// A Java worker that takes a lease.
+async fn taken_by(fleet: &Fleet, java: &str, shard: u32) -> Hold {
+    let key = LeaseKey::new(STREAM, id(shard));
+    let term = fleet.store.get(&key).await.unwrap().unwrap().term;
+    let take = LeaseChange::Take { taker: java.into(), term };
+    let taken = fleet.store.write(&Write::lease(&key, take, Nonce(1))).await.unwrap();
+    taken.hold().unwrap()
+}
+
+/// A Java worker that holds a lease and renews it.
+async fn java(fleet: &Fleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
+    let mut hold = taken_by(fleet, name, shard).await;
+    let (store, clock) = (fleet.store.clone(), fleet.clock.clone());
+    hearts.spawn(async move {
+        loop {
+            clock.sleep(LEASE_TIME_MS / 3).await;
+            let renewed = store.write(&hold.renew(Nonce(1))).await.unwrap();
+            hold = renewed.hold().unwrap();
+        }
+    });
+}
+
+/// The row of a shard is gone, in the native layout as if it had been finished.
+async fn delete(fleet: &Fleet, shard: u32) {
+    let key = LeaseKey::new(STREAM, id(shard));
+    let row = fleet.store.get(&key).await.unwrap().unwrap();
+    let mut term = row.term;
+    if fleet.store.layout() == Layout::Native {
+        let hold = taken_by(fleet, "hand", shard).await;
+        let end = fleet.store.write(&hold.end(row.checkpoint.clone(), Nonce(1))).await.unwrap();
+        term = end.lease().unwrap().term;
+    }
+    let delete = Write::lease(&key, LeaseChange::Delete { term }, Nonce(1));
+    assert!(fleet.store.write(&delete).await.unwrap().is_done());
+    // Its reader delivers until the next renewal.
+    fleet.pass(LEASE_TIME_MS / 2).await;
+    fleet.watch.forget(&key);
+}
+
+fn delivered(fleet: &Fleet, shards: &[u32]) -> bool {
+    shards.iter().all(|shard| fleet.watch.last(&id(*shard)).is_some())
+}
+
+fn row(fleet: &Fleet, shard: u32) -> Option<Position> {
+    let find = |row: &anabranch_model::lease::Lease| row.key.shard.as_str() == id(shard);
+    fleet.rows().into_iter().find(find).map(|row| row.checkpoint.lowest())
+}
+
+#[tokio::test(start_paused = true)]
+async fn holes_are_repaired_beside_a_lost_shard_without_a_range() {
+    let split = |fleet: &Fleet| fleet.split(3, 3 * QUARTER + QUARTER / 2);
+    let (fleet, store) = left_behind(&[3], split).await;
+    let mut hearts = JoinSet::new();
+    java(&fleet, "java-1", 3, &mut hearts).await;
+    let mut settings = Fleet::settings("b");
+    settings.streams[0].start = StartPosition::Latest;
+    let b: Worker = fleet.worker_on(store, settings).await.unwrap();
+    fleet.until("b reads the rest", 60_000, || b.holds() == 3).await;
+    delete(&fleet, 0).await;
+    fleet.until("the hole is repaired", 300_000, || row(&fleet, 0).is_some()).await;
+    // The children get rows when their parent ends, and lose nothing by the start position.
+    assert_eq!((row(&fleet, 4), row(&fleet, 5)), (None, None));
+    hearts.shutdown().await;
+    fleet.until("the children are read", 300_000, || b.holds() == 5).await;
+    let begin = Some(Position::TrimHorizon);
+    assert_eq!((row(&fleet, 4), row(&fleet, 5)), (begin, begin));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads both", 60_000, || a.holds() == 2).await;
+    *a.manners.held_up.lock().unwrap() = Some(id(1));
+    fleet.merge(0, 1);
+    fleet.until("shard 0 has ended", 60_000, || ended(&fleet) == [id(0)]).await;
+    fleet.pass(1_000).await;
+    fleet.engine.clock().advance(49 * HOUR_MS);
+    fleet.until("its row is removed", 300_000, || row(&fleet, 0).is_none()).await;
+    *a.manners.held_up.lock().unwrap() = None;
+    let started = || fleet.watch.begun().contains(&id(2));
+    fleet.until("the merged shard is read", 2 * LEASE_TIME_MS, started).await;
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::ShardLost { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_child_row_is_made_again_by_a_running_worker() {
+    for layout in [Layout::Kcl, Layout::Native] {
+        let fleet = Fleet::new(layout, 2);
+        let a = fleet.worker("a").await;
+        fleet.until("a reads both", 60_000, || a.holds() == 2).await;
+        fleet.split(0, QUARTER);
+        fleet.until("a reads the children", 60_000, || delivered(&fleet, &[2, 3])).await;
+        let _running = if layout == Layout::Native {
+            let _ = a.stop(5_000).await;
+            delete(&fleet, 2).await;
+            fleet.worker("b").await
+        } else {
+            delete(&fleet, 2).await;
+            a
+        };
+        fleet.until("the row is there again", 90_000, || row(&fleet, 2).is_some()).await;
+        assert_eq!(row(&fleet, 2), Some(Position::TrimHorizon), "{layout:?}");
+        fleet.until("it is read", 60_000, || delivered(&fleet, &[2])).await;
+        let made = |event: &LeaseEvent| matches!(event, LeaseEvent::Synced { rows: 1, .. });
+        assert_eq!(fleet.count(made), 1, "{layout:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_child_row_is_made_again_where_java_leads_the_table() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let b = fleet.worker("b").await;
+    fleet.until("b reads both", 60_000, || b.holds() == 2).await;
+    let mut hearts = JoinSet::new();
+    java(&fleet, "!java", 1, &mut hearts).await;
+    fleet.split(0, QUARTER);
+    fleet.until("b reads a child", 60_000, || fleet.watch.begun().contains(&id(3))).await;
+    delete(&fleet, 2).await;
+    fleet.until("the row is there again", 90_000, || row(&fleet, 2).is_some()).await;
+    assert_eq!(row(&fleet, 2), Some(Position::TrimHorizon));
+    let holes = fleet.count(|event| matches!(event, LeaseEvent::Hole { .. }));
+    assert_eq!(holes, 0, "holes are for Java's leader to repair");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_removed_row_of_a_finished_child_does_not_come_back() {
+    let fleet = Fleet::new(Layout::Kcl, 1);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads", 60_000, || a.holds() == 1).await;
+    fleet.split(0, 2 * QUARTER);
+    fleet.until("a reads the children", 60_000, || delivered(&fleet, &[1, 2])).await;
+    fleet.split(1, QUARTER);
+    fleet.until("and theirs", 60_000, || delivered(&fleet, &[3, 4])).await;
+    // KCL of before 1.14 and 2.3 removed it although the parent's row is there.
+    delete(&fleet, 1).await;
+    fleet.pass(600_000).await;
+    assert_eq!((row(&fleet, 1), row(&fleet, 0)), (None, Some(Position::ShardEnd)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_of_kcl_3_that_stood_still_is_taken_over_without_another_wait() {
+    let fleet = Fleet::new(Layout::Kcl, 4);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads all", 60_000, || a.holds() == 4).await;
+    let _ = a.stop(5_000).await;
+    for shard in 0..4 {
+        let _ = taken_by(&fleet, "java-3", shard).await;
+    }
+    let store = TroubledStore::new(fleet.store.clone());
+    let counters = fleet.rows().into_iter().map(|row| (row.key.shard.to_string(), row.term));
+    *store.survey.lock().unwrap() = Survey {
+        client_version: Some("CLIENT_VERSION_3X".into()),
+        counters: counters.collect(),
+        ..Survey::default()
+    };
+    let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
+    let kept_off = fleet.count(|event| matches!(event, LeaseEvent::KeptOff { .. }));
+    assert_eq!(kept_off, 1, "it has waited for a lease time");
+    fleet.until("b reads all", 3_000, || b.holds() == 4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads both", 60_000, || a.holds() == 2).await;
+    let _ = a.stop(5_000).await;
+    let hold = taken_by(&fleet, "java-1", 0).await;
+    let api = LocalKinesis::new(fleet.engine.clone());
+    let list = api.list_shards(&STREAM.into(), ShardFilter::All).await.unwrap();
+    let old = Position::At { sequence: list.shards[0].starting, sub: 0 };
+    let before = fleet.rows()[0].checkpoint.clone();
+    let write = hold.checkpoint(before, Checkpoint::at(old), None, Nonce(1));
+    assert!(fleet.store.write(&write).await.unwrap().is_done());
+    fleet.delete();
+    fleet.engine.clock().advance(60_000);
+    fleet.create(2);
+    let b = fleet.worker("b").await;
+    let refusal = tokio::time::timeout(Duration::from_secs(2), b.coordinator.until_refused()).await;
+    let words = refusal.expect("at once").to_string();
+    assert!(words.contains("deleted and created again"), "{words}");
+    assert!(words.contains(&id(0)) && words.contains("new application name"), "{words}");
+    fleet.until("nothing is held", 10_000, || b.holds() == 0).await;
+    let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamRecreated { .. });
+    assert_eq!(fleet.count(told), 1);
+    assert_eq!(row(&fleet, 0), Some(old), "the rows are left as they are");
+}
