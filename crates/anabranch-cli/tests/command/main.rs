@@ -24,6 +24,7 @@ mod leases;
 mod several_streams;
 mod databases;
 mod doctor;
+mod names;
 mod relay;
 mod multilang;
 mod mock;

@@ -173,6 +173,7 @@ fn a_place_for_parked_records_that_can_not_be_is_refused_before_anything_is_read
         ("sqlite:parked.db", "behind a #"),
         ("sqlite:parked.db#a-b", "can't name a table"),
         ("stream:orders", "in orders itself"),
+        ("stream:arn:aws:kinesis:us-east-1:000000000000:stream/orders", "in orders itself"),
         ("stream:nowhere", "there is no stream nowhere"),
         ("postgres://me:secret@127.0.0.1:9/x#parked", "can't be used"),
     ] {

@@ -112,7 +112,7 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         aws.look_before_reading(&stream).await?
     };
     let park = match &options.park {
-        Some(place) => Some(place.open(&aws, &stream).await?),
+        Some(place) => Some(place.open(&aws, (&stream, &summary)).await?),
         None => None,
     };
     watched("the lease store to answer", leases.prepare()).await?;

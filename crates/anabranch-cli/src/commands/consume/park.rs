@@ -3,6 +3,7 @@
 use crate::connection::Aws;
 use crate::failure::Failure;
 use anabranch::consumer::{Park, ParkFile, ParkTable};
+use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -73,7 +74,16 @@ impl fmt::Display for ParkPlace {
 
 impl ParkPlace {
     /// Opens it for a consumer of `stream`, and makes sure that it is there.
-    pub(crate) async fn open(&self, aws: &Aws, stream: &StreamName) -> Result<Park, Failure> {
+    pub(crate) async fn open(
+        &self,
+        aws: &Aws,
+        (stream, summary): (&StreamName, &StreamSummary),
+    ) -> Result<Park, Failure> {
+        let into_itself = || {
+            Failure::usage(format!(
+                "records of {stream} would be put aside in {stream} itself, and come again for ever"
+            ))
+        };
         match self {
             Self::File(path) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -91,11 +101,13 @@ impl ParkPlace {
                 })?;
                 Ok(ParkFile::new(path).into())
             }
-            Self::Stream(other) if other == stream => Err(Failure::usage(format!(
-                "records of {stream} would be put aside in {stream} itself, and come again for ever"
-            ))),
+            Self::Stream(other) if other == stream => Err(into_itself()),
             Self::Stream(other) => {
-                aws.look_if_allowed(other).await?;
+                // One stream has two names: its plain one and its ARN.
+                let there = aws.look_if_allowed(other).await?;
+                if there.is_some_and(|there| there.arn == summary.arn) {
+                    return Err(into_itself());
+                }
                 Ok(Park::Stream(other.clone()))
             }
             Self::Sqlite(path, table) => sqlite(path, table, true).await,
