@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Where leases are kept: `sqlite:PATH`, `postgres:URL`, `dynamodb:TABLE`, `kcl:TABLE`, `kcl` or
-/// `memory`.
+/// `memory`. `?one-region` behind the name of a table takes a global table
+/// ([`DynamoDbStore::with_one_writing_region`]).
 ///
 /// ```
 /// use anabranch::lease::{StoreAddress, StoreError};
@@ -45,12 +46,15 @@ pub struct NotAnAddress(String);
 
 const FORMS: &str = "sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE or memory";
 
+/// What takes a global table, behind the name of a table.
+const ONE_REGION: &str = "?one-region";
+
 impl StoreAddress {
     /// The DynamoDB table, where it is one.
     pub fn table<'a>(&'a self, application: &'a str) -> Option<&'a str> {
         match self {
-            Self::DynamoDb(table) => Some(table),
-            Self::Kcl(table) => Some(table.as_deref().unwrap_or(application)),
+            Self::DynamoDb(table) => Some(table_of(table).0),
+            Self::Kcl(table) => Some(table_of(table.as_deref().unwrap_or(application)).0),
             Self::Memory | Self::Sqlite(_) | Self::Postgres(_) => None,
         }
     }
@@ -67,13 +71,25 @@ impl StoreAddress {
             Self::Memory => MemoryStore::new(Layout::Native).into(),
             Self::Sqlite(path) => SqliteStore::open(path, application)?.into(),
             Self::Postgres(url) => PostgresStore::connect(url, application)?.into(),
-            Self::DynamoDb(table) => DynamoDbStore::native(&aws.await?, table).into(),
+            Self::DynamoDb(table) => {
+                let (table, one_region) = table_of(table);
+                in_regions(DynamoDbStore::native(&aws.await?, table), one_region).into()
+            }
             Self::Kcl(table) => {
-                let table = table.as_deref().unwrap_or(application);
-                DynamoDbStore::kcl(&aws.await?, table).into()
+                let (table, one_region) = table_of(table.as_deref().unwrap_or(application));
+                in_regions(DynamoDbStore::kcl(&aws.await?, table), one_region).into()
             }
         })
     }
+}
+
+/// The name of a table, and whether workers in one region alone use it.
+fn table_of(text: &str) -> (&str, bool) {
+    text.strip_suffix(ONE_REGION).map_or((text, false), |table| (table, true))
+}
+
+fn in_regions(store: DynamoDbStore, one_region: bool) -> DynamoDbStore {
+    if one_region { store.with_one_writing_region() } else { store }
 }
 
 impl FromStr for StoreAddress {

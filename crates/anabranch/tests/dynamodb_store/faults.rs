@@ -314,3 +314,94 @@ async fn a_store_that_can_not_ask_says_why() {
         assert_eq!(error.is_retryable(), retryable, "{error}");
     }
 }
+
+/// What the service says of continuous backups.
+fn backups(recovery: &str) -> Mischief {
+    let body = format!(
+        r#"{{"ContinuousBackupsDescription":{{"ContinuousBackupsStatus":"ENABLED",
+        "PointInTimeRecoveryDescription":{{"PointInTimeRecoveryStatus":"{recovery}"}}}}}}"#
+    );
+    Mischief::Answer(200, body)
+}
+
+#[tokio::test]
+async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
+    let server = Server::embedded().await;
+    let wire = Wire::to(server.address()).await;
+    let store = DynamoDbStore::native(&wire.config(), "leases").with_point_in_time_recovery();
+    let update = "UpdateContinuousBackups";
+    let early = || {
+        Mischief::error(400, "ContinuousBackupsUnavailableException", "Backups are being enabled")
+    };
+    let denied = Mischief::error(400, "AccessDeniedException", "no policy allows it");
+    // A first start that is denied says so, and a later one that still is goes on without.
+    for step in [("DescribeContinuousBackups", backups("DISABLED")), (update, denied.clone())] {
+        wire.next(step.0, step.1);
+    }
+    let error = store.prepare().await.expect_err("denied");
+    assert!(error.to_string().contains("dynamodb:UpdateContinuousBackups"), "{error}");
+    wire.next("DescribeContinuousBackups", denied);
+    store.prepare().await.expect("it starts");
+    assert_eq!(wire.left(), 0);
+    // What was missed is made up for, however long the service takes to allow it.
+    for _ in 0..2 {
+        wire.next("DescribeContinuousBackups", backups("DISABLED"));
+        wire.next(update, early());
+    }
+    wire.next("DescribeContinuousBackups", backups("DISABLED"));
+    wire.next(update, backups("ENABLED"));
+    store.prepare().await.expect("it starts");
+    assert_eq!(wire.left(), 0);
+    // Whoever switches them off after that is not asked again.
+    wire.next("DescribeContinuousBackups", backups("DISABLED"));
+    store.prepare().await.expect("it starts");
+    assert_eq!(wire.left(), 1, "asked for backups that an operator may have switched off");
+}
+
+#[tokio::test]
+async fn a_table_that_is_active_and_not_yet_known_to_reads_is_waited_for() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        let server = Server::embedded().await;
+        let wire = Wire::to(server.address()).await;
+        let store = match layout {
+            Layout::Native => DynamoDbStore::native(&wire.config(), "leases"),
+            Layout::Kcl => DynamoDbStore::kcl(&wire.config(), "leases"),
+        };
+        for _ in 0..2 {
+            wire.next(
+                "GetItem",
+                Mischief::error(400, "ResourceNotFoundException", "Requested resource not found"),
+            );
+        }
+        store.prepare().await.expect("a table");
+        assert_eq!(wire.left(), 0, "{layout:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_global_table_is_refused_unless_one_region_writes() {
+    let server = Server::embedded().await;
+    let wire = Wire::to(server.address()).await;
+    let key = |name, role| format!(r#"{{"AttributeName":"{name}","KeyType":"{role}"}}"#);
+    let schema = format!("{},{}", key("pk", "HASH"), key("sk", "RANGE"));
+    let replicas = r#""GlobalTableVersion":"2019.11.21","Replicas":[{"RegionName":"eu-west-1"}]"#;
+    for (global, said) in
+        [(replicas, "eu-west-1"), (r#""GlobalTableVersion":"2017.11.29""#, "other regions")]
+    {
+        let table = || {
+            let table = format!(
+                r#"{{"Table":{{"TableName":"leases","TableStatus":"ACTIVE","KeySchema":[{schema}],{global}}}}}"#
+            );
+            Mischief::Answer(200, table)
+        };
+        let store = DynamoDbStore::native(&wire.config(), "leases");
+        wire.next("DescribeTable", table());
+        let error = store.prepare().await.expect_err(said).to_string();
+        assert!(error.contains(said) && error.contains("?one-region"), "{error}");
+        // The real table, for what comes after its description.
+        store.prepare().await.expect("a table of one region");
+        wire.next("DescribeTable", table());
+        store.with_one_writing_region().prepare().await.expect("it was said that it is safe");
+        assert_eq!(wire.left(), 0);
+    }
+}

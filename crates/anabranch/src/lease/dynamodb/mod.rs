@@ -10,7 +10,8 @@
 //!
 //! The credentials need, on the table: `DescribeTable`, `GetItem`, `Query`, `Scan`, `PutItem`,
 //! `UpdateItem` and `DeleteItem`; `CreateTable` where it has to be made, with `TagResource` for
-//! tags and `UpdateContinuousBackups` for backups. KCL's layout needs no `Query`, and looks at the
+//! tags, and `UpdateContinuousBackups` and
+//! `DescribeContinuousBackups` for backups. KCL's layout needs no `Query`, and looks at the
 //! table `NAME-CoordinatorState` beside it if it may.
 
 mod item;
@@ -168,10 +169,24 @@ impl DynamoDbStore {
         self
     }
 
-    /// Keeps backups to any point in time, if the store has to make the table. Default: not.
+    /// Switches backups to any point in time on. Default: not.
+    ///
+    /// In the native layout the table notes that this was done, so it is made up for at a later
+    /// start, and backups that an operator switches off afterwards stay off. KCL's table has no
+    /// place for that note, so there it is done only by the worker that makes the table.
     #[must_use]
     pub fn with_point_in_time_recovery(mut self) -> Self {
         self.new_table.point_in_time_recovery = true;
+        self
+    }
+
+    /// Takes a global table, whose replicas in other regions no worker uses. Default: it is refused.
+    ///
+    /// Conditional writes hold in one region only: with workers in two of them each shard would
+    /// have two owners.
+    #[must_use]
+    pub fn with_one_writing_region(mut self) -> Self {
+        self.new_table.one_region_writes = true;
         self
     }
 
@@ -212,10 +227,24 @@ impl LeaseStore for DynamoDbStore {
     async fn prepare(&self) -> Result<(), StoreError> {
         match &self.rows {
             Rows::Native(rows) => {
-                rows.table.provision(KeySchema::Native, &self.new_table).await?;
-                rows.check_format().await
+                let table = &rows.table;
+                let made = table.provision(KeySchema::Native, &self.new_table).await?;
+                table.settled(|| rows.check_format()).await?;
+                if self.new_table.point_in_time_recovery {
+                    rows.keep_backups_once(made).await?;
+                }
+                Ok(())
             }
-            Rows::Kcl(rows) => rows.table.provision(KeySchema::Kcl, &self.new_table).await,
+            Rows::Kcl(rows) => {
+                let table = &rows.table;
+                let made = table.provision(KeySchema::Kcl, &self.new_table).await?;
+                let key = kcl::keys::any_key();
+                table.settled(|| table.get(key.clone())).await?;
+                if made && self.new_table.point_in_time_recovery {
+                    table.keep_backups().await?;
+                }
+                Ok(())
+            }
         }
     }
 

@@ -3,16 +3,22 @@
 use super::native::keys::{PARTITION, SORT};
 use super::table::Table;
 use crate::lease::StoreError;
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, PointInTimeRecoverySpecification,
-    ProvisionedThroughput, ScalarAttributeType, TableDescription, TableStatus, Tag,
+    PointInTimeRecoveryStatus, ProvisionedThroughput, ScalarAttributeType, TableDescription,
+    TableStatus, Tag,
 };
 use std::collections::BTreeMap;
 
 /// How long a table may take to come up. KCL waits as long.
 const ACTIVE_WITHIN_MS: u64 = 600_000;
 const POLL_MS: u64 = 500;
+/// How long a table that is ACTIVE may still be unknown to reads.
+const SETTLED_WITHIN_MS: u64 = 60_000;
+/// The version of global tables that are not described by their replicas.
+const GLOBAL_TABLES_OF_2017: &str = "2017.11.29";
 
 /// How a table is paid for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,6 +42,8 @@ pub(super) struct NewTable {
     pub(super) tags: BTreeMap<String, String>,
     pub(super) deletion_protection: bool,
     pub(super) point_in_time_recovery: bool,
+    /// Whether a table with replicas in other regions is taken.
+    pub(super) one_region_writes: bool,
 }
 
 /// The key that a table must have.
@@ -61,12 +69,13 @@ impl KeySchema {
 }
 
 impl Table {
-    /// Makes the table unless it is there, and waits until it can be used.
+    /// Makes the table unless it is there, and waits until it can be used. Returns whether it was
+    /// made.
     pub(super) async fn provision(
         &self,
         schema: KeySchema,
         new: &NewTable,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let deadline_ms = self.clock.now_ms().saturating_add(ACTIVE_WITHIN_MS);
         let mut made = false;
         loop {
@@ -76,6 +85,9 @@ impl Table {
                 None => {}
                 Some(table) => {
                     self.check_schema(schema, &table)?;
+                    if !new.one_region_writes {
+                        self.check_regions(&table)?;
+                    }
                     if is_usable(&table) {
                         break;
                     }
@@ -88,7 +100,24 @@ impl Table {
             }
             self.clock.sleep(POLL_MS).await;
         }
-        if made && new.point_in_time_recovery { self.keep_backups().await } else { Ok(()) }
+        Ok(made)
+    }
+
+    /// Repeats a first read while it does not find the table: DynamoDB may describe a table as
+    /// ACTIVE a moment before reads know it.
+    pub(super) async fn settled<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let deadline_ms = self.clock.now_ms().saturating_add(SETTLED_WITHIN_MS);
+        loop {
+            match read().await {
+                Err(StoreError::Missing { .. }) if self.clock.now_ms() < deadline_ms => {
+                    self.clock.sleep(POLL_MS).await;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// What the service says of the table; `None` if there is none.
@@ -141,12 +170,54 @@ impl Table {
         }
     }
 
-    async fn keep_backups(&self) -> Result<(), StoreError> {
-        let on = PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
-        let update = self.reads.update_continuous_backups().table_name(&self.name);
-        let on = on.build().expect("the switch is set");
-        let sent = update.point_in_time_recovery_specification(on).send().await;
-        sent.map(drop).map_err(|e| self.call("UpdateContinuousBackups").read_error(&e))
+    /// Switches backups to any point in time on, unless they are. DynamoDB refuses that for a while
+    /// after it has made a table.
+    pub(super) async fn keep_backups(&self) -> Result<(), StoreError> {
+        let deadline_ms = self.clock.now_ms().saturating_add(ACTIVE_WITHIN_MS);
+        while !self.has_backups().await? {
+            let on =
+                PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
+            let on = on.build().expect("the switch is set");
+            let update = self.reads.update_continuous_backups().table_name(&self.name);
+            let sent = update.point_in_time_recovery_specification(on).send().await;
+            let Err(error) = sent else { return Ok(()) };
+            let being_enabled = error.code() == Some("ContinuousBackupsUnavailableException");
+            if !being_enabled || self.clock.now_ms() >= deadline_ms {
+                return Err(self.call("UpdateContinuousBackups").read_error(&error));
+            }
+            self.clock.sleep(POLL_MS).await;
+        }
+        Ok(())
+    }
+
+    async fn has_backups(&self) -> Result<bool, StoreError> {
+        let describe = self.reads.describe_continuous_backups().table_name(&self.name);
+        let reply = describe.send().await;
+        let reply = reply.map_err(|e| self.call("DescribeContinuousBackups").read_error(&e))?;
+        let backups = reply.continuous_backups_description;
+        let recovery = backups.and_then(|backups| backups.point_in_time_recovery_description);
+        let status = recovery.and_then(|recovery| recovery.point_in_time_recovery_status);
+        Ok(status == Some(PointInTimeRecoveryStatus::Enabled))
+    }
+
+    /// Refuses a table that other regions write too: conditions are asked in one region, so each
+    /// region would have an owner of its own for every shard.
+    fn check_regions(&self, table: &TableDescription) -> Result<(), StoreError> {
+        let replicas = table.replicas().iter().filter_map(|replica| replica.region_name());
+        let mut regions = replicas.collect::<Vec<_>>().join(", ");
+        if regions.is_empty() {
+            if table.global_table_version() != Some(GLOBAL_TABLES_OF_2017) {
+                return Ok(());
+            }
+            regions = "other regions".to_owned();
+        }
+        let detail = format!(
+            "it is a global table with replicas in {regions}: conditional writes hold in one \
+             region only, so two regions would read the same shard; use a table of one region, or, \
+             if workers run in this region alone, say so with `with_one_writing_region` or \
+             `?one-region` behind the table's name"
+        );
+        Err(StoreError::Unusable { store: self.store(), detail })
     }
 
     /// Refuses a table that was made for something else.

@@ -30,6 +30,11 @@ pub(crate) struct StreamOfTable {
     pub(crate) id: Option<String>,
 }
 
+/// A key that the table may have or not: for a read that only asks whether the table is there.
+pub(crate) fn any_key() -> Item {
+    Item::from([(LEASE_KEY.into(), text("shardId-000000000000"))])
+}
+
 impl Streams {
     /// The stream of that name. `None` if the table has several and this one has no id.
     pub(crate) fn stream(&self, name: &StreamName) -> Option<StreamOfTable> {

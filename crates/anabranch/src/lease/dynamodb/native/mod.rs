@@ -11,7 +11,7 @@ pub(super) mod keys;
 pub(super) mod row;
 mod request;
 
-use super::expression::Request;
+use super::expression::{Expression, Request};
 use super::failure::store_name;
 use super::item::{Fields, Item, Malformed};
 use super::table::{After, Attempt, Table};
@@ -23,6 +23,7 @@ use anabranch_model::lease::{
     Application, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Stored, StreamChange,
     StreamFacts, Worker, WorkerChange, WorkerId, Write,
 };
+use aws_sdk_dynamodb::types::AttributeValue;
 use keys::Row;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -34,6 +35,10 @@ const FORMAT_NUMBER: &str = "format";
 /// don't know as they are: a format that can't bear this raises the number.
 const MIN_READER: u64 = 1;
 const MIN_READER_NUMBER: &str = "min_reader";
+
+/// On the row of the format: backups were switched on once. What happens to them later is up to
+/// the operator.
+const BACKUPS: &str = "backups";
 
 const _: () = assert!(MIN_READER <= FORMAT);
 /// How often a write is sent to a row that others keep changing.
@@ -86,6 +91,26 @@ impl NativeRows {
                 return Ok(());
             }
         }
+    }
+
+    /// Switches backups on, unless that was done before. A table that was `made` just now is not
+    /// ready without them; on an older one a refusal is no reason not to start.
+    pub(super) async fn keep_backups_once(&self, made: bool) -> Result<(), StoreError> {
+        let format = self.table.get(keys::format()).await?;
+        if format.is_some_and(|row| Fields(&row).has(BACKUPS)) {
+            return Ok(());
+        }
+        if let Err(error) = self.table.keep_backups().await {
+            if made {
+                return Err(error);
+            }
+            tracing::warn!(%error, "backups of the lease table can't be switched on");
+            return Ok(());
+        }
+        let done = Expression::default().set(BACKUPS, AttributeValue::Bool(true));
+        // If the note is lost, the next start finds the backups on and notes it.
+        let _noted = self.table.write(&Request::update(keys::format(), done), None).await?;
+        Ok(())
     }
 
     fn other_format(&self, found: u64) -> StoreError {
