@@ -11,6 +11,9 @@
 //!   whoever ended before its row was read had made the next row by then. One list or scan of the
 //!   rows could see the child of a row before it is made and the row itself after its end.
 //!
+//! One scan after the list serves all gates of a stream: what it shows of a row counts, and an end
+//! is final. What it lacks proves nothing, since a store may leave out a row that makes no sense.
+//!
 //! Above a trimmed ancestor no names are known, so that part goes by range: an unfinished row of
 //! an unlisted shard that shares keys with the parent may still make the parent's row, because the
 //! heirs of a lost shard get rows.
@@ -19,6 +22,8 @@ use super::row::Lease;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::lineage::Lineage;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a consistent read of one row showed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +36,52 @@ pub enum RowSeen {
     Ended,
 }
 
+/// A full, unfiltered list of the shards, and a scan of all rows that began after it. One serves
+/// all gates of a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// The shards.
+    list: Lineage,
+    /// Whether each scanned row had ended.
+    scan: BTreeMap<ShardId, bool>,
+    /// Unfinished rows of shards that the list lacks, with their ranges.
+    unlisted: Vec<(ShardId, Option<HashRange>)>,
+}
+
+impl Listed {
+    /// A list, and then a scan. Its rows may have been read at different moments, all of them after
+    /// the list.
+    pub fn new(list: Lineage, scan: &[Lease]) -> Self {
+        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.key.shard));
+        let unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
+        let scan = scan.iter().map(|row| (row.key.shard.clone(), row.is_ended())).collect();
+        Self { list, scan, unlisted }
+    }
+
+    /// The shards.
+    pub fn list(&self) -> &Lineage {
+        &self.list
+    }
+
+    /// What the scan showed of a row.
+    fn scanned(&self, shard: &ShardId) -> Option<RowSeen> {
+        let has_ended = *self.scan.get(shard)?;
+        Some(if has_ended { RowSeen::Ended } else { RowSeen::Unfinished })
+    }
+
+    /// An unfinished row of an unlisted shard that shares keys with `range`. A row without a
+    /// range may share any.
+    fn unlisted_over(&self, range: &HashRange) -> Option<&ShardId> {
+        let shares = |other: &Option<HashRange>| other.is_none_or(|other| other.overlaps(range));
+        self.unlisted.iter().find(|(_, other)| shares(other)).map(|(shard, _)| shard)
+    }
+}
+
 /// What one attempt to pass the gate has learned so far. A new attempt starts with nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Evidence {
-    /// A full, unfiltered list of the shards.
-    list: Option<Lineage>,
-    /// Unfinished rows of shards that the list lacks, with their ranges.
-    unlisted: Vec<(ShardId, Option<HashRange>)>,
+    /// The shards and the scanned rows.
+    listed: Option<Arc<Listed>>,
     /// Rows read one by one, in the order of the reads.
     reads: Vec<(ShardId, RowSeen)>,
 }
@@ -48,26 +92,18 @@ impl Evidence {
         self.reads.push((shard, seen));
     }
 
-    /// Notes a full, unfiltered list of the shards and a scan of all rows. What was read before
-    /// is forgotten, because the order of the reads counts from here.
-    pub fn listed(&mut self, list: Lineage, scan: &[Lease]) {
-        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.key.shard));
-        self.unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
-        self.list = Some(list);
+    /// Notes a list and a scan. What was read before is forgotten, because the order of the reads
+    /// counts from here.
+    pub fn listed(&mut self, listed: Arc<Listed>) {
+        self.listed = Some(listed);
         // An end is final, so an ended row need not be read again.
         self.reads.retain(|(_, seen)| *seen == RowSeen::Ended);
     }
 
-    /// The last that was seen of a row.
+    /// The last that single reads showed of a row, or else the scan.
     fn last_seen(&self, shard: &ShardId) -> Option<RowSeen> {
-        self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen)
-    }
-
-    /// An unfinished row of an unlisted shard that shares keys with `range`. A row without a
-    /// range may share any.
-    fn unlisted_over(&self, range: &HashRange) -> Option<&ShardId> {
-        let shares = |other: &Option<HashRange>| other.is_none_or(|other| other.overlaps(range));
-        self.unlisted.iter().find(|(_, other)| shares(other)).map(|(shard, _)| shard)
+        let read = self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen);
+        read.or_else(|| self.listed.as_ref()?.scanned(shard))
     }
 }
 
@@ -127,36 +163,32 @@ pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &Evidence) -> Gate {
 
 fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
     let wait = |why| Gate::Wait { parent: parent.clone(), why };
-    match (evidence.last_seen(parent), &evidence.list) {
+    match (evidence.last_seen(parent), &evidence.listed) {
         (Some(RowSeen::Ended), _) => Gate::Open,
         (Some(RowSeen::Unfinished), _) => wait(WaitReason::ParentUnfinished),
         (None, None) => Gate::NeedReads(vec![parent.clone()]),
         (Some(RowSeen::Absent), None) => Gate::NeedList,
-        (_, Some(list)) if !list.names(child) => wait(WaitReason::ChildNotListed),
-        (_, Some(list)) => match list.get(parent) {
-            None => gate_of_trimmed(parent, evidence),
-            Some(shard) => match evidence.unlisted_over(&shard.range) {
+        (_, Some(listed)) if !listed.list.names(child) => wait(WaitReason::ChildNotListed),
+        (seen, Some(listed)) => match listed.list.get(parent) {
+            // The list names the child and lacks the parent: the parent is trimmed. Its row is
+            // looked for after the list, because an unfinished one means that its records are
+            // being read, or that its end is still to make the rows of its heirs.
+            None if seen.is_none() => Gate::NeedReads(vec![parent.clone()]),
+            None => Gate::Open,
+            Some(shard) => match listed.unlisted_over(&shard.range) {
                 Some(gone) => wait(WaitReason::UnlistedUnfinished(gone.clone())),
-                None => gate_of_ancestors(parent, list, evidence),
+                None => gate_of_ancestors(parent, listed, evidence),
             },
         },
     }
 }
 
-/// The list names the child and lacks the parent: the parent is trimmed. Its row is still to be
-/// read after the list, because an unfinished one means that its records are being read, or that
-/// its end is still to make the rows of its heirs.
-fn gate_of_trimmed(parent: &ShardId, evidence: &Evidence) -> Gate {
-    match evidence.last_seen(parent) {
-        None => Gate::NeedReads(vec![parent.clone()]),
-        Some(_) => Gate::Open,
-    }
-}
-
 /// The parent is listed and has no row. It has ended if no ancestor can bring its row any more.
-fn gate_of_ancestors(parent: &ShardId, list: &Lineage, evidence: &Evidence) -> Gate {
-    let mut order = list.ancestors(parent);
+fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> Gate {
+    let mut order = listed.list.ancestors(parent);
     order.push(parent);
+    // An end is final, and every single read comes after the scan.
+    order.retain(|shard| listed.scanned(shard) != Some(RowSeen::Ended));
     let mut reads = evidence.reads.iter();
     for (i, shard) in order.iter().copied().enumerate() {
         // Each row must have been read after all that stand before it.

@@ -32,7 +32,7 @@ pub mod duty;
 pub use application::{Application, StreamFacts, is_same_creation};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
 pub use deadline::{Deadline, Tenure};
-pub use gate::{Evidence, Gate, RowSeen, WaitReason, gate};
+pub use gate::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
 pub use outcome::{Outcome, Refusal, Stored};
 pub use plan::plan;
 pub use rate::Rate;

@@ -45,8 +45,12 @@ pub(crate) struct TroubledStore {
     pub(crate) survey: Arc<Mutex<Survey>>,
     /// The pause between two looks that the store suggests.
     look_ms: u64,
+    /// How long each call takes, in milliseconds.
+    call_ms: u64,
     /// How often a worker looked.
     looks: Arc<AtomicU64>,
+    /// How often it read a single row of a lease, and how often all of a stream.
+    reads: Arc<[AtomicU64; 2]>,
     /// Whether lists are throttled, and nothing else is.
     lists_throttled: Arc<AtomicBool>,
     /// What a worker said about its start, before it listed any lease.
@@ -67,10 +71,22 @@ impl TroubledStore {
             rangeless,
             survey,
             look_ms: 500,
+            call_ms: 1,
             looks,
+            reads: Arc::default(),
             lists_throttled,
             starts,
         }
+    }
+
+    /// Each call takes so long, in milliseconds.
+    pub(crate) fn with_call_ms(self, call_ms: u64) -> Self {
+        Self { call_ms, ..self }
+    }
+
+    /// How often the worker read a single row of a lease, and how often all of a stream.
+    pub(crate) fn reads(&self) -> [u64; 2] {
+        [&self.reads[0], &self.reads[1]].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The store suggests another pause between two looks.
@@ -125,7 +141,7 @@ impl TroubledStore {
     async fn through(&self) -> Result<Line, StoreError> {
         let line = *self.line.lock().unwrap();
         // Even a good line takes a moment.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(self.call_ms)).await;
         match line {
             Line::Good | Line::RequestsLost | Line::RepliesLost | Line::RepliesSlow => Ok(line),
             Line::Throttled => {
@@ -173,6 +189,7 @@ impl LeaseStore for TroubledStore {
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
         let told = self.starts.lock().unwrap().iter().any(|(name, _)| name == stream);
         assert!(told, "the leases of {stream} are listed before the store knows its start");
+        self.reads[1].fetch_add(1, Ordering::Relaxed);
         self.through().await?;
         if self.lists_throttled.load(Ordering::Relaxed) {
             let (store, detail) = ("memory".into(), "slow down".into());
@@ -183,6 +200,7 @@ impl LeaseStore for TroubledStore {
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        self.reads[0].fetch_add(1, Ordering::Relaxed);
         self.through().await?;
         if self.unreadable.lock().unwrap().as_deref() == Some(key.shard.as_str()) {
             return Err(StoreError::UnreadableRow {

@@ -1,10 +1,11 @@
 //! The gate by example, with the merge whose other parent has no row yet.
 
-use super::{Evidence, Gate, RowSeen, WaitReason, gate};
+use super::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
 use crate::position::Position;
 use RowSeen::{Absent, Ended, Unfinished};
+use std::sync::Arc;
 
 const G: u32 = 0;
 const X: u32 = 1;
@@ -32,6 +33,10 @@ fn row(lines: &[Line], index: u32, seen: RowSeen) -> Lease {
     NewLease::new(&shard(*line), checkpoint).into_lease(&"s".into())
 }
 
+fn listed(list: &[Line], rows: &[Lease]) -> Arc<Listed> {
+    Arc::new(Listed::new(graph(list), rows))
+}
+
 /// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
 fn pass(child: &Line, list: &[Line], rows: &[Lease]) -> (Gate, Vec<u32>) {
     let child = shard(*child);
@@ -40,7 +45,7 @@ fn pass(child: &Line, list: &[Line], rows: &[Lease]) -> (Gate, Vec<u32>) {
     let mut reads = Vec::new();
     loop {
         match gate(&child.id, &parents, &evidence) {
-            Gate::NeedList => evidence.listed(graph(list), rows),
+            Gate::NeedList => evidence.listed(listed(list, rows)),
             Gate::NeedReads(next) => {
                 let row = rows.iter().find(|row| row.key.shard == next[0]);
                 let seen =
@@ -136,7 +141,7 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     // No list and no further read where the parents' rows tell it all.
     let rows = [row(STREAM, X, Ended), row(STREAM, B, Ended)];
     assert_eq!(pass(&STREAM[4], STREAM, &rows), (Gate::Open, vec![B, X]));
-    // An unfinished ancestor ends the search.
+    // An unfinished ancestor ends the search, and an ended one is not read again.
     let deep: Vec<Line> = (0..6u32)
         .map(|i| (i, i.checked_sub(1), None, (0, MAX), (u64::from(i) + 1, u64::from(i) + 1)))
         .collect();
@@ -144,12 +149,23 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     let why = WaitReason::AncestorUnfinished(id(2));
     assert_eq!(pass(&deep[5], &deep, &rows), (wait(4, why), vec![4, 0, 1, 2]));
     assert_eq!(pass(&deep[5], &deep, &[]), (Gate::Open, vec![4, 0, 1, 2, 3, 4]));
+    let rows = [row(&deep, 2, Ended)];
+    assert_eq!(pass(&deep[5], &deep, &rows), (Gate::Open, vec![4, 0, 1, 3, 4]));
+    // What a scan lacks may have been made and ended since.
+    let mut evidence = Evidence::default();
+    evidence.listed(listed(&deep, &[]));
+    let decide = |evidence: &_| gate(&id(5), &ids([4]), evidence);
+    assert_eq!(decide(&evidence), Gate::NeedReads(ids([0, 1, 2, 3, 4])));
+    evidence.saw(id(0), Absent);
+    evidence.saw(id(1), Absent);
+    evidence.saw(id(2), Unfinished);
+    assert_eq!(decide(&evidence), wait(4, WaitReason::AncestorUnfinished(id(2))));
 }
 
 fn after_list(reads: &[(u32, RowSeen)]) -> Evidence {
     let mut evidence = Evidence::default();
     evidence.saw(id(X), Ended);
-    evidence.listed(graph(STREAM), &[]);
+    evidence.listed(listed(STREAM, &[]));
     for (index, seen) in reads {
         evidence.saw(id(*index), *seen);
     }
@@ -176,18 +192,37 @@ fn a_list_makes_earlier_reads_void_but_for_ends() {
     evidence.saw(id(G), Absent);
     evidence.saw(id(B), Absent);
     evidence.saw(id(X), Ended);
-    evidence.listed(graph(STREAM), &[]);
+    evidence.listed(listed(STREAM, &[]));
     assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedReads(ids([G, B])));
 }
 
 #[test]
-fn a_trimmed_parents_row_is_read_again_after_the_list() {
+fn the_scan_after_the_list_tells_of_the_rows_that_it_shows_and_of_no_other() {
+    let list = trimmed(STREAM, &[G, B, X]);
+    for (rows, expected) in [
+        (&[][..], Gate::NeedReads(ids([B, X]))),
+        (&[(B, Ended)], Gate::NeedReads(ids([X]))),
+        (&[(B, Ended), (X, Ended)], Gate::Open),
+        (&[(X, Unfinished)], wait(X, WaitReason::ParentUnfinished)),
+        (&[(B, Unfinished), (X, Ended)], wait(B, WaitReason::ParentUnfinished)),
+    ] {
+        let rows: Vec<_> = rows.iter().map(|(shard, seen)| row(STREAM, *shard, *seen)).collect();
+        let mut evidence = Evidence::default();
+        evidence.listed(listed(&list, &rows));
+        assert_eq!(gate(&id(M), &ids([B, X]), &evidence), expected);
+    }
+}
+
+#[test]
+fn a_trimmed_parents_row_is_looked_for_after_the_list() {
     let mut evidence = Evidence::default();
     evidence.saw(id(B), Absent);
     evidence.saw(id(X), Ended);
     assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedList);
-    evidence.listed(graph(&trimmed(STREAM, &[G, B])), &[]);
-    assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedReads(ids([B])));
+    let still_read = row(STREAM, B, Unfinished);
+    evidence.listed(listed(&trimmed(STREAM, &[G, B]), &[still_read]));
+    let expected = wait(B, WaitReason::ParentUnfinished);
+    assert_eq!(gate(&id(M), &ids([B, X]), &evidence), expected);
 }
 
 #[test]

@@ -4,12 +4,14 @@ use super::stream::{Dice, Stream};
 use crate::coverage;
 use crate::ids::ShardId;
 use crate::lease::{
-    Evidence, Gate, Lease, NewLease, OnInconsistentChild, Protocol, RowSeen, WaitReason,
+    Evidence, Gate, Lease, Listed, NewLease, OnInconsistentChild, Protocol, RowSeen, WaitReason,
     first_sync, gate, sync,
 };
+use crate::lineage::Lineage;
 use crate::position::{Position, StartPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 /// What is broken on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,9 +55,21 @@ impl AddAssign for Seen {
 
 /// How far the reader of an unfinished row has come. A crash takes it back to the gate.
 enum Phase {
-    AtTheGate { evidence: Evidence, read_ahead: Vec<(ShardId, RowSeen)> },
+    AtTheGate {
+        evidence: Evidence,
+        read_ahead: Vec<(ShardId, RowSeen)>,
+    },
+    /// The first rows of a scan were read, up to this shard, and the rest are not.
+    Scanning {
+        evidence: Evidence,
+        list: Lineage,
+        scan: Vec<Lease>,
+        up_to: ShardId,
+    },
     Reading,
-    MakingRows { rows: Vec<NewLease> },
+    MakingRows {
+        rows: Vec<NewLease>,
+    },
 }
 
 impl Default for Phase {
@@ -156,8 +170,15 @@ impl Fleet {
         let id = row.key.shard.clone();
         let phase = self.phases.remove(&id).unwrap_or_default();
         let next = match phase {
-            Phase::AtTheGate { .. } | Phase::Reading if !stream.knows(&id) => {
+            Phase::AtTheGate { .. } | Phase::Scanning { .. } | Phase::Reading
+                if !stream.knows(&id) =>
+            {
                 self.give_up(&id, stream, dice)
+            }
+            Phase::Scanning { mut evidence, list, mut scan, up_to } => {
+                scan.extend(self.rows.range(up_to..).map(|(_, row)| row.clone()));
+                evidence.listed(Arc::new(Listed::new(list, &scan)));
+                Some(Phase::AtTheGate { evidence, read_ahead: Vec::new() })
             }
             Phase::AtTheGate { evidence, read_ahead } => {
                 Some(self.ask(&row, evidence, read_ahead, stream, dice)?)
@@ -234,11 +255,21 @@ impl Fleet {
                 return Ok(Phase::default());
             }
             Gate::NeedList => {
-                let scan: Vec<_> = match self.flaw {
-                    Flaw::UnlistedRowsDoNotCount => Vec::new(),
-                    _ => self.rows.values().cloned().collect(),
+                let list = stream.any_list(dice);
+                let (mut scan, up_to): (Vec<_>, _) = match self.flaw {
+                    Flaw::UnlistedRowsDoNotCount => (Vec::new(), None),
+                    // A long scan reads its rows at different moments.
+                    _ if dice.one_in(2) => {
+                        let ids: Vec<_> = self.rows.keys().cloned().collect();
+                        (Vec::new(), dice.pick(&ids).cloned())
+                    }
+                    _ => (self.rows.values().cloned().collect(), None),
                 };
-                evidence.listed(stream.any_list(dice), &scan);
+                if let Some(up_to) = up_to {
+                    scan.extend(self.rows.range(..&up_to).map(|(_, row)| row.clone()));
+                    return Ok(Phase::Scanning { evidence, list, scan, up_to });
+                }
+                evidence.listed(Arc::new(Listed::new(list, &scan)));
             }
             Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
                 let is_read = |id: &ShardId| read_ahead.iter().any(|(read, _)| read == id);

@@ -20,6 +20,7 @@ mod crew;
 mod member;
 mod holdings;
 mod heart;
+mod gate_attempt;
 mod ready;
 mod look;
 mod act;

@@ -1,0 +1,119 @@
+//! Large streams that were resharded: every gate of a first start needs proof.
+
+use crate::fleet::{Fleet, STREAM, id};
+use crate::troubled::TroubledStore;
+use anabranch::clock::{Chance, Clock};
+use anabranch::event::Events;
+use anabranch::lease::{Coordinator, Grip, Settings};
+use anabranch::stream::LocalKinesis;
+use anabranch_local::op::{StreamTarget, create_stream, split_shard};
+use anabranch_local::{Engine, Options};
+use anabranch_model::position::StartPosition;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How long each call of the store takes.
+const CALL_MS: u64 = 4;
+
+/// When grips came, in milliseconds since the first worker started.
+type Came = Arc<Mutex<Vec<u64>>>;
+
+/// A stream of so many open shards, each of which came from a split.
+fn split_stream(shards: u32) -> Arc<Engine> {
+    let options = Options { shard_limit: u32::MAX, ..Options::instant() };
+    let engine = Engine::new(options, anabranch_local::Clock::manual(1_700_000_000_000));
+    let parents = shards / 2;
+    let request = create_stream::Request {
+        stream_name: Some(STREAM.to_owned()),
+        shard_count: Some(i64::from(parents)),
+        ..Default::default()
+    };
+    engine.create_stream(&request).unwrap();
+    let width = u128::MAX / u128::from(parents);
+    for parent in 0..parents {
+        let request = split_shard::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_split: Some(id(parent)),
+            new_starting_hash_key: Some((u128::from(parent) * width + width / 2).to_string()),
+        };
+        engine.split_shard(&request).unwrap();
+    }
+    Arc::new(engine)
+}
+
+/// Holds each grip that comes.
+async fn hold_all(
+    mut grips: mpsc::Receiver<Grip<TroubledStore, LocalKinesis>>,
+    came: Came,
+    clock: Clock,
+) {
+    let mut held = Vec::new();
+    while let Some(grip) = grips.recv().await {
+        came.lock().unwrap().push(clock.now_ms());
+        held.push(grip);
+    }
+}
+
+/// Starts workers on an empty store and checks when the first and the last shard is handed out, and
+/// how many single rows are read for it.
+async fn check(shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
+    let engine = split_stream(shards);
+    engine.clock().advance(age_ms);
+    let fleet = Fleet::native(1);
+    let (clock, came) = (fleet.clock.clone(), Came::default());
+    let start_ms = clock.now_ms();
+    let (mut stores, mut readers, mut starts) = (Vec::new(), JoinSet::new(), JoinSet::new());
+    for worker in 0..workers {
+        let store = TroubledStore::new(fleet.store.clone()).with_call_ms(CALL_MS);
+        stores.push(store.clone());
+        let settings = Settings::new(format!("w{worker}")).with_stream(STREAM, from);
+        let api = Arc::new(LocalKinesis::new(engine.clone()));
+        let (clock, chance) = (clock.clone(), Chance::seeded(u64::from(worker)));
+        let (store, events) = (Arc::new(store), Events::ignored());
+        starts.spawn(Coordinator::start(store, api, settings, clock, chance, events));
+    }
+    let mut running = Vec::new();
+    for started in starts.join_all().await {
+        let (coordinator, grips) = started.unwrap();
+        running.push(coordinator);
+        readers.spawn(hold_all(grips, came.clone(), clock.clone()));
+    }
+    let all = usize::try_from(shards).unwrap();
+    while came.lock().unwrap().len() < all {
+        let now_ms = clock.now_ms() - start_ms;
+        assert!(now_ms < 200_000, "{} of {shards} are read", came.lock().unwrap().len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let came = came.lock().unwrap();
+    let (first_ms, last_ms) = (came[0] - start_ms, came[all - 1] - start_ms);
+    let count = |i: usize| stores.iter().map(|store| store.reads()[i]).sum::<u64>();
+    let (rows, lists) = (count(0), count(1));
+    println!(
+        "{shards} shards, {workers} workers, {from:?}: first after {first_ms} ms, last after \
+         {last_ms} ms, {rows} single reads, {lists} lists"
+    );
+    assert!(first_ms <= 5_000, "the first shard after {first_ms} ms");
+    assert!(last_ms <= 60_000, "the last shard after {last_ms} ms");
+    let most = u64::from(shards * workers) * 12 / 10;
+    assert!(rows <= most, "{rows} single reads, {most} at the most");
+}
+
+const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_shards_with_trimmed_parents_are_read_soon_after_a_first_start() {
+    check(10_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_start_together_on_trimmed_parents_are_as_fast() {
+    check(2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+}
+
+/// The parents are listed, and lie before the start.
+#[tokio::test(start_paused = true)]
+async fn a_start_at_latest_behind_a_reshard_of_all_shards_is_as_fast() {
+    check(2_000, 2, 5_000, StartPosition::Latest).await;
+}
