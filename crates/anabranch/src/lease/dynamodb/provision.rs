@@ -209,7 +209,7 @@ impl Table {
             if table.global_table_version() != Some(GLOBAL_TABLES_OF_2017) {
                 return Ok(());
             }
-            regions = "other regions".to_owned();
+            regions.push_str("other regions");
         }
         let detail = format!(
             "it is a global table with replicas in {regions}: conditional writes hold in one \
