@@ -1,8 +1,9 @@
 //! Fleets of real coordinators under faults: every promise holds on every seed.
 
-use anabranch_model::lease::Layout;
+use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_sim::faults::Fault;
 use anabranch_sim::flaw::Flaw;
+use anabranch_sim::history::{Line, What};
 use anabranch_sim::scenarios::leases;
 use anabranch_sim::seeds::{self, Summary};
 
@@ -27,6 +28,17 @@ fn leases_in_kcls_layout_are_fenced_and_alive_on_every_seed() {
     let summary = check(Layout::Kcl, KCL_SEEDS);
     assert!(summary.faults.of(Fault::StreamOutage) > 100, "too few to prove anything");
     assert!(summary.moves > KCL_SEEDS * 5, "leases hardly moved");
+    let passed = |seed| {
+        let lines = leases::run(seed, Layout::Kcl, Flaw::None).lines;
+        let is_pass = |line: &&Line| match &line.what {
+            What::Landed { write: Write::Lease { change, .. }, outcome } => {
+                matches!(change, LeaseChange::Pass { .. }) && outcome.is_done()
+            }
+            _ => false,
+        };
+        lines.iter().filter(is_pass).count()
+    };
+    assert!((0..20).map(passed).sum::<usize>() > 40, "leases were hardly handed over");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Every interleaving of two workers over one lease by the real rules of KCL's table, without
-//! steals: a lease is taken when it has no owner, or when its counter stood still for a lease time.
+//! steals: a lease is taken when it has no owner, or when its counter stood still for a lease time,
+//! and is passed to the worker that asked for it.
 //!
 //! The native table has a walk of its own, `lease_protocol`; here the counter of the lease is its
 //! heart, so there is one writer for each worker and nothing else on the wire. Messages of the first
@@ -8,8 +9,8 @@
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::table::kcl;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Resolution, Stored,
-    WorkerId, Write, resolve,
+    Checkpoint, HandOver, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Resolution,
+    Stored, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -17,7 +18,6 @@ use std::collections::HashMap;
 
 const LEASE: u8 = 2;
 const TICKS: u8 = 2;
-const COUNTERS: u8 = 3;
 const END: u8 = 2;
 
 /// What is broken on purpose.
@@ -36,6 +36,12 @@ enum Flaw {
     ReadBackComparesTheCounterOnly,
     TakesFromABeatingOwner,
     GoesOnAfterARelease,
+    GoesOnAfterAPass,
+    PassSkipsTheCounter,
+    /// A pass moves the counter by one, as a take does.
+    PassLooksLikeATake,
+    /// An owner whose pass was refused, or not answered, reads on under the counter that it knows.
+    ReadsOnWithoutTakingAgain,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,6 +49,8 @@ struct Row {
     owner: Option<u8>,
     counter: u8,
     checkpoint: u8,
+    /// Whether the other worker asks for the lease.
+    named: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,7 +58,15 @@ enum Act {
     Renew,
     Take,
     Release,
-    Checkpoint { from: u8, to: u8 },
+    Checkpoint {
+        from: u8,
+        to: u8,
+    },
+    /// By worker 1, to worker 0.
+    Name,
+    Withdraw,
+    /// By worker 0, to worker 1.
+    Pass,
 }
 
 /// A write, with the counter that its sender knew.
@@ -75,6 +91,8 @@ enum Call {
 struct Agent {
     hold: Option<u8>,
     silent: bool,
+    /// Whether a row that it got back showed that the other worker asks.
+    asked: bool,
     checkpoint: u8,
     /// Ticks since its last successful write was sent.
     age: u8,
@@ -108,9 +126,21 @@ enum Step {
     LateLands(usize),
 }
 
-struct Walk(Flaw);
+/// By which ways a lease changes hands beside expiry. Both together are too many states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ways {
+    Releases,
+    HandOvers,
+}
+
+struct Walk(Flaw, Ways);
 
 impl Walk {
+    /// No write begins at a higher counter.
+    fn counters(&self) -> u8 {
+        if self.1 == Ways::Releases { 3 } else { 4 }
+    }
+
     fn may_deliver(&self, agent: &Agent) -> bool {
         let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
         agent.hold.is_some() && !agent.silent && in_time
@@ -130,7 +160,8 @@ impl Walk {
         let mut steps = if world.tick < TICKS { vec![Step::Tick] } else { vec![] };
         for (w, agent) in world.agents.iter().enumerate() {
             let news = agent.seen.is_none_or(|(row, _)| row != listed(world.row));
-            if agent.hold.is_none() && news {
+            let is_asked = agent.hold.is_some() && world.row.named && !agent.asked;
+            if (agent.hold.is_none() && news) || is_asked {
                 steps.push(Step::Look(w));
             }
             match agent.call {
@@ -161,18 +192,33 @@ impl Walk {
         let in_time = agent.age < LEASE || self.0 == Flaw::RenewsAfterItsExpiry;
         let mut acts = Vec::new();
         match (agent.hold, agent.seen) {
-            (Some(counter), _) if counter < COUNTERS && in_time => {
+            (Some(counter), _) if counter < self.counters() && in_time => {
                 if agent.silent {
                     acts.push(Act::Take);
                 } else {
                     if w == 0 {
-                        acts.extend([Act::Renew, Act::Release]);
+                        acts.push(Act::Renew);
+                    }
+                    if w == 0 && self.1 == Ways::Releases {
+                        acts.push(Act::Release);
+                    }
+                    if agent.asked {
+                        acts.push(Act::Pass);
                     }
                     let from = agent.checkpoint;
-                    acts.extend((from + 1..=END).map(|to| Act::Checkpoint { from, to }));
+                    let last = match self.1 {
+                        Ways::Releases => END,
+                        // One checkpoint of the first owner will do.
+                        Ways::HandOvers if w == 0 => END - 1,
+                        Ways::HandOvers => from,
+                    };
+                    acts.extend((from + 1..=last).map(|to| Act::Checkpoint { from, to }));
                 }
             }
-            (None, Some((row, age))) if row.counter < COUNTERS => {
+            (None, Some((row, age))) if row.counter < self.counters() => {
+                if w == 1 && row.owner == Some(0) && self.1 == Ways::HandOvers {
+                    acts.push(if row.named { Act::Withdraw } else { Act::Name });
+                }
                 let free = row.owner.is_none_or(|owner| usize::from(owner) == w);
                 if free || age >= LEASE || self.0 == Flaw::TakesFromABeatingOwner {
                     acts.push(Act::Take);
@@ -199,6 +245,10 @@ impl Walk {
                     }
                 }
             }
+            Step::Look(w) if world.agents[w].hold.is_some() => {
+                world.agents[w].asked =
+                    world.row.named && world.row.owner.map(usize::from) == Some(w);
+            }
             Step::Look(w) => {
                 let seen = &mut world.agents[w].seen;
                 let same = seen.filter(|(row, _)| row.counter == world.row.counter);
@@ -209,7 +259,11 @@ impl Walk {
                 let known = agent.hold.or(agent.seen.map(|(row, _)| row.counter));
                 let by = u8::try_from(w).expect("two workers");
                 let counter = known.expect("it holds the lease, or has seen it");
-                agent.silent |= act == Act::Release && self.0 != Flaw::GoesOnAfterARelease;
+                agent.silent |= match act {
+                    Act::Release => self.0 != Flaw::GoesOnAfterARelease,
+                    Act::Pass => self.0 != Flaw::GoesOnAfterAPass,
+                    _ => false,
+                };
                 agent.call = Call::Sent(Request { by, counter, act }, 0);
             }
             Step::Arrives(w) => {
@@ -257,6 +311,7 @@ impl Walk {
                 if let Call::Unresolved(_, age) = agent.call {
                     agent.doubt = Some(agent.doubt.unwrap_or(0).max(age));
                     agent.call = Call::None;
+                    agent.silent &= self.0 != Flaw::ReadsOnWithoutTakingAgain;
                 }
             }
         }
@@ -270,7 +325,8 @@ impl Walk {
             Act::Release => self.0 == Flaw::ReleasesAsJavaDoes && row.owner == Some(request.by),
             Act::Take => self.0 == Flaw::TakeSkipsTheCounter,
             Act::Checkpoint { .. } => self.0 == Flaw::CheckpointSkipsTheCounter,
-            Act::Renew => false,
+            Act::Pass => self.0 == Flaw::PassSkipsTheCounter,
+            Act::Renew | Act::Name | Act::Withdraw => false,
         };
         if broken {
             row.counter = request.counter;
@@ -279,7 +335,10 @@ impl Walk {
         let Ok(Some(after)) = kcl::lease_after(&key(), &change(request), Some(&before)) else {
             return Ok(Err(world.row));
         };
-        let after = pack(&after);
+        let mut after = pack(&after);
+        if request.act == Act::Pass && self.0 == Flaw::PassLooksLikeATake {
+            after.counter = request.counter + 1;
+        }
         if matches!(request.act, Act::Checkpoint { .. }) && world.row.owner != Some(request.by) {
             return Err("the row took a checkpoint from who had lost the lease");
         }
@@ -312,7 +371,15 @@ impl Walk {
             return self.applied(world, w, request, row, age, true);
         }
         let agent = &mut world.agents[w];
-        (agent.hold, agent.silent, agent.seen) = (None, false, None);
+        match request.act {
+            // The owner may have it back, by a take.
+            Act::Pass if row.owner == Some(request.by) => {
+                (agent.hold, agent.asked) = (Some(row.counter), row.named);
+                agent.silent &= self.0 != Flaw::ReadsOnWithoutTakingAgain;
+            }
+            Act::Name | Act::Withdraw => agent.seen = None,
+            _ => (agent.hold, agent.silent, agent.seen) = (None, false, None),
+        }
         Ok(())
     }
 
@@ -330,9 +397,17 @@ impl Walk {
             .doubt
             .take()
             .filter(|_| resolved && self.0 != Flaw::ResolvedRenewalCountsFromItself);
-        if request.act == Act::Release {
-            (agent.hold, agent.silent, agent.seen) = (None, false, None);
-            return Ok(());
+        match request.act {
+            Act::Release | Act::Pass => {
+                (agent.hold, agent.silent, agent.seen) = (None, false, None);
+                return Ok(());
+            }
+            Act::Name | Act::Withdraw => {
+                // As a look of that moment: the age of the counter goes on.
+                agent.seen = agent.seen.map(|(seen, age)| (Row { named: row.named, ..seen }, age));
+                return Ok(());
+            }
+            _ => agent.asked = row.named,
         }
         let new_hold = request.act == Act::Take;
         if agent.hold.is_none() && !new_hold {
@@ -367,8 +442,15 @@ fn older(age: u8) -> u8 {
 
 fn change(request: Request) -> LeaseChange {
     let (owner, term) = (worker(request.by), u64::from(request.counter));
+    match request.act {
+        Act::Name => return LeaseChange::Name { taker: owner, term },
+        Act::Withdraw => return LeaseChange::Withdraw { taker: owner, term },
+        _ => {}
+    }
     let hold = Hold { key: key(), owner, term };
     let write = match request.act {
+        Act::Name | Act::Withdraw => unreachable!("an owner asks nobody"),
+        Act::Pass => hold.pass(&worker(1 - request.by), Nonce(0)),
         Act::Renew => hold.renew(Nonce(0)),
         Act::Take => hold.take_again(Nonce(0)),
         Act::Release => hold.release(Nonce(0)),
@@ -383,8 +465,10 @@ fn unpack(row: Row) -> Lease {
     let range = HashRange::new(HashKey(0), HashKey(1)).expect("0 is below 1");
     let checkpoint = Position::TrimHorizon;
     let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
+    let taker = row.owner.filter(|_| row.named).map(|owner| worker(1 - owner));
     Lease {
         owner: row.owner.map(worker),
+        hand_over: taker.map_or(HandOver::None, |taker| HandOver::Named { taker }),
         term: row.counter.into(),
         checkpoint: at(row.checkpoint),
         ..new.into_lease(&key().stream)
@@ -397,6 +481,7 @@ fn pack(lease: &Lease) -> Row {
         owner: lease.owner.as_ref().map(|owner| u8::from(*owner == worker(1))),
         counter: u8::try_from(lease.term).expect("the walk bounds it"),
         checkpoint: checkpoint.expect("no other checkpoint is written"),
+        named: lease.hand_over != HandOver::None,
     }
 }
 
@@ -405,7 +490,7 @@ fn key() -> LeaseKey {
 }
 
 fn worker(index: u8) -> WorkerId {
-    WorkerId::of_join("worker", index.into())
+    WorkerId::of_kcl_join("worker", index.into())
 }
 
 fn at(checkpoint: u8) -> Checkpoint {
@@ -421,11 +506,12 @@ fn at(checkpoint: u8) -> Checkpoint {
 
 /// Walks everything that can be reached; returns the number of states, or the shortest way to a
 /// broken promise.
-fn explore(flaw: Flaw) -> Result<usize, String> {
-    let walk = Walk(flaw);
+fn explore(flaw: Flaw, ways: Ways) -> Result<usize, String> {
+    let walk = Walk(flaw, ways);
     let agent = Agent {
         hold: None,
         silent: false,
+        asked: false,
         checkpoint: 0,
         age: 0,
         call: Call::None,
@@ -433,7 +519,7 @@ fn explore(flaw: Flaw) -> Result<usize, String> {
         doubt: None,
         seen: None,
     };
-    let row = Row { owner: Some(0), counter: 1, checkpoint: 0 };
+    let row = Row { owner: Some(0), counter: 1, checkpoint: 0, named: false };
     let agents = [Agent { hold: Some(1), ..agent }, agent];
     let start = World { tick: 0, row, agents, acked: 0 };
     let mut known: HashMap<World, Option<(World, Step)>> = HashMap::from([(start, None)]);
@@ -473,12 +559,18 @@ fn explore(flaw: Flaw) -> Result<usize, String> {
 
 #[test]
 fn without_steals_two_workers_never_deliver_at_once_and_checkpoints_are_fenced() {
-    let states = explore(Flaw::None).unwrap_or_else(|story| panic!("{story}"));
-    println!("{states} states");
+    for ways in [Ways::Releases, Ways::HandOvers] {
+        let states = explore(Flaw::None, ways).unwrap_or_else(|story| panic!("{story}"));
+        println!("{ways:?}: {states} states");
+    }
 }
 
 #[test]
 fn every_broken_rule_is_noticed() {
+    let check = |flaw, ways| {
+        let story = explore(flaw, ways).expect_err(&format!("{flaw:?} went unnoticed"));
+        println!("{flaw:?}: {story}");
+    };
     for flaw in [
         Flaw::ReleasesAsJavaDoes,
         Flaw::TakeSkipsTheCounter,
@@ -490,7 +582,14 @@ fn every_broken_rule_is_noticed() {
         Flaw::TakesFromABeatingOwner,
         Flaw::GoesOnAfterARelease,
     ] {
-        let story = explore(flaw).expect_err(&format!("{flaw:?} went unnoticed"));
-        println!("{flaw:?}: {story}");
+        check(flaw, Ways::Releases);
+    }
+    for flaw in [
+        Flaw::GoesOnAfterAPass,
+        Flaw::PassSkipsTheCounter,
+        Flaw::PassLooksLikeATake,
+        Flaw::ReadsOnWithoutTakingAgain,
+    ] {
+        check(flaw, Ways::HandOvers);
     }
 }

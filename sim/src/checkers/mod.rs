@@ -24,8 +24,11 @@ use anabranch_model::lease::Layout;
 
 /// The first promise that the history breaks, of those that hold at every moment in this layout.
 pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
-    let owned = owned(lines, layout, lease_time_ms);
-    let checks = [owned, fencing::check(lines), resumption::check(lines)];
+    let tenure = match layout {
+        Layout::Native => None,
+        Layout::Kcl => tenure::check(lines, lease_time_ms),
+    };
+    let checks = [ownership::check(lines), tenure, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 

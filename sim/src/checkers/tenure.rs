@@ -1,8 +1,8 @@
 //! Tenure, in KCL's layout: who delivers a shard has written to its row within the lease time.
 //!
-//! There a lease can be stolen from an owner that renews it, and the owner learns of it by its next
-//! write: until then two deliver. What holds is that nobody delivers for longer than a lease time
-//! on the strength of one write, and that checkpoints are fenced.
+//! There a worker of Java can steal a lease from an owner that renews it, and the owner learns of it
+//! by its next write: until then two deliver. What holds beside Java too is that nobody delivers for
+//! longer than a lease time on the strength of one write, and that checkpoints are fenced.
 
 use super::violation::Violation;
 use crate::history::{Line, What, brief};

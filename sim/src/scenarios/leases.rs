@@ -41,9 +41,9 @@ const STRETCH_MS: u64 = 1_500;
 /// When load is level at the latest, after the last fault.
 const LEVEL_MS: u64 = LEASE_TIME_MS * 6;
 
-/// When everything is delivered again in KCL's layout, after the last fault: workers scan every two
-/// lease times, and a dead one's leases are watched for one.
-const KCL_OWNED_MS: u64 = LEASE_TIME_MS * 5;
+/// When everything is delivered again in KCL's layout, after the last fault: a lease may be passed to
+/// a worker that died just after it asked, and is then watched for a lease time more.
+const KCL_OWNED_MS: u64 = LEASE_TIME_MS * 4;
 
 /// How long a stop may take.
 const GRACE_MS: u64 = 3_000;

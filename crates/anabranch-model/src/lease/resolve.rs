@@ -15,8 +15,9 @@
 
 use super::checkpoint::Checkpoint;
 use super::outcome::{Refusal, Stored};
-use super::row::Lease;
-use super::table::{Layout, native};
+use super::row::{HandOver, Lease};
+use super::table::{Layout, kcl, native};
+use super::worker::WorkerId;
 use super::write::{LeaseChange, StreamChange, WorkerChange, Write};
 use crate::ids::ShardId;
 use crate::position::Position;
@@ -89,12 +90,19 @@ fn holds_checkpoint(change: &LeaseChange, lease: &Lease) -> bool {
 /// KCL's rows have no nonce: owner, counter and content must all be what the write would have
 /// made them.
 fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
+    let step = if matches!(change, LeaseChange::Pass { .. }) { kcl::PASS_STEP } else { 1 };
     let (owner, counter) = match change {
         LeaseChange::Renew { owner, term }
         | LeaseChange::Take { taker: owner, term }
         | LeaseChange::Checkpoint { owner, term, .. }
         | LeaseChange::End { owner, term, .. } => (Some(owner), term),
         LeaseChange::Release { term, .. } => (None, term),
+        LeaseChange::Refuse { owner, term } | LeaseChange::Unrefuse { owner, term } => {
+            (Some(owner), term)
+        }
+        LeaseChange::Pass { to, term, .. } => (Some(to), term),
+        LeaseChange::Name { taker, .. } => return is_named(lease, taker),
+        LeaseChange::Withdraw { taker, .. } => return !is_named(lease, taker),
         LeaseChange::NoteChildren(children) => return same_set(&lease.children, children),
         LeaseChange::NoteRange(range) => return lease.range == Some(*range),
         _ => return false,
@@ -104,9 +112,15 @@ fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
             lease.checkpoint == to.lowest() && lease.pending == *pending
         }
         LeaseChange::End { .. } => lease.is_ended() && lease.pending.is_none(),
+        LeaseChange::Refuse { .. } => lease.hand_over == HandOver::Refused,
+        LeaseChange::Unrefuse { .. } => lease.hand_over != HandOver::Refused,
         _ => true,
     };
-    lease.owner.as_ref() == owner && lease.term == counter + 1 && content
+    lease.owner.as_ref() == owner && lease.term == counter + step && content
+}
+
+fn is_named(lease: &Lease, taker: &WorkerId) -> bool {
+    matches!(&lease.hand_over, HandOver::Named { taker: asked } if asked == taker)
 }
 
 /// KCL keeps names of shards as a set, which forgets their order.

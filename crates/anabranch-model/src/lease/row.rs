@@ -47,7 +47,8 @@ pub struct Lease {
     /// Native: moved by take, pass and release, and by nothing else, so that it names one time of
     /// ownership. KCL: the counter that every write of the owner moves.
     pub term: u64,
-    /// Whether another worker has asked for the lease. KCL's layout has no such thing.
+    /// Whether another worker has asked for the lease. In KCL's layout only a worker of this library
+    /// can be asked: see [`WorkerId::hands_over`].
     pub hand_over: HandOver,
     /// Up to where the shard is done.
     pub checkpoint: Checkpoint,

@@ -282,10 +282,13 @@ impl View {
             let since = old.as_ref().and_then(|old| old.free_since_ms);
             lease.free_since_ms = Some(since.unwrap_or(reply_ms));
         }
-        // Names belong to a term: once the lease has changed hands, a new question begins.
-        let Some(old) = old.filter(|old| old.row.counter == lease.row.counter) else {
-            return lease;
+        // Names belong to an owner: once the lease has changed hands, a new question begins. In KCL's
+        // layout its renewals move the counter.
+        let same = |old: &WatchedLease| match self.layout {
+            Layout::Native => old.row.counter == lease.row.counter,
+            Layout::Kcl => old.row.owner == lease.row.owner,
         };
+        let Some(old) = old.filter(same) else { return lease };
         if old.row.named == lease.row.named {
             lease.named_since_ms = old.named_since_ms;
             lease.asked_in_vain_ms = old.asked_in_vain_ms;

@@ -12,10 +12,29 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
+/// Ends the ids of workers that hand leases of KCL's table over when they are asked.
+const HANDS_OVER: &str = "+h";
+
 impl WorkerId {
     /// The id of the worker `name` for one join.
     pub fn of_join(name: &str, random: u64) -> Self {
         Self(format!("{name}/{random:016x}").into())
+    }
+
+    /// The id of the worker `name` for one join, where leases are in KCL's table. It says that its
+    /// worker hands leases over, and it goes with the lease: a worker of Java that takes one writes
+    /// an id of its own, and nothing has to be removed.
+    pub fn of_kcl_join(name: &str, random: u64) -> Self {
+        Self(format!("{name}/{random:016x}{HANDS_OVER}").into())
+    }
+
+    /// Whether the worker hands a lease of KCL's table over when it is asked. From any other worker
+    /// a lease is stolen, as KCL does.
+    pub fn hands_over(&self) -> bool {
+        let join = self.0.strip_suffix(HANDS_OVER).and_then(|id| id.rsplit_once('/'));
+        join.is_some_and(|(_, random)| {
+            random.len() == 16 && random.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
     }
 
     /// The id as it is stored.
@@ -89,4 +108,20 @@ pub enum WorkerState {
     Leaving,
     /// It was shut out by a watcher, or it left. Its leases are free, and no beat brings it back.
     Fenced,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ids_of_our_own_joins_say_that_their_worker_hands_over() {
+        assert!(WorkerId::of_kcl_join("orders/7", 1).hands_over());
+        assert!(!WorkerId::of_join("orders", 1).hands_over());
+        for other in
+            ["", "+h", "host+h", "host/1+h", "ip-10-0-0-7:5b1a3c5e-1f04-4a6b-9c6d-3f1f0d1b2c3d"]
+        {
+            assert!(!WorkerId::from(other).hands_over(), "{other}");
+        }
+    }
 }

@@ -20,15 +20,11 @@ pub(crate) type Api = LocalKinesis;
 pub(crate) const STREAM: &str = "s";
 pub(crate) const LEASE_TIME_MS: u64 = 10_000;
 
-/// How long the victim of a theft may deliver on in KCL's layout: until its next renewal.
-const OVERLAP_MS: u64 = LEASE_TIME_MS / 3;
-
 /// Who delivered what, and when. A delivery by somebody who has lost the lease fails the test, and
 /// so does a reader that panics: [`Fleet`] looks for both.
 #[derive(Clone)]
 pub(crate) struct Watch {
     clock: Clock,
-    layout: Layout,
     log: Arc<Mutex<Log>>,
 }
 
@@ -70,8 +66,8 @@ impl Watch {
         Unharmed(self.clone(), shard)
     }
 
-    /// A delivery under an older term than another's is one by somebody who has lost the lease. In
-    /// KCL's layout a lease is stolen, so both may deliver until the victim's next renewal.
+    /// A delivery under an older term than another's is one by a worker that has lost the lease. In
+    /// KCL's layout too: only Java's workers steal.
     pub(crate) fn delivered(&self, grip: &Grip<TroubledStore, Api>) {
         let mut log = self.log();
         let (lease, now_ms) = (grip.key(), self.clock.now_ms());
@@ -79,14 +75,12 @@ impl Watch {
         let first_ms = match log.last.get(lease) {
             Some(last) if last.term == term => last.first_ms,
             Some(last) if last.term > term => {
-                if self.layout == Layout::Native || now_ms > last.first_ms + OVERLAP_MS {
-                    let (other, at, since_ms) = (&last.worker, last.term, last.first_ms);
-                    let words = format!(
-                        "{worker} delivers {lease} at {now_ms} under term {term}, and {other} has \
-                         done so under {at} since {since_ms}"
-                    );
-                    log.wrong.push(words);
-                }
+                let (other, at, since_ms) = (&last.worker, last.term, last.first_ms);
+                let words = format!(
+                    "{worker} delivers {lease} at {now_ms} under term {term}, and {other} has \
+                     done so under {at} since {since_ms}"
+                );
+                log.wrong.push(words);
                 return;
             }
             _ => now_ms,
@@ -167,7 +161,7 @@ impl Fleet {
         let fleet = Self {
             store: MemoryStore::new(layout),
             engine: Arc::new(Engine::new(Options::instant(), local)),
-            watch: Watch { clock: clock.clone(), layout, log: Arc::default() },
+            watch: Watch { clock: clock.clone(), log: Arc::default() },
             clock,
             events: Arc::default(),
         };

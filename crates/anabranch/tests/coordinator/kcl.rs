@@ -7,13 +7,17 @@ use anabranch::lease::LeaseStore;
 use anabranch::lease::Stopped;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::survey::Leader;
-use anabranch_model::lease::{Layout, LeaseChange, NewLease, Nonce, WorkerId, Write};
+use anabranch_model::lease::{
+    HandOver, Layout, Lease, LeaseChange, NewLease, Nonce, WorkerId, Write,
+};
 use anabranch_model::position::Position;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 #[tokio::test(start_paused = true)]
-async fn leases_are_stolen_one_by_one_until_the_fleet_is_level() {
+async fn leases_are_handed_over_until_the_fleet_is_level() {
     let fleet = Fleet::new(Layout::Kcl, 4);
     let a = fleet.worker("a").await;
     fleet.until("a holds all", 5_000, || a.holds() == 4).await;
@@ -25,6 +29,117 @@ async fn leases_are_stolen_one_by_one_until_the_fleet_is_level() {
     fleet.pass(LEASE_TIME_MS).await;
     let later: u64 = fleet.rows().iter().map(|row| row.term).sum();
     assert!(later >= counters + 8, "each lease is its own heart: {counters} to {later}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
+    for phase_ms in (0..4_000).step_by(730) {
+        let fleet = Fleet::new(Layout::Kcl, 8);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds all", 5_000, || a.holds() == 8).await;
+        fleet.pass(30_000 + phase_ms).await;
+        // What is fetched takes four seconds, longer than a renewal is away.
+        a.manners.drain_ms.store(4_000, Ordering::Relaxed);
+        let b = fleet.worker("b").await;
+        let took = fleet.until("4 each", 9_000, || (a.holds(), b.holds()) == (4, 4)).await;
+        assert!(took >= 4_000, "the owner was still draining after {took} ms");
+        let count = |of: fn(&LeaseEvent) -> bool| fleet.count(of);
+        assert_eq!(count(|event| matches!(event, LeaseEvent::Passed { .. })), 4);
+        assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+        assert_eq!(a.stop(10_000).await, Stopped::Left);
+        fleet.until("b holds all", 3_000, || b.holds() == 8).await;
+        assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_handler_keeps_its_lease_from_our_own_workers() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 5_000, || a.holds() == 2).await;
+    *a.manners.stuck.lock().unwrap() = Some("all".into());
+    let b = fleet.worker("b").await;
+    let refused = || fleet.rows().iter().filter(|row| row.hand_over == HandOver::Refused).count();
+    fleet.until("a refuses", 5_000, || refused() > 0).await;
+    fleet.pass(60_000).await;
+    assert_eq!((a.holds(), b.holds()), (2, 0), "nobody takes from an owner that renews");
+    *a.manners.stuck.lock().unwrap() = None;
+    fleet.until("1 each", 30_000, || (a.holds(), b.holds()) == (1, 1)).await;
+    assert_eq!(refused(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_leaves_no_name_on_a_lease() {
+    for phase_ms in (0..4_000).step_by(370) {
+        let fleet = Fleet::new(Layout::Kcl, 4);
+        let a = fleet.worker("a").await;
+        fleet.until("a holds all", 5_000, || a.holds() == 4).await;
+        a.manners.drain_ms.store(1_500, Ordering::Relaxed);
+        let b = fleet.worker("b").await;
+        let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::Asked { .. });
+        fleet.until("b has asked", 5_000, || fleet.count(asked) == 2).await;
+        fleet.pass(phase_ms).await;
+        let id = b.coordinator.worker();
+        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        let names_b = |row: &Lease| {
+            row.owner.as_ref() == Some(&id)
+                || row.hand_over == (HandOver::Named { taker: id.clone() })
+        };
+        let named = fleet.rows().into_iter().filter(names_b).count();
+        assert_eq!(named, 0, "{phase_ms} ms after it asked: {:#?}", fleet.rows());
+        fleet.until("a holds all again", 5_000, || a.holds() == 4).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_passed_to_a_dead_worker_is_taken_after_the_lease_time() {
+    let fleet = Fleet::new(Layout::Kcl, 4);
+    let a = fleet.worker("a").await;
+    fleet.until("a holds all", 5_000, || a.holds() == 4).await;
+    a.manners.drain_ms.store(1_500, Ordering::Relaxed);
+    let b = fleet.worker("b").await;
+    let asked = |event: &LeaseEvent| matches!(event, LeaseEvent::Asked { .. });
+    fleet.until("b has asked", 5_000, || fleet.count(asked) == 2).await;
+    drop(b);
+    let passed = |event: &LeaseEvent| matches!(event, LeaseEvent::Passed { .. });
+    fleet.until("a has passed both", 8_000, || fleet.count(passed) == 2).await;
+    fleet.until("a holds all again", LEASE_TIME_MS + 3_000, || a.holds() == 4).await;
+}
+
+/// A worker of Java that renews what it owns and takes nothing.
+async fn java(fleet: &Fleet, leases: usize) -> JoinSet<()> {
+    let java = WorkerId::from("ip-10-0-0-7:5b1a3c5e");
+    for row in fleet.rows().into_iter().take(leases) {
+        let take = LeaseChange::Take { taker: java.clone(), term: row.term };
+        let take = Write::lease(&row.key, take, Nonce(1));
+        assert!(fleet.store.write(&take).await.unwrap().is_done());
+    }
+    let (store, mut heart) = (fleet.store.clone(), JoinSet::new());
+    heart.spawn(async move {
+        loop {
+            let rows = store.list(&STREAM.into()).await.unwrap();
+            for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&java)) {
+                let write = row.hold().unwrap().renew(Nonce(1));
+                assert!(store.write(&write).await.unwrap().is_done());
+            }
+            tokio::time::sleep(Duration::from_millis(3_300)).await;
+        }
+    });
+    heart
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_a_worker_of_java_leases_are_stolen_until_both_have_half() {
+    let fleet = Fleet::new(Layout::Kcl, 8);
+    let first = fleet.worker("first").await;
+    fleet.until("the rows are made", 5_000, || first.holds() == 8).await;
+    assert_eq!(first.stop(5_000).await, Stopped::Left);
+    let _java = java(&fleet, 8).await;
+    let a = fleet.worker("a").await;
+    fleet.until("a has half", 5_000, || a.holds() == 4).await;
+    fleet.pass(120_000).await;
+    assert_eq!(a.holds(), 4);
+    assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Asked { .. })), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use crate::lease::worker::WorkerId;
 use std::collections::BTreeMap;
 
 /// After how many lease times a lease that nobody hands over may be asked for again.
-const ASK_AGAIN_LEASE_TIMES: u64 = 10;
+pub(super) const ASK_AGAIN_LEASE_TIMES: u64 = 10;
 
 /// Where a lease that counts stands. Workers are indices into [`Fleet::takers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,12 +2,17 @@
 //!
 //! It counts, takes and steals finished leases like any other, because Java does: a worker with
 //! another idea of the target would steal what Java steals back.
+//!
+//! One thing differs, and Java sees nothing of it: from a worker that hands leases over
+//! ([`WorkerId::hands_over`]) none is stolen. It is asked, for as many as the target leaves, and a
+//! lease that is on its way counts for the worker that asked.
 
-use super::{LeaseMove, Settings};
+use super::fleet::ASK_AGAIN_LEASE_TIMES;
+use super::{LeaseMove, Me, Settings};
 use crate::lease::shuffle::JavaRandom;
 use crate::lease::view::{Holder, View, WatchedLease};
 use crate::lease::worker::WorkerId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one round of the taker found and decided.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,6 +27,53 @@ pub struct Round {
     pub very_old: usize,
     /// What to take and to steal.
     pub moves: Vec<LeaseMove>,
+}
+
+/// What I owe for the leases that I own and the names that I left, and one round of the taker.
+pub(super) fn plan(
+    view: &View,
+    me: Me<'_>,
+    now_ms: u64,
+    tie_break: u64,
+    settings: &Settings,
+) -> Vec<LeaseMove> {
+    let mut moves = own(view, me);
+    moves.extend(withdrawals(view, me.id, now_ms));
+    moves.extend(round(view, me.id, now_ms, tie_break, settings).moves);
+    moves
+}
+
+/// To pass the leases of mine that others asked for, and to run those that name me and that I don't
+/// run: they were passed to me, or taken by a write whose reply was lost.
+fn own(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
+    let mine = view.leases().iter().filter(|lease| lease.row.owner.as_ref() == Some(me.id));
+    mine.filter_map(|lease| {
+        let (key, term) = (lease.row.key.clone(), lease.row.counter);
+        match &lease.row.named {
+            Some(to) if to != me.id => Some(LeaseMove::Pass { lease: key, term, to: to.clone() }),
+            _ if me.running.contains(&lease.row.key) => None,
+            _ => Some(LeaseMove::TakeAgain { lease: key, term }),
+        }
+    })
+    .collect()
+}
+
+/// My names that nobody answers. From an owner that does not renew the lease is taken, and that ends
+/// the name.
+fn withdrawals(view: &View, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
+    let mine = view.leases().iter().filter(|lease| {
+        lease.row.named.as_ref() == Some(me) && lease.row.owner.as_ref() != Some(me)
+    });
+    let in_vain = mine.filter(|lease| {
+        let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        view.holder(lease, now_ms) == Holder::Beating && waited_ms >= view.patience_ms()
+    });
+    in_vain
+        .map(|lease| {
+            let (lease, term) = (lease.row.key.clone(), lease.row.counter);
+            LeaseMove::Withdraw { lease, term, taker: me.clone() }
+        })
+        .collect()
 }
 
 /// One round, after a scan. `now_ms` counts for very old leases; whether a lease is expired was
@@ -39,8 +91,8 @@ pub fn round(
     let (held, mut available): (Vec<_>, Vec<_>) =
         view.leases().iter().partition(|lease| view.holder(lease, scanned_ms) == Holder::Beating);
     let mut counts = BTreeMap::from([(me, 0)]);
-    for owner in held.iter().filter_map(|lease| lease.row.owner.as_ref()) {
-        *counts.entry(owner).or_insert(0) += 1;
+    for holder in held.iter().filter_map(|lease| holder(lease)) {
+        *counts.entry(holder).or_insert(0) += 1;
     }
     let mine = counts[me];
     let (target, spillover) = target(view.leases().len(), counts.len(), settings.max_leases);
@@ -66,12 +118,22 @@ pub fn round(
         return round;
     }
     round.moves = if available.is_empty() {
-        steal(view, &counts, needed, target, &mut random, settings)
+        let asked = ask(view, &mut counts, me, target, now_ms, &mut random, settings);
+        if asked.is_empty() {
+            steal(view, &counts, needed, target, &mut random, settings)
+        } else {
+            asked
+        }
     } else {
         random.shuffle(&mut available);
         available.into_iter().take(needed).map(take).collect()
     };
     round
+}
+
+/// The worker that has a lease, or will have it once a hand-over is done.
+fn holder(lease: &WatchedLease) -> Option<&WorkerId> {
+    lease.row.named.as_ref().or(lease.row.owner.as_ref())
 }
 
 /// The leases that each worker should have, and by how much that was above the maximum.
@@ -97,6 +159,59 @@ fn take(lease: &WatchedLease) -> LeaseMove {
     LeaseMove::Take { lease: lease.row.key.clone(), term: lease.row.counter }
 }
 
+/// Nothing is available: leases of the most loaded workers, as long as these hand over. Each is asked
+/// by the rule by which KCL steals one, and counts for me from then on.
+fn ask<'a>(
+    view: &'a View,
+    counts: &mut BTreeMap<&'a WorkerId, usize>,
+    me: &'a WorkerId,
+    target: usize,
+    now_ms: u64,
+    random: &mut JavaRandom,
+    settings: &Settings,
+) -> Vec<LeaseMove> {
+    let asked = view.leases().iter().filter(|lease| lease.row.named.as_ref() == Some(me)).count();
+    let room = settings.hand_overs_at_once.saturating_sub(asked);
+    let mut moves: Vec<LeaseMove> = Vec::new();
+    // Workers whose leases can't be asked for now. They count all the same.
+    let mut passed_over = BTreeSet::new();
+    while moves.len() < room {
+        let needed = target.saturating_sub(counts[me]);
+        let others = counts.iter().rev().filter(|(owner, _)| !passed_over.contains(*owner));
+        let Some((&owner, &has)) = others.max_by_key(|(_, count)| **count) else { break };
+        let may_give = has > target || (has == target && needed > 1);
+        if needed == 0 || !may_give || !owner.hands_over() {
+            break;
+        }
+        let is_asked =
+            |lease: &WatchedLease| moves.iter().any(|step| step.lease() == Some(&lease.row.key));
+        let mut candidates: Vec<_> = view
+            .leases()
+            .iter()
+            .filter(|lease| lease.row.owner.as_ref() == Some(owner))
+            .filter(|lease| can_be_asked(view, lease, now_ms) && !is_asked(lease))
+            .collect();
+        random.shuffle(&mut candidates);
+        let Some(lease) = candidates.first() else {
+            passed_over.insert(owner);
+            continue;
+        };
+        let (lease, term) = (lease.row.key.clone(), lease.row.counter);
+        moves.push(LeaseMove::Name { lease, term });
+        counts.entry(owner).and_modify(|count| *count -= 1);
+        counts.entry(me).and_modify(|count| *count += 1);
+    }
+    moves
+}
+
+/// One whose owner has refused, or let a name wait too long not long ago, may be stuck.
+fn can_be_asked(view: &View, lease: &WatchedLease, now_ms: u64) -> bool {
+    let in_vain = lease.asked_in_vain_ms.is_some_and(|ms| {
+        now_ms.saturating_sub(ms) < view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES)
+    });
+    lease.row.named.is_none() && !lease.row.refused && !in_vain
+}
+
 /// Nothing is available: some leases of the single most loaded worker, if it is at the target or
 /// above. One that is exactly at the target gives one to a worker that lacks more than one.
 fn steal(
@@ -107,7 +222,8 @@ fn steal(
     random: &mut JavaRandom,
     settings: &Settings,
 ) -> Vec<LeaseMove> {
-    let Some((victim, has)) = counts.iter().rev().max_by_key(|(_, count)| **count) else {
+    let victims = counts.iter().rev().filter(|(owner, _)| !owner.hands_over());
+    let Some((victim, has)) = victims.max_by_key(|(_, count)| **count) else {
         return Vec::new();
     };
     let Some(over) = has.checked_sub(target) else { return Vec::new() };

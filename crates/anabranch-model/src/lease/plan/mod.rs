@@ -145,7 +145,8 @@ pub enum LeaseMove {
         /// The term, or KCL's counter, that must still stand.
         term: u64,
     },
-    /// Name myself on a lease, so that its owner hands it over.
+    /// Name myself on a lease, so that its owner hands it over. In KCL's layout only an owner that
+    /// does so is asked.
     Name {
         /// The lease.
         lease: LeaseKey,
@@ -191,7 +192,7 @@ pub fn plan(
 ) -> Vec<LeaseMove> {
     match view.layout() {
         Layout::Native => native::plan(view, me, now_ms, tie_break, settings),
-        Layout::Kcl => round(view, me.id, now_ms, tie_break, settings).moves,
+        Layout::Kcl => kcl2::plan(view, me, now_ms, tie_break, settings),
     }
 }
 

@@ -7,23 +7,35 @@
 //! |---|---|---|
 //! | create | no row | row without an owner, counter 0 |
 //! | renew | the counter | counter + 1 |
-//! | take | the counter, whoever owns it | owner, counter + 1, switches + 1 if another owned it |
-//! | release (evict) | the counter and the owner | no owner, counter + 1 |
+//! | take | the counter, whoever owns it | owner, counter + 1, switches + 1 if another owned it, hand-over forgotten |
+//! | release (evict) | the counter and the owner | no owner, counter + 1, hand-over forgotten |
+//! | name | the counter as listed, another owner that hands over, nobody else named, not refused | taker named |
+//! | withdraw | the counter as listed, that taker named | nobody named |
+//! | refuse, unrefuse | the counter and the owner | hand-over refused, or open again, counter + 1 |
+//! | pass | the counter and the owner, that taker named | owner = taker, counter + 2, switches + 1 |
 //! | checkpoint, end | the counter | checkpoint, pending, switches = 0, counter + 1 |
 //! | note children, note range | a row | the note |
 //! | delete | nothing | no row |
 //!
 //! Java's evict looks at the owner only. An evict that arrives late would then end a later time of
 //! the same owner and set the counter back, so ours asks for the counter too. Java workers see no
-//! difference. There are no worker rows, no facts and no hand-over; a 2.x worker would not
-//! survive rows that are not leases.
+//! difference. There are no worker rows and no facts; a 2.x worker would not survive rows that are
+//! not leases.
+//!
+//! Hand-over is ours alone, between workers whose ids say so ([`WorkerId::hands_over`]). Java's
+//! writes leave it on the row, so it counts only while the owner is such a worker, and every take
+//! by a worker of ours forgets it. A name moves no counter: it would look like a renewal.
 
 use crate::lease::checkpoint::{Checkpoint, PendingCheckpoint};
 use crate::lease::outcome::Refusal;
-use crate::lease::row::{Lease, LeaseKey};
+use crate::lease::row::{HandOver, Lease, LeaseKey};
 use crate::lease::worker::WorkerId;
 use crate::lease::write::LeaseChange;
 use crate::position::Position;
+
+/// How far a pass moves the counter. A taker whose own take had no answer would mistake a pass of one
+/// step for it, and count its time from a moment at which the counter stood still.
+pub const PASS_STEP: u64 = 2;
 
 /// The lease after `change`, or which part of the condition is false.
 pub fn lease_after(
@@ -51,6 +63,35 @@ pub fn lease_after(
             if lease.owner.take().as_ref() != Some(owner) {
                 return Err(Refusal::NotOwner);
             }
+            lease.hand_over = HandOver::None;
+        }
+        LeaseChange::Name { taker, term } => {
+            at_counter(&lease, *term)?;
+            may_ask(&lease, taker)?;
+            lease.hand_over = HandOver::Named { taker: taker.clone() };
+        }
+        LeaseChange::Withdraw { taker, term } => {
+            at_counter(&lease, *term)?;
+            named(&lease, taker)?;
+            lease.hand_over = HandOver::None;
+        }
+        LeaseChange::Refuse { owner, term } => {
+            step_owned(&mut lease, owner, *term)?;
+            if owner.hands_over() {
+                lease.hand_over = HandOver::Refused;
+            }
+        }
+        LeaseChange::Unrefuse { owner, term } => {
+            step_owned(&mut lease, owner, *term)?;
+            if lease.hand_over == HandOver::Refused {
+                lease.hand_over = HandOver::None;
+            }
+        }
+        LeaseChange::Pass { owner, term, to } => {
+            step_owned(&mut lease, owner, *term)?;
+            named(&lease, to)?;
+            lease.term += PASS_STEP - 1;
+            take(&mut lease, to);
         }
         LeaseChange::Checkpoint { term, replaces, to, pending, .. } => {
             if !replaces.may_become(to) {
@@ -65,11 +106,6 @@ pub fn lease_after(
         }
         LeaseChange::NoteChildren(children) => lease.children.clone_from(children),
         LeaseChange::NoteRange(range) => lease.range = Some(*range),
-        LeaseChange::Name { .. }
-        | LeaseChange::Withdraw { .. }
-        | LeaseChange::Refuse { .. }
-        | LeaseChange::Unrefuse { .. }
-        | LeaseChange::Pass { .. } => return Err(Refusal::Unsupported),
         LeaseChange::Create(_) | LeaseChange::Delete { .. } => {}
     }
     Ok(Some(lease))
@@ -77,11 +113,35 @@ pub fn lease_after(
 
 /// Moves the counter, if it is what the writer knew.
 fn step(lease: &mut Lease, counter: u64) -> Result<(), Refusal> {
-    if lease.term != counter {
-        return Err(Refusal::TermMoved);
-    }
+    at_counter(lease, counter)?;
     lease.term += 1;
     Ok(())
+}
+
+fn at_counter(lease: &Lease, counter: u64) -> Result<(), Refusal> {
+    if lease.term == counter { Ok(()) } else { Err(Refusal::TermMoved) }
+}
+
+fn step_owned(lease: &mut Lease, owner: &WorkerId, counter: u64) -> Result<(), Refusal> {
+    step(lease, counter)?;
+    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(Refusal::NotOwner) }
+}
+
+fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+    match (&lease.owner, &lease.hand_over) {
+        (Some(owner), _) if owner == taker || !owner.hands_over() => Err(Refusal::NobodyToAsk),
+        (None, _) => Err(Refusal::NobodyToAsk),
+        (_, HandOver::Refused) => Err(Refusal::HandOverRefused),
+        (_, HandOver::Named { taker: asked }) if asked != taker => Err(Refusal::NamedByOther),
+        (_, HandOver::Named { .. } | HandOver::None) => Ok(()),
+    }
+}
+
+fn named(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+    match &lease.hand_over {
+        HandOver::Named { taker: asked } if asked == taker => Ok(()),
+        _ => Err(Refusal::NotNamed),
+    }
 }
 
 fn take(lease: &mut Lease, taker: &WorkerId) {
@@ -89,6 +149,7 @@ fn take(lease: &mut Lease, taker: &WorkerId) {
         lease.owner_switches += 1;
     }
     lease.owner = Some(taker.clone());
+    lease.hand_over = HandOver::None;
 }
 
 /// The row has one position: lanes resume at the lowest.

@@ -313,10 +313,10 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
         (&[take("a", 1), hold("a", 1).release(nonce)], Some(TermMoved)),
         (&[end("a", 1, start())], None),
         (&[delete(99)], None),
-        (&[name("b", 1)], Some(Unsupported)),
-        (&[withdraw("b", 1)], Some(Unsupported)),
-        (&[hold("a", 1).refuse(nonce)], Some(Unsupported)),
-        (&[hold("a", 1).pass(&id("b"), nonce)], Some(Unsupported)),
+        // These ids are of workers that know no hand-over.
+        (&[name("b", 1)], Some(NobodyToAsk)),
+        (&[withdraw("b", 1)], Some(NotNamed)),
+        (&[hold("a", 1).pass(&id("b"), nonce)], Some(NotNamed)),
         (&[join("a")], Some(Unsupported)),
         (&[stream(StreamChange::MarkSynced { created_ms: 1 })], Some(Unsupported)),
     ];
@@ -324,6 +324,55 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
         check(Kcl, &[&owned[..], writes].concat(), *expected);
     }
     check(Kcl, &[take("a", 0)], Some(Missing));
+}
+
+#[test]
+fn in_kcls_layout_leases_are_handed_over_between_workers_whose_ids_say_so() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| WorkerId::of_kcl_join(name, 1));
+    let [a, b, c] = [&a, &b, &c].map(WorkerId::as_str);
+    let owned = [create(), take(a, 0)];
+    let nonce = Nonce(7);
+    let pass = |term| hold(a, term).pass(&id(b), nonce);
+    let renew = hold(a, 1).renew(nonce);
+    let cases: &[(&[Write], Option<Refusal>)] = &[
+        (&[name(b, 1)], None),
+        (&[name(b, 0)], Some(TermMoved)),
+        (&[renew.clone(), name(b, 1)], Some(TermMoved)),
+        (&[name(a, 1)], Some(NobodyToAsk)),
+        (&[take("java", 1), name(b, 2)], Some(NobodyToAsk)),
+        (&[hold(a, 1).release(nonce), name(b, 2)], Some(NobodyToAsk)),
+        (&[name(b, 1), name(b, 1)], None),
+        (&[name(b, 1), name(c, 1)], Some(NamedByOther)),
+        (&[name(b, 1), renew.clone(), name(c, 2)], Some(NamedByOther)),
+        (&[name(b, 1), withdraw(c, 1)], Some(NotNamed)),
+        (&[name(b, 1), withdraw(b, 1), name(c, 1)], None),
+        (&[name(b, 1), renew.clone(), withdraw(b, 1)], Some(TermMoved)),
+        (&[name(b, 1), pass(1)], None),
+        (&[name(b, 1), renew.clone(), pass(1)], Some(TermMoved)),
+        (&[name(b, 1), renew.clone(), pass(2)], None),
+        (&[pass(1)], Some(NotNamed)),
+        (&[name(c, 1), pass(1)], Some(NotNamed)),
+        (&[name(b, 1), hold(c, 1).pass(&id(b), nonce)], Some(NotOwner)),
+        (&[name(b, 1), withdraw(b, 1), pass(1)], Some(NotNamed)),
+        (&[name(b, 1), take(a, 1), pass(2)], Some(NotNamed)),
+        (
+            &[name(b, 1), take("java", 1), take(c, 2), hold(c, 3).pass(&id(b), nonce)],
+            Some(NotNamed),
+        ),
+        (&[hold(a, 1).refuse(nonce), name(b, 2)], Some(HandOverRefused)),
+        (&[hold(c, 1).refuse(nonce)], Some(NotOwner)),
+        (&[name(b, 1), hold(a, 1).refuse(nonce), pass(2)], Some(NotNamed)),
+        (&[hold(a, 1).refuse(nonce), hold(a, 2).unrefuse(nonce), name(b, 3)], None),
+        (&[hold(a, 1).refuse(nonce), take(c, 2), name(b, 3)], None),
+    ];
+    for (writes, expected) in cases {
+        check(Kcl, &[&owned[..], writes].concat(), *expected);
+    }
+    let row = after(Kcl, &[&owned[..], &[name(b, 1)]].concat());
+    assert_eq!(row.term, 1, "a name is no renewal");
+    let row = after(Kcl, &[&owned[..], &[name(b, 1), pass(1)]].concat());
+    assert_eq!((row.owner, row.term, row.hand_over), (Some(id(b)), 3, HandOver::None));
+    assert_eq!(row.owner_switches, 1, "as if it had been taken");
 }
 
 #[test]

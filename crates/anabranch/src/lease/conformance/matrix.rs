@@ -71,9 +71,6 @@ impl Act {
     fn exists_in(self, layout: Layout) -> bool {
         match self {
             Self::Renew => layout == Layout::Kcl,
-            Self::Name | Self::Withdraw | Self::Refuse | Self::Unrefuse | Self::Pass => {
-                layout == Layout::Native
-            }
             _ => true,
         }
     }
@@ -90,13 +87,8 @@ impl Act {
     /// Whether the write asks for the owner beside the counter.
     fn is_the_owners(self, layout: Layout) -> bool {
         match self {
-            Self::Release => true,
-            Self::Refuse
-            | Self::Unrefuse
-            | Self::Pass
-            | Self::Checkpoint
-            | Self::Prepare
-            | Self::End => layout == Layout::Native,
+            Self::Release | Self::Refuse | Self::Unrefuse | Self::Pass => true,
+            Self::Checkpoint | Self::Prepare | Self::End => layout == Layout::Native,
             _ => false,
         }
     }
@@ -194,7 +186,7 @@ async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
             assert_eq!(outcome.is_done(), matches!(act, Act::Delete) && !scene.is_native());
         }
         Circumstance::HandOverPending => {
-            if scene.is_native() && !matches!(act, Act::Withdraw | Act::Pass) {
+            if !matches!(act, Act::Withdraw | Act::Pass) {
                 let nonce = scene.nonce();
                 let write = name(&scene, &hold, nonce);
                 scene.done(&write).await;

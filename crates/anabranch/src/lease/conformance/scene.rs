@@ -53,9 +53,10 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         self.layout() == Layout::Native
     }
 
-    /// A worker of this scene.
+    /// A worker of this scene, which hands leases over.
     pub(super) fn id(&self, name: &str) -> WorkerId {
-        WorkerId::from(format!("{name}@{}", self.stream))
+        let id = format!("{name}@{}", self.stream);
+        if self.is_native() { id.into() } else { WorkerId::of_kcl_join(&id, 1) }
     }
 
     pub(super) fn key(&self, shard: u32) -> LeaseKey {

@@ -13,7 +13,7 @@ use crate::lease::settle::Settled;
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::LeaseMove;
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, LeaseKey, Stored, WorkerChange, WorkerId, Write,
+    HandOver, Layout, Lease, LeaseChange, LeaseKey, Refusal, Stored, WorkerChange, WorkerId, Write,
 };
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -21,6 +21,9 @@ use tokio::task::JoinSet;
 /// For how many pauses between hurried looks a plan is carried out. What is left is planned anew:
 /// on a slow store the others have moved meanwhile, and old moves would only be refused.
 const FRESH_PAUSES: u64 = 2;
+
+/// How often a name is sent to a row of KCL's whose owner keeps writing to it.
+const ASKS: u32 = 4;
 
 /// Carries out the moves, some at a time, while the look that they rest on is fresh.
 pub(super) async fn act<S: LeaseStore, A: StreamApi>(
@@ -62,7 +65,7 @@ fn drain<S: LeaseStore, A: StreamApi>(
         let lease = held.taken().key.clone();
         crew.tools.tell(LeaseEvent::Draining { lease, to: to.clone() });
     }
-    if held.stage() == Stage::Waiting {
+    if matches!(held.stage(), Stage::Waiting | Stage::Kept) {
         give(crew, held, gives);
     }
 }
@@ -84,15 +87,15 @@ async fn carry_out<S: LeaseStore, A: StreamApi>(
             }
         }
         LeaseMove::Withdraw { lease, term, taker } => {
+            let mine = taker == *me;
             if change(crew, &lease, LeaseChange::Withdraw { taker, term }).await {
+                if mine {
+                    crew.holdings.ask_no_more(&lease);
+                }
                 crew.tools.tell(LeaseEvent::Withdrawn { lease });
             }
         }
-        LeaseMove::Name { lease, term } => {
-            if change(crew, &lease, LeaseChange::Name { taker: me.clone(), term }).await {
-                crew.tools.tell(LeaseEvent::Asked { lease });
-            }
-        }
+        LeaseMove::Name { lease, term } => ask(crew, me, lease, term).await,
         // Nothing runs under these: they were passed or taken late.
         LeaseMove::Pass { lease, term, to } => {
             let pass = LeaseChange::Pass { owner: me.clone(), term, to: to.clone() };
@@ -104,6 +107,77 @@ async fn carry_out<S: LeaseStore, A: StreamApi>(
             if change(crew, &lease, LeaseChange::Release { owner: me.clone(), term }).await {
                 crew.tools.tell(LeaseEvent::Released { lease });
             }
+        }
+    }
+}
+
+/// Asks for a lease. KCL's counter moves with every checkpoint of its owner, so there a name that
+/// came behind one is sent again.
+async fn ask<S: LeaseStore, A: StreamApi>(
+    crew: &Crew<S, A>,
+    me: &WorkerId,
+    lease: LeaseKey,
+    mut term: u64,
+) {
+    let kcl = crew.tools.store.layout() == Layout::Kcl;
+    if kcl {
+        crew.holdings.ask(&lease);
+    }
+    for _ in 0..ASKS {
+        let name = LeaseChange::Name { taker: me.clone(), term };
+        let write = Write::lease(&lease, name, crew.tools.chance.nonce());
+        match crew.tools.attempt(&write).await {
+            Settled::Applied(_) => return crew.tools.tell(LeaseEvent::Asked { lease }),
+            Settled::Refused { why: Refusal::TermMoved, now: Stored::Lease(row) } if kcl => {
+                term = row.term;
+            }
+            Settled::Failed(error) => {
+                crew.tools.trouble("ask for a lease", &error);
+                break;
+            }
+            Settled::Refused { .. } => break,
+            // The name may be on the row.
+            Settled::Unknown => return,
+        }
+    }
+    crew.holdings.ask_no_more(&lease);
+}
+
+/// KCL's layout: takes back the names of a worker that no longer wants the leases, and gives back
+/// those that were passed to it meanwhile. There nobody else could tell that it has left.
+pub(super) async fn unask<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, me: &WorkerId) {
+    for lease in crew.holdings.asked() {
+        if !crew.is_stopping() && crew.reads(&lease.stream) {
+            continue;
+        }
+        let row = match crew.tools.read(crew.tools.store.get(&lease)).await {
+            Ok(row) => row,
+            Err(error) => return crew.tools.trouble("read a lease", &error),
+        };
+        let term = row.as_ref().map_or(0, |row| row.term);
+        let (undo, event) = match row {
+            Some(row) if row.owner.as_ref() == Some(me) => {
+                let owner = me.clone();
+                (
+                    LeaseChange::Release { owner, term },
+                    LeaseEvent::Released { lease: lease.clone() },
+                )
+            }
+            Some(row) if row.hand_over == (HandOver::Named { taker: me.clone() }) => {
+                let taker = me.clone();
+                (
+                    LeaseChange::Withdraw { taker, term },
+                    LeaseEvent::Withdrawn { lease: lease.clone() },
+                )
+            }
+            _ => {
+                crew.holdings.ask_no_more(&lease);
+                continue;
+            }
+        };
+        if change(crew, &lease, undo).await {
+            crew.holdings.ask_no_more(&lease);
+            crew.tools.tell(event);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, LeaseKey, Protocol, StreamNames};
+use anabranch_model::lease::{LeaseKey, Protocol, StreamNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -142,10 +142,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
 
     pub(super) fn remove_stream(&self, stream: &StreamName) {
         self.lock_streams().remove(stream);
-        // In KCL's layout nobody asks for a lease, so none comes late.
-        if self.tools.store.layout() == Layout::Native {
-            self.lock_left().insert(stream.clone(), self.now_ms());
-        }
+        self.lock_left().insert(stream.clone(), self.now_ms());
     }
 
     /// Says on the worker's row which streams it reads by now, so that the others deal by it at

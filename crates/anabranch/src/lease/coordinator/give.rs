@@ -2,7 +2,7 @@
 //!
 //! | the grip | native | KCL's layout |
 //! |---|---|---|
-//! | drained for another worker | passed on; taken again if that worker no longer asks | – |
+//! | drained for another worker | passed on; taken again if that worker no longer asks | the same |
 //! | drained otherwise | released | released |
 //! | ended | released, so that the row names nobody | kept until the row goes |
 //! | failed | released after a pause | released after a pause |
@@ -15,7 +15,7 @@ use crate::lease::LeaseStore;
 use crate::lease::grip::{Held, How, Stage};
 use crate::lease::settle::Settled;
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::{HandOver, Hold, Layout, Stored, WorkerId, Write};
+use anabranch_model::lease::{HandOver, Hold, Layout, Lease, Refusal, Stored, WorkerId, Write};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -107,7 +107,7 @@ async fn pass<S: LeaseStore, A: StreamApi>(
     held: &Arc<Held>,
     mut to: WorkerId,
 ) {
-    let own = held.row().await.hold.clone();
+    let mut own = held.row().await.hold.clone();
     loop {
         let write = own.pass(&to, crew.tools.chance.nonce());
         match settle(crew, held, &write).await {
@@ -116,8 +116,11 @@ async fn pass<S: LeaseStore, A: StreamApi>(
                 crew.tools.tell(LeaseEvent::Passed { lease, to });
                 return;
             }
-            Settled::Refused { now: Stored::Lease(row), .. } if own.is_of(&row) => {
+            Settled::Refused { why, now: Stored::Lease(row) } if is_mine(crew, &own, &row) => {
+                own.term = row.term;
                 match row.hand_over {
+                    // An older write of mine moved KCL's counter.
+                    HandOver::Named { taker } if taker == to && why == Refusal::TermMoved => {}
                     // Another worker asks by now.
                     HandOver::Named { taker } if taker != to => to = taker,
                     _ => return take_again(crew, held, &own).await,
@@ -128,6 +131,14 @@ async fn pass<S: LeaseStore, A: StreamApi>(
                 return;
             }
         }
+    }
+}
+
+/// Whether the row is still this worker's. Each write of an owner moves KCL's counter.
+fn is_mine<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, own: &Hold, row: &Lease) -> bool {
+    match crew.tools.store.layout() {
+        Layout::Native => own.is_of(row),
+        Layout::Kcl => row.owner.as_ref() == Some(&own.owner),
     }
 }
 

@@ -25,6 +25,9 @@ struct Inner {
     astray: Vec<Arc<Held>>,
     /// Takes that were sent and are not answered: each may yet become a lease.
     takes: usize,
+    /// KCL's layout: leases that this worker asked for and may yet get. There no row says that it
+    /// has left, so it must not leave a name behind.
+    asked: BTreeSet<LeaseKey>,
 }
 
 /// A take on its way, until its answer is among the holdings.
@@ -40,7 +43,8 @@ impl Drop for Taking<'_> {
 
 impl Holdings {
     pub(super) fn new(member: Arc<Member>) -> Self {
-        let inner = Inner { member, held: BTreeMap::new(), astray: Vec::new(), takes: 0 };
+        let (held, astray, asked) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        let inner = Inner { member, held, astray, takes: 0, asked };
         Self { inner: Mutex::new(inner), changed: watch::Sender::new(()) }
     }
 
@@ -78,12 +82,29 @@ impl Holdings {
         Taking(self)
     }
 
+    /// Notes that this worker asks for a lease.
+    pub(super) fn ask(&self, key: &LeaseKey) {
+        self.lock().asked.insert(key.clone());
+    }
+
+    /// Notes that a lease is no longer asked for.
+    pub(super) fn ask_no_more(&self, key: &LeaseKey) {
+        self.lock().asked.remove(key);
+        self.changed.send_replace(());
+    }
+
+    /// The leases that this worker asked for and may yet get.
+    pub(super) fn asked(&self) -> Vec<LeaseKey> {
+        self.lock().asked.iter().cloned().collect()
+    }
+
     /// Adds a lease that was taken under `member`. `false` if that is no longer this worker: then
     /// the lease is nobody's that lives.
     pub(super) fn insert(&self, member: &Member, held: Arc<Held>) -> bool {
         let mut inner = self.lock();
         let current = inner.member.id == member.id;
         if current {
+            inner.asked.remove(&held.taken().key);
             inner.held.insert(held.taken().key.clone(), held);
             self.changed.send_replace(());
         }
@@ -122,7 +143,7 @@ impl Holdings {
         lost
     }
 
-    /// Waits until every lease for which `of` holds is gone, and none is on its way.
+    /// Waits until every lease for which `of` holds is gone, and none is on its way or asked for.
     pub(super) async fn until_gone(&self, of: impl Fn(&LeaseKey) -> bool) {
         let mut changed = self.changed.subscribe();
         while self.has_or_takes(&of) {
@@ -133,7 +154,7 @@ impl Holdings {
 
     fn has_or_takes(&self, of: impl Fn(&LeaseKey) -> bool) -> bool {
         let inner = self.lock();
-        inner.takes > 0 || inner.held.keys().any(of)
+        inner.takes > 0 || inner.held.keys().any(&of) || inner.asked.iter().any(of)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -47,7 +47,7 @@ impl Sight {
             && look.version == self.version
             && streams.iter().eq(self.rows.keys());
         if !known || self.is_list_due(tools) {
-            self.list(tools, streams).await?;
+            self.list(crew, streams).await?;
             self.version = look.version;
         }
         ready.judge(crew, &self.rows);
@@ -79,12 +79,23 @@ impl Sight {
     }
 
     /// The version is read before the list, so the list shows that version or a later one.
-    async fn list<S: LeaseStore, A>(
+    async fn list<S: LeaseStore, A: StreamApi>(
         &mut self,
-        tools: &Tools<S, A>,
+        crew: &Crew<S, A>,
         streams: &[StreamName],
     ) -> Result<(), StoreError> {
+        let tools = &*crew.tools;
         self.rows = tools.read(tools.store.list_recent(streams)).await?;
+        // A row may be older than my take of it. By the old one I would take too many.
+        let may_be_old = tools.store.layout() == Layout::Kcl;
+        for held in crew.holdings.all().iter().filter(|_| may_be_old) {
+            let taken = held.taken();
+            if let Some(row) = self.row_mut(&taken.key)
+                && row.term < taken.term
+            {
+                *row = taken.clone();
+            }
+        }
         self.listed_ms = Some(tools.clock.now_ms());
         Ok(())
     }
@@ -98,6 +109,12 @@ impl Sight {
         let rows = self.rows.get(&key.stream)?;
         let at = rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
         rows.get(at)
+    }
+
+    fn row_mut(&mut self, key: &LeaseKey) -> Option<&mut Lease> {
+        let rows = self.rows.get_mut(&key.stream)?;
+        let at = rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
+        rows.get_mut(at)
     }
 
     /// Whether a lease of a stream was listed that a worker owns or asks for.

@@ -51,7 +51,11 @@ impl Member {
     ) -> Result<Self, StoreError> {
         let settings = &tools.settings;
         loop {
-            let id = WorkerId::of_join(&settings.name, tools.chance.bits());
+            let bits = tools.chance.bits();
+            let id = match tools.store.layout() {
+                Layout::Native => WorkerId::of_join(&settings.name, bits),
+                Layout::Kcl => WorkerId::of_kcl_join(&settings.name, bits),
+            };
             let sent_ms = tools.clock.now_ms();
             let pulse = Arc::new(Pulse::new(settings.lease_time_ms, sent_ms));
             let row = Mutex::new(OwnRow { counter: 0, reads: reads.clone() });

@@ -1,7 +1,7 @@
 //! The loop that looks, plans and acts.
 
 use super::StartError;
-use super::act::act;
+use super::act::{act, unask};
 use super::crew::Crew;
 use super::give::{lose, take_back};
 use super::look::Sight;
@@ -104,6 +104,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
             self.hurry();
         }
         act(&self.crew, &member.id, moves, &mut self.gives).await;
+        unask(&self.crew, &member.id).await;
         self.hand_out();
     }
 

@@ -4,7 +4,7 @@ use super::Grip;
 use super::own::OwnWrite;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::{Checkpoint, Layout, PendingCheckpoint};
+use anabranch_model::lease::{Checkpoint, PendingCheckpoint};
 use anabranch_model::position::Position;
 
 /// How a checkpoint ended.
@@ -73,9 +73,6 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
 
     /// Refuses hand-overs on the row, or allows them again.
     pub(super) async fn refuse(&self, refuse: bool) {
-        if self.tools.store.layout() == Layout::Kcl {
-            return;
-        }
         let mut row = self.held.row().await;
         loop {
             let nonce = self.tools.chance.nonce();

@@ -292,6 +292,11 @@ impl Held {
         }
     }
 
+    /// Has the coordinator look at once.
+    pub(super) fn wake_coordinator(&self) {
+        self.wake.notify_one();
+    }
+
     /// What is read of the shard.
     pub(super) fn rate(&self) -> MutexGuard<'_, Rate> {
         // It is only ever wrong by what was being added.

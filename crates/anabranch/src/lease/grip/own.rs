@@ -4,7 +4,7 @@ use super::held::{Held, OwnRow};
 use crate::lease::coordinator::Tools;
 use crate::lease::settle::Settled;
 use crate::lease::{LeaseStore, StoreError};
-use anabranch_model::lease::{Layout, Lease, Stored, Write};
+use anabranch_model::lease::{HandOver, Layout, Lease, Stored, Write};
 
 /// How a write to the own row ended.
 #[derive(Debug)]
@@ -75,6 +75,10 @@ impl Held {
         row.hold.term = lease.term;
         self.hear(row, &lease.checkpoint);
         row.unresolved_ms = None;
+        // A look may be some way off, and a checkpoint or a renewal shows the name too.
+        if matches!(lease.hand_over, HandOver::Named { .. }) && !self.is_drained() {
+            self.wake_coordinator();
+        }
         // In KCL's layout every write of the owner is a beat.
         if tools.store.layout() == Layout::Kcl && !self.pulse().beat(sent_ms, tools.clock.now_ms())
         {

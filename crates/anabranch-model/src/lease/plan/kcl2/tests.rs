@@ -253,3 +253,98 @@ fn the_tie_break_spreads_the_choices() {
     let again = |tie| round(&view, &"foo".into(), NOW, tie, &settings);
     assert_eq!(again(7), again(7));
 }
+
+/// The ids of workers that hand over.
+fn ours<const N: usize>(names: [&str; N]) -> [WorkerId; N] {
+    names.map(|name| WorkerId::of_kcl_join(name, 1))
+}
+
+/// A lease that `taker` has asked its owner for.
+fn asked(key: &str, owner: &WorkerId, taker: &WorkerId) -> LeaseSeen {
+    LeaseSeen { named: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
+}
+
+fn held(keys: &[&str], owner: &WorkerId) -> Vec<LeaseSeen> {
+    keys.iter().map(|key| row(key, Some(owner.as_str()), 1)).collect()
+}
+
+fn seen(leases: Vec<LeaseSeen>) -> View {
+    let mut view = View::new(Layout::Kcl, LEASE_TIME, 30 * LEASE_TIME);
+    view.observe(Snapshot { workers: vec![], leases }, NOW);
+    view
+}
+
+/// How many leases `me` asks for and how many it steals.
+fn asks_and_steals(leases: Vec<LeaseSeen>, me: &WorkerId) -> (usize, usize) {
+    let moves = round(&seen(leases), me, NOW, 3, &defaults()).moves;
+    let is_name = |step: &&LeaseMove| matches!(step, LeaseMove::Name { .. });
+    let is_steal = |step: &&LeaseMove| matches!(step, LeaseMove::Steal { .. });
+    assert_eq!(keys(&moves).len(), moves.len(), "each lease once: {moves:?}");
+    (moves.iter().filter(is_name).count(), moves.iter().filter(is_steal).count())
+}
+
+#[test]
+fn a_worker_that_hands_over_is_asked_for_all_that_the_target_leaves() {
+    let [me, a, b, c] = ours(["me", "a", "b", "c"]);
+    let eight = ["1", "2", "3", "4", "5", "6", "7", "8"];
+    let check = |name: &str, leases: Vec<LeaseSeen>, expected: (usize, usize)| {
+        assert_eq!(asks_and_steals(leases, &me), expected, "{name}");
+    };
+    check("half of eight", held(&eight, &a), (4, 0));
+    check("from both", [held(&eight[..4], &a), held(&eight[4..], &b)].concat(), (2, 0));
+    check("none short", [held(&eight[..4], &a), held(&eight[4..], &me)].concat(), (0, 0));
+    // Eight of Java's: one at a time, as KCL does.
+    check("Java is not asked", held(&eight, &"java".into()), (0, 1));
+    // Who has most is first, whoever that is.
+    let java = held(&eight[..5], &"java".into());
+    check("Java has most", [java, held(&eight[5..], &a)].concat(), (0, 1));
+    let java = held(&eight[..2], &"java".into());
+    check("a has most", [java, held(&eight[2..], &a)].concat(), (3, 0));
+    // At the target, and I lack more than one.
+    let level = [held(&["1", "2", "3"], &a), held(&["4", "5", "6"], &b), held(&["7"], &me)];
+    check("one of two workers at the target", level.concat(), (1, 0));
+    // What is on its way counts for who asked.
+    let mine = ["5", "6", "7", "8"].map(|key| asked(key, &a, &me)).to_vec();
+    check("all asked for", [held(&eight[..4], &a), mine].concat(), (0, 0));
+    let theirs = ["5", "6", "7", "8"].map(|key| asked(key, &a, &c)).to_vec();
+    check("another asks too", [held(&eight[..4], &a), theirs].concat(), (2, 0));
+    // An owner that refuses is left alone, and nothing is stolen instead.
+    let mut refused = held(&eight, &a);
+    for lease in &mut refused {
+        lease.refused = true;
+    }
+    check("all refused", refused, (0, 0));
+}
+
+#[test]
+fn a_lease_that_names_me_is_passed_or_run_and_a_name_in_vain_is_withdrawn() {
+    let [me, a] = ours(["me", "a"]);
+    let running: BTreeSet<LeaseKey> = ["1".into(), "2".into()].into();
+    let of_me = Me { id: &me, running: &running };
+    let leases = vec![asked("1", &me, &a), row("2", Some(me.as_str()), 1)];
+    let mut view = seen([leases, held(&["3"], &me), vec![asked("4", &a, &me)]].concat());
+    let moves = super::plan(&view, of_me, NOW, 1, &defaults());
+    let pass = LeaseMove::Pass { lease: "1".into(), term: 1, to: a.clone() };
+    let again = LeaseMove::TakeAgain { lease: "3".into(), term: 1 };
+    assert_eq!(moves, [pass, again]);
+    // The owner renews and renews, and does not hand over.
+    for beat in 2..=40 {
+        let mut lease = asked("4", &a, &me);
+        lease.counter = beat;
+        let leases = [held(&["1", "2", "3"], &me), vec![lease]].concat();
+        let now_ms = NOW + beat * LEASE_TIME;
+        view.observe(Snapshot { workers: vec![], leases }, now_ms);
+        let moves = super::plan(&view, of_me, now_ms, 1, &defaults());
+        let withdrawn = moves
+            .iter()
+            .any(|step| matches!(step, LeaseMove::Withdraw { term, .. } if *term == beat));
+        assert_eq!(withdrawn, beat >= 30, "after {beat} lease times: {moves:?}");
+    }
+    let mut lease = row("4", Some(a.as_str()), 41);
+    lease.counter = 41;
+    let leases = [held(&["1"], &me), held(&["2", "3"], &a), vec![lease]].concat();
+    view.observe(Snapshot { workers: vec![], leases }, NOW + 41 * LEASE_TIME);
+    let moves = super::plan(&view, of_me, NOW + 41 * LEASE_TIME, 1, &defaults());
+    let four: LeaseKey = "4".into();
+    assert!(moves.iter().all(|step| step.lease() != Some(&four)), "not asked again: {moves:?}");
+}

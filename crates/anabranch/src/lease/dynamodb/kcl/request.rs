@@ -21,10 +21,10 @@ pub(crate) fn lease(
     seen: Option<&Lease>,
     start: StartPosition,
 ) -> Option<Request> {
+    let at_counter =
+        |counter: &u64| Expression::default().when(row::LEASE_COUNTER, number(*counter));
     let stepped = |counter: &u64| {
-        Expression::default()
-            .when(row::LEASE_COUNTER, number(*counter))
-            .set(row::LEASE_COUNTER, number(counter.saturating_add(1)))
+        at_counter(counter).set(row::LEASE_COUNTER, number(counter.saturating_add(1)))
     };
     let noted = || Expression::default().when_present(LEASE_KEY);
     let update = match change {
@@ -40,7 +40,31 @@ pub(crate) fn lease(
             take(stepped(term), taker, seen.and_then(|lease| lease.owner.as_ref()))
         }
         LeaseChange::Release { owner, term } => {
-            stepped(term).when(row::LEASE_OWNER, text(owner.as_str())).remove(row::LEASE_OWNER)
+            let e = owned(stepped(term), owner).remove(row::LEASE_OWNER);
+            without_hand_over(e)
+        }
+        // Whether the owner hands over is for its id to say, and that is for the row to say first.
+        LeaseChange::Name { taker, term } => {
+            let me = text(taker.as_str());
+            owned(at_counter(term), seen?.owner.as_ref()?)
+                .when_absent(row::REFUSED)
+                .when_absent_or(row::TAKER, me.clone())
+                .set(row::TAKER, me)
+        }
+        LeaseChange::Withdraw { taker, term } => owned(at_counter(term), seen?.owner.as_ref()?)
+            .when(row::TAKER, text(taker.as_str()))
+            .remove(row::TAKER),
+        LeaseChange::Refuse { owner, term } => {
+            let e = owned(stepped(term), owner).remove(row::TAKER);
+            if owner.hands_over() { e.set(row::REFUSED, number(1)) } else { e }
+        }
+        LeaseChange::Unrefuse { owner, term } => owned(stepped(term), owner).remove(row::REFUSED),
+        LeaseChange::Pass { owner, term, to } => {
+            let to = text(to.as_str());
+            let e = owned(at_counter(term), owner).when(row::TAKER, to.clone());
+            let e = e.set(row::LEASE_COUNTER, number(term.saturating_add(kcl::PASS_STEP)));
+            let e = e.set(row::LEASE_OWNER, to).add(row::OWNER_SWITCHES, number(1));
+            without_hand_over(e)
         }
         LeaseChange::Checkpoint { replaces, to, .. } if !replaces.may_become(to) => return None,
         LeaseChange::Checkpoint { term, to, pending, .. } => {
@@ -60,11 +84,6 @@ pub(crate) fn lease(
         LeaseChange::NoteRange(range) => noted()
             .set(row::STARTING_HASH_KEY, text(range.start().to_string()))
             .set(row::ENDING_HASH_KEY, text(range.end().to_string())),
-        LeaseChange::Name { .. }
-        | LeaseChange::Withdraw { .. }
-        | LeaseChange::Refuse { .. }
-        | LeaseChange::Unrefuse { .. }
-        | LeaseChange::Pass { .. } => return None,
     };
     Some(Request::update(stream.key(key), update))
 }
@@ -82,7 +101,15 @@ fn take(e: Expression, taker: &WorkerId, from: Option<&WorkerId>) -> Expression 
         }
         _ => e.when_absent_or(row::LEASE_OWNER, me.clone()),
     };
-    e.set(row::LEASE_OWNER, me).remove(row::CHECKPOINT_OWNER)
+    without_hand_over(e.set(row::LEASE_OWNER, me).remove(row::CHECKPOINT_OWNER))
+}
+
+fn owned(e: Expression, owner: &WorkerId) -> Expression {
+    e.when(row::LEASE_OWNER, text(owner.as_str()))
+}
+
+fn without_hand_over(e: Expression) -> Expression {
+    e.remove(row::TAKER).remove(row::REFUSED)
 }
 
 fn done_up_to(

@@ -9,7 +9,7 @@
 use super::keys::StreamOfTable;
 use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_set, text};
 use anabranch_model::hash::{HashKey, HashRange};
-use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint};
+use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, WorkerId};
 use anabranch_model::position::{NotAPosition, Position, StartPosition};
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -36,6 +36,11 @@ pub(crate) const SHARD_ID: &str = "shardId";
 
 /// Ours: the moment that `LATEST` stands for, in milliseconds since 1970.
 pub(crate) const LATEST_MS: &str = "anabranchLatestMillis";
+
+/// Ours: the worker that asked the owner for the lease.
+pub(crate) const TAKER: &str = "anabranchTaker";
+/// Ours: 1 while the owner can't hand the lease over.
+pub(crate) const REFUSED: &str = "anabranchRefused";
 
 const LEASE: &str = "LEASE";
 
@@ -84,11 +89,12 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
         }
         at => at,
     };
+    let owner = fields.text(LEASE_OWNER)?.filter(|owner| !owner.is_empty()).map(WorkerId::from);
     Ok(Lease {
         key: key.clone(),
-        owner: fields.text(LEASE_OWNER)?.filter(|owner| !owner.is_empty()).map(Into::into),
+        hand_over: hand_over(fields, owner.as_ref())?,
+        owner,
         term: fields.need_number(LEASE_COUNTER)?,
-        hand_over: HandOver::None,
         checkpoint: at.into(),
         pending,
         parents: fields.shard_set(PARENTS)?,
@@ -98,6 +104,19 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
         owner_switches: fields.number(OWNER_SWITCHES)?.unwrap_or(0),
         nonce: Nonce::default(),
     })
+}
+
+/// What is said of a hand-over was left there by an earlier owner, unless the owner hands over: Java
+/// leaves it, and a worker of ours removes it with its take.
+fn hand_over(fields: Fields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, Malformed> {
+    if !owner.is_some_and(WorkerId::hands_over) {
+        return Ok(HandOver::None);
+    }
+    if fields.has(REFUSED) {
+        return Ok(HandOver::Refused);
+    }
+    let taker = fields.text(TAKER)?;
+    Ok(taker.map_or(HandOver::None, |taker| HandOver::Named { taker: taker.into() }))
 }
 
 fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotALease> {
