@@ -46,7 +46,9 @@ fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<Str
     match change {
         LeaseChange::Take { taker: holder, .. }
         | LeaseChange::Pass { to: holder, .. }
-        | LeaseChange::Renew { owner: holder, .. } => {
+        | LeaseChange::Renew { owner: holder, .. }
+        | LeaseChange::Refuse { owner: holder, .. }
+        | LeaseChange::Unrefuse { owner: holder, .. } => {
             let Stored::Lease(row) = after else { return None };
             known.holder = Some((holder.clone(), row.term));
             None

@@ -42,6 +42,8 @@ fn owner(change: &LeaseChange) -> Option<&WorkerId> {
     match change {
         LeaseChange::Take { taker: owner, .. }
         | LeaseChange::Renew { owner, .. }
+        | LeaseChange::Refuse { owner, .. }
+        | LeaseChange::Unrefuse { owner, .. }
         | LeaseChange::Checkpoint { owner, .. }
         | LeaseChange::End { owner, .. } => Some(owner),
         _ => None,

@@ -6,125 +6,15 @@
 //! heart, so there is one writer for each worker and nothing else on the wire. Messages of the first
 //! owner get lost and land late; those of the other one only take their time.
 
-use anabranch_model::hash::{HashKey, HashRange};
+mod world;
+
 use anabranch_model::lease::table::kcl;
-use anabranch_model::lease::{
-    Checkpoint, HandOver, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Resolution,
-    Stored, WorkerId, Write, resolve,
-};
-use anabranch_model::position::Position;
-use anabranch_model::sequence::SequenceNumber;
+use anabranch_model::lease::{Layout, Nonce, Resolution, Stored, Write, resolve};
 use std::collections::HashMap;
-
-const LEASE: u8 = 2;
-const TICKS: u8 = 2;
-const END: u8 = 2;
-
-/// What is broken on purpose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flaw {
-    None,
-    /// A release looks at the owner only, as Java's evict does.
-    ReleasesAsJavaDoes,
-    TakeSkipsTheCounter,
-    CheckpointSkipsTheCounter,
-    /// A renewal that a read-back resolved counts from its own sending, though an older write may
-    /// have moved the counter.
-    ResolvedRenewalCountsFromItself,
-    DeadlineFromTheReply,
-    RenewsAfterItsExpiry,
-    ReadBackComparesTheCounterOnly,
-    TakesFromABeatingOwner,
-    GoesOnAfterARelease,
-    GoesOnAfterAPass,
-    PassSkipsTheCounter,
-    /// A pass moves the counter by one, as a take does.
-    PassLooksLikeATake,
-    /// An owner whose pass was refused, or not answered, reads on under the counter that it knows.
-    ReadsOnWithoutTakingAgain,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Row {
-    owner: Option<u8>,
-    counter: u8,
-    checkpoint: u8,
-    /// Whether the other worker asks for the lease.
-    named: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Act {
-    Renew,
-    Take,
-    Release,
-    Checkpoint {
-        from: u8,
-        to: u8,
-    },
-    /// By worker 1, to worker 0.
-    Name,
-    Withdraw,
-    /// By worker 0, to worker 1.
-    Pass,
-}
-
-/// A write, with the counter that its sender knew.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Request {
-    by: u8,
-    counter: u8,
-    act: Act,
-}
-
-/// A write on its way, with the ticks since it was first sent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Call {
-    None,
-    Sent(Request, u8),
-    /// The row after it if it was applied, and the row as it stood if it was refused.
-    Answered(Request, u8, Result<Row, Row>),
-    Unresolved(Request, u8),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Agent {
-    hold: Option<u8>,
-    silent: bool,
-    /// Whether a row that it got back showed that the other worker asks.
-    asked: bool,
-    checkpoint: u8,
-    /// Ticks since its last successful write was sent.
-    age: u8,
-    call: Call,
-    /// A write that it gave up, and that may still land.
-    late: Option<Request>,
-    /// Ticks since the oldest write was sent that may have moved the counter unseen.
-    doubt: Option<u8>,
-    /// The row as it last looked, and the ticks since its counter moved.
-    seen: Option<(Row, u8)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct World {
-    tick: u8,
-    row: Row,
-    agents: [Agent; 2],
-    acked: u8,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    Tick,
-    Look(usize),
-    Send(usize, Act),
-    Arrives(usize),
-    Reply(usize),
-    GivenUp(usize, bool),
-    ReadBack(usize),
-    Abandon(usize),
-    LateLands(usize),
-}
+use world::{
+    Act, Agent, Call, END, Flaw, LEASE, Request, Row, Step, TICKS, World, change, key, listed,
+    older, pack, unpack,
+};
 
 /// By which ways a lease changes hands beside expiry. Both together are too many states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -429,79 +319,6 @@ impl Walk {
         }
         Ok(())
     }
-}
-
-/// A row as a look shows it. Nobody reads the checkpoint there.
-fn listed(row: Row) -> Row {
-    Row { checkpoint: 0, ..row }
-}
-
-fn older(age: u8) -> u8 {
-    (age + 1).min(LEASE)
-}
-
-fn change(request: Request) -> LeaseChange {
-    let (owner, term) = (worker(request.by), u64::from(request.counter));
-    match request.act {
-        Act::Name => return LeaseChange::Name { taker: owner, term },
-        Act::Withdraw => return LeaseChange::Withdraw { taker: owner, term },
-        _ => {}
-    }
-    let hold = Hold { key: key(), owner, term };
-    let write = match request.act {
-        Act::Name | Act::Withdraw => unreachable!("an owner asks nobody"),
-        Act::Pass => hold.pass(&worker(1 - request.by), Nonce(0)),
-        Act::Renew => hold.renew(Nonce(0)),
-        Act::Take => hold.take_again(Nonce(0)),
-        Act::Release => hold.release(Nonce(0)),
-        Act::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
-        Act::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
-    };
-    let Write::Lease { change, .. } = write else { unreachable!("a hold writes to its lease") };
-    change
-}
-
-fn unpack(row: Row) -> Lease {
-    let range = HashRange::new(HashKey(0), HashKey(1)).expect("0 is below 1");
-    let checkpoint = Position::TrimHorizon;
-    let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
-    let taker = row.owner.filter(|_| row.named).map(|owner| worker(1 - owner));
-    Lease {
-        owner: row.owner.map(worker),
-        hand_over: taker.map_or(HandOver::None, |taker| HandOver::Named { taker }),
-        term: row.counter.into(),
-        checkpoint: at(row.checkpoint),
-        ..new.into_lease(&key().stream)
-    }
-}
-
-fn pack(lease: &Lease) -> Row {
-    let checkpoint = (0..=END).find(|i| lease.checkpoint == at(*i));
-    Row {
-        owner: lease.owner.as_ref().map(|owner| u8::from(*owner == worker(1))),
-        counter: u8::try_from(lease.term).expect("the walk bounds it"),
-        checkpoint: checkpoint.expect("no other checkpoint is written"),
-        named: lease.hand_over != HandOver::None,
-    }
-}
-
-fn key() -> LeaseKey {
-    LeaseKey::new("stream", "shard")
-}
-
-fn worker(index: u8) -> WorkerId {
-    WorkerId::of_kcl_join("worker", index.into())
-}
-
-fn at(checkpoint: u8) -> Checkpoint {
-    Checkpoint::at(match checkpoint {
-        0 => Position::TrimHorizon,
-        END => Position::ShardEnd,
-        n => {
-            let sequence = SequenceNumber::from_limbs(0, 0, n.into()).expect("it is small");
-            Position::At { sequence, sub: 0 }
-        }
-    })
 }
 
 /// Walks everything that can be reached; returns the number of states, or the shortest way to a

@@ -1,0 +1,191 @@
+//! What the walk moves through: rows, writes on their way and what each worker knows.
+
+use anabranch_model::hash::{HashKey, HashRange};
+use anabranch_model::lease::{
+    Checkpoint, HandOver, Hold, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WorkerId, Write,
+};
+use anabranch_model::position::Position;
+use anabranch_model::sequence::SequenceNumber;
+
+pub(crate) const LEASE: u8 = 2;
+pub(crate) const TICKS: u8 = 2;
+pub(crate) const END: u8 = 2;
+
+/// What is broken on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flaw {
+    None,
+    /// A release looks at the owner only, as Java's evict does.
+    ReleasesAsJavaDoes,
+    TakeSkipsTheCounter,
+    CheckpointSkipsTheCounter,
+    /// A renewal that a read-back resolved counts from its own sending, though an older write may
+    /// have moved the counter.
+    ResolvedRenewalCountsFromItself,
+    DeadlineFromTheReply,
+    RenewsAfterItsExpiry,
+    ReadBackComparesTheCounterOnly,
+    TakesFromABeatingOwner,
+    GoesOnAfterARelease,
+    GoesOnAfterAPass,
+    PassSkipsTheCounter,
+    /// A pass moves the counter by one, as a take does.
+    PassLooksLikeATake,
+    /// An owner whose pass was refused, or not answered, reads on under the counter that it knows.
+    ReadsOnWithoutTakingAgain,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Row {
+    pub(crate) owner: Option<u8>,
+    pub(crate) counter: u8,
+    pub(crate) checkpoint: u8,
+    /// Whether the other worker asks for the lease.
+    pub(crate) named: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Act {
+    Renew,
+    Take,
+    Release,
+    Checkpoint {
+        from: u8,
+        to: u8,
+    },
+    /// By worker 1, to worker 0.
+    Name,
+    Withdraw,
+    /// By worker 0, to worker 1.
+    Pass,
+}
+
+/// A write, with the counter that its sender knew.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Request {
+    pub(crate) by: u8,
+    pub(crate) counter: u8,
+    pub(crate) act: Act,
+}
+
+/// A write on its way, with the ticks since it was first sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Call {
+    None,
+    Sent(Request, u8),
+    /// The row after it if it was applied, and the row as it stood if it was refused.
+    Answered(Request, u8, Result<Row, Row>),
+    Unresolved(Request, u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Agent {
+    pub(crate) hold: Option<u8>,
+    pub(crate) silent: bool,
+    /// Whether a row that it got back showed that the other worker asks.
+    pub(crate) asked: bool,
+    pub(crate) checkpoint: u8,
+    /// Ticks since its last successful write was sent.
+    pub(crate) age: u8,
+    pub(crate) call: Call,
+    /// A write that it gave up, and that may still land.
+    pub(crate) late: Option<Request>,
+    /// Ticks since the oldest write was sent that may have moved the counter unseen.
+    pub(crate) doubt: Option<u8>,
+    /// The row as it last looked, and the ticks since its counter moved.
+    pub(crate) seen: Option<(Row, u8)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct World {
+    pub(crate) tick: u8,
+    pub(crate) row: Row,
+    pub(crate) agents: [Agent; 2],
+    pub(crate) acked: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Tick,
+    Look(usize),
+    Send(usize, Act),
+    Arrives(usize),
+    Reply(usize),
+    GivenUp(usize, bool),
+    ReadBack(usize),
+    Abandon(usize),
+    LateLands(usize),
+}
+
+/// A row as a look shows it. Nobody reads the checkpoint there.
+pub(crate) fn listed(row: Row) -> Row {
+    Row { checkpoint: 0, ..row }
+}
+
+pub(crate) fn older(age: u8) -> u8 {
+    (age + 1).min(LEASE)
+}
+
+pub(crate) fn change(request: Request) -> LeaseChange {
+    let (owner, term) = (worker(request.by), u64::from(request.counter));
+    match request.act {
+        Act::Name => return LeaseChange::Name { taker: owner, term },
+        Act::Withdraw => return LeaseChange::Withdraw { taker: owner, term },
+        _ => {}
+    }
+    let hold = Hold { key: key(), owner, term };
+    let write = match request.act {
+        Act::Name | Act::Withdraw => unreachable!("an owner asks nobody"),
+        Act::Pass => hold.pass(&worker(1 - request.by), Nonce(0)),
+        Act::Renew => hold.renew(Nonce(0)),
+        Act::Take => hold.take_again(Nonce(0)),
+        Act::Release => hold.release(Nonce(0)),
+        Act::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
+        Act::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
+    };
+    let Write::Lease { change, .. } = write else { unreachable!("a hold writes to its lease") };
+    change
+}
+
+pub(crate) fn unpack(row: Row) -> Lease {
+    let range = HashRange::new(HashKey(0), HashKey(1)).expect("0 is below 1");
+    let checkpoint = Position::TrimHorizon;
+    let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
+    let taker = row.owner.filter(|_| row.named).map(|owner| worker(1 - owner));
+    Lease {
+        owner: row.owner.map(worker),
+        hand_over: taker.map_or(HandOver::None, |taker| HandOver::Named { taker }),
+        term: row.counter.into(),
+        checkpoint: at(row.checkpoint),
+        ..new.into_lease(&key().stream)
+    }
+}
+
+pub(crate) fn pack(lease: &Lease) -> Row {
+    let checkpoint = (0..=END).find(|i| lease.checkpoint == at(*i));
+    Row {
+        owner: lease.owner.as_ref().map(|owner| u8::from(*owner == worker(1))),
+        counter: u8::try_from(lease.term).expect("the walk bounds it"),
+        checkpoint: checkpoint.expect("no other checkpoint is written"),
+        named: lease.hand_over != HandOver::None,
+    }
+}
+
+pub(crate) fn key() -> LeaseKey {
+    LeaseKey::new("stream", "shard")
+}
+
+pub(crate) fn worker(index: u8) -> WorkerId {
+    WorkerId::of_kcl_join("worker", index.into())
+}
+
+pub(crate) fn at(checkpoint: u8) -> Checkpoint {
+    Checkpoint::at(match checkpoint {
+        0 => Position::TrimHorizon,
+        END => Position::ShardEnd,
+        n => {
+            let sequence = SequenceNumber::from_limbs(0, 0, n.into()).expect("it is small");
+            Position::At { sequence, sub: 0 }
+        }
+    })
+}
