@@ -96,12 +96,8 @@ impl Walk {
                         acts.push(Act::Pass);
                     }
                     let from = agent.checkpoint;
-                    let last = match self.1 {
-                        Ways::Releases => END,
-                        // One checkpoint of the first owner will do.
-                        Ways::HandOvers if w == 0 => END - 1,
-                        Ways::HandOvers => from,
-                    };
+                    // The releases show that checkpoints are fenced.
+                    let last = if self.1 == Ways::Releases { END } else { from };
                     acts.extend((from + 1..=last).map(|to| Act::Checkpoint { from, to }));
                 }
             }
