@@ -226,15 +226,15 @@ async fn look_for_children<S: LeaseStore, A: StreamApi>(
     list: &Lineage,
     missed: &mut BTreeMap<ShardId, u32>,
 ) {
-    let mut lost = sync::forgotten(list, rows);
-    missed.retain(|shard, _| lost.iter().any(|row| row.shard == *shard));
-    lost.retain(|row| {
+    let mut forgotten = sync::forgotten(list, rows);
+    missed.retain(|shard, _| forgotten.iter().any(|row| row.shard == *shard));
+    forgotten.retain(|row| {
         let looks = missed.entry(row.shard.clone()).or_default();
         *looks += 1;
         *looks >= crew.settings().hole_looks
     });
-    if !lost.is_empty()
-        && let Err(error) = create_all(&crew.tools, stream, lost).await
+    if !forgotten.is_empty()
+        && let Err(error) = create_all(&crew.tools, stream, forgotten).await
     {
         let error = error.to_string();
         crew.tools.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
