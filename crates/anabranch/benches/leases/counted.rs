@@ -8,7 +8,7 @@ use anabranch_model::lease::{
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a store is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,9 +51,16 @@ pub(crate) struct Tally {
     failed: AtomicU64,
     /// When a worker first asked for another's lease.
     named: Mutex<Option<Instant>>,
+    /// How long each call takes beyond the store's own time, in milliseconds.
+    call_ms: u64,
 }
 
 impl Tally {
+    /// Of stores whose calls take so much longer, in milliseconds.
+    pub(crate) fn slow(call_ms: u64) -> Self {
+        Self { call_ms, ..Self::default() }
+    }
+
     pub(crate) fn asked(&self, kind: Kind) -> u64 {
         self.asked[kind as usize].load(Ordering::Relaxed)
     }
@@ -84,8 +91,11 @@ impl Tally {
         }
     }
 
-    fn ask(&self, kind: Kind) {
+    async fn ask(&self, kind: Kind) {
         self.asked[kind as usize].fetch_add(1, Ordering::Relaxed);
+        if self.call_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(self.call_ms)).await;
+        }
     }
 
     fn answer<T>(&self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
@@ -128,36 +138,36 @@ impl<S: LeaseStore> LeaseStore for Counted<S> {
     }
 
     async fn application(&self) -> Result<Application, StoreError> {
-        self.tally.ask(Kind::OtherRead);
+        self.tally.ask(Kind::OtherRead).await;
         self.tally.answer(self.inner.application().await)
     }
 
     async fn look(&self) -> Result<Look, StoreError> {
         // In KCL's layout nothing is read: there only a list tells.
         if self.layout() == Layout::Native {
-            self.tally.ask(Kind::Look);
+            self.tally.ask(Kind::Look).await;
         }
         self.tally.answer(self.inner.look().await)
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        self.tally.ask(Kind::List);
+        self.tally.ask(Kind::List).await;
         self.tally.answer(self.inner.list(stream).await)
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        self.tally.ask(Kind::OtherRead);
+        self.tally.ask(Kind::OtherRead).await;
         self.tally.answer(self.inner.get(key).await)
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        self.tally.ask(Kind::OtherRead);
+        self.tally.ask(Kind::OtherRead).await;
         self.tally.answer(self.inner.worker(id).await)
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
         let kind = Kind::of(write);
-        self.tally.ask(kind);
+        self.tally.ask(kind).await;
         self.tally.note(write);
         let outcome = self.tally.answer(self.inner.write(write).await)?;
         if let Outcome::Refused { .. } = outcome {

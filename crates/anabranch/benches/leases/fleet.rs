@@ -5,7 +5,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, Grip, How, LeaseStore, Settings, Stop, Stopped};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::create_stream;
+use anabranch_local::op::{StreamTarget, create_stream, split_shard};
 use anabranch_local::{Engine, Options};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
@@ -20,6 +20,10 @@ const GRACE_MS: u64 = 20_000;
 
 /// A stream of so many shards.
 pub(crate) fn stream(shards: usize) -> LocalKinesis {
+    LocalKinesis::new(engine(shards))
+}
+
+fn engine(shards: usize) -> Arc<Engine> {
     let options = Options { shard_limit: u32::MAX, ..Options::instant() };
     let clock = anabranch_local::Clock::manual(1_700_000_000_000);
     let engine = Arc::new(Engine::new(options, clock));
@@ -29,6 +33,23 @@ pub(crate) fn stream(shards: usize) -> LocalKinesis {
         ..Default::default()
     };
     engine.create_stream(&request).expect("a new engine takes a new stream");
+    engine
+}
+
+/// A stream of so many shards, each of which came from a split of a shard that is past retention.
+pub(crate) fn split_stream(shards: u32) -> LocalKinesis {
+    let parents = shards / 2;
+    let engine = engine(parents as usize);
+    let width = u128::MAX / u128::from(parents);
+    for parent in 0..parents {
+        let request = split_shard::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_split: Some(format!("shardId-{parent:012}")),
+            new_starting_hash_key: Some((u128::from(parent) * width + width / 2).to_string()),
+        };
+        engine.split_shard(&request).expect("the parent is open");
+    }
+    engine.clock().advance(25 * 3_600_000);
     LocalKinesis::new(engine)
 }
 

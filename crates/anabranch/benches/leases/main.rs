@@ -1,6 +1,6 @@
 //! What leases cost: calls of an idle fleet, a fleet that starts, hand-overs, on every store.
 //!
-//! Run by `cargo xtask bench leases [idle | takes | hand-over]`.
+//! Run by `cargo xtask bench leases [idle | takes | gates | hand-over]`.
 
 mod counted;
 mod fleet;
@@ -12,6 +12,7 @@ mod dynamodb_server;
 mod stores;
 mod idle;
 mod takes;
+mod gates;
 mod calls;
 mod looks;
 mod hand_over;
@@ -33,7 +34,7 @@ const FILLED: &str = "filled";
 fn main() -> ExitCode {
     // `cargo bench` adds its own flag.
     let parts: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let known = ["idle", "takes", "hand-over"];
+    let known = ["idle", "takes", "gates", "hand-over"];
     if let Some(part) = parts.iter().find(|part| !known.contains(&part.as_str())) {
         eprintln!("error: there is no part {part:?}; the parts are {}", known.join(", "));
         return ExitCode::from(2);
@@ -54,6 +55,9 @@ fn measure(wanted: impl Fn(&str) -> bool) -> Result<(), String> {
     let idle = wanted("idle").then(idle::run).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
+    if wanted("gates") {
+        runtime.block_on(gates::run())?;
+    }
     runtime.block_on(on_real_stores(&wanted, idle))?;
     println!("\nall of it took {} s", (clock.now_ms() - start_ms) / 1_000);
     Ok(())
