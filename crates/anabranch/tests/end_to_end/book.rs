@@ -15,12 +15,12 @@ const EFFECT: &str = "INSERT INTO effect (key, number) VALUES ($1, $2)";
 const EFFECTS: &str = "SELECT key, number FROM effect ORDER BY id";
 
 /// A transaction of a book.
-pub(crate) type Entry<B> = <B as Book>::Transaction;
+pub(crate) type Entry<B> = sqlx::Transaction<'static, <B as Book>::Database>;
 
 /// A table of effects beside the leases.
 pub(crate) trait Book: Clone + Send + Sync + 'static {
-    type Transaction: Send + 'static;
-    type Store: CheckpointIn<Self::Transaction>;
+    type Database: sqlx::Database;
+    type Store: CheckpointIn<Entry<Self>>;
 
     fn store(&self) -> Self::Store;
 
@@ -86,7 +86,7 @@ impl PostgresBook {
 }
 
 impl Book for PostgresBook {
-    type Transaction = sqlx::Transaction<'static, sqlx::Postgres>;
+    type Database = sqlx::Postgres;
     type Store = PostgresStore;
 
     fn store(&self) -> PostgresStore {
@@ -136,7 +136,7 @@ impl SqliteBook {
 }
 
 impl Book for SqliteBook {
-    type Transaction = sqlx::Transaction<'static, sqlx::Sqlite>;
+    type Database = sqlx::Sqlite;
     type Store = SqliteStore;
 
     fn store(&self) -> SqliteStore {

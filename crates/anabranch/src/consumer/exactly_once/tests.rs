@@ -319,7 +319,7 @@ async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
             commit(pool, batch).await
         }
     });
-    let words = handled.await.unwrap_err();
+    let words = Box::pin(handled).await.unwrap_err();
     assert!(words.contains("roll the transaction back"), "{words}");
     assert_eq!(office.row().await, [records[0].position()], "the rest of it comes again");
 }
