@@ -24,10 +24,6 @@ const TIGHT_BYTES: usize = 16 << 20;
 /// The longest pause between two things that happen before the first start.
 const PAST_MS: u64 = 3_000;
 
-/// Whether retention passes for shards whose rows have no hash range. Such a shard is never ended, and
-/// its children are read by nobody: seeds 562 and 2283 show it.
-const OLD_ROWS_PAST_RETENTION: bool = false;
-
 /// What happens once, beside what chance brings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
@@ -57,7 +53,7 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
         match event {
             Event::Reshard => stage.reshard(),
             Event::ReshardAll => stage.reshard_all(),
-            Event::Trim => trim(&mut stage),
+            Event::Trim => stage.trim(),
             Event::Crash => {
                 network.count(Fault::Crash);
                 let host = stage.any_host();
@@ -71,12 +67,6 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
     stage.judge(true)
 }
 
-fn trim(stage: &mut Stage) {
-    if OLD_ROWS_PAST_RETENTION || !stage.setting().old_rows {
-        stage.trim();
-    }
-}
-
 /// The stream has a past when the first worker starts.
 fn before_the_first_start(stage: &mut Stage, rng: &mut Rng) {
     stage.hold_back();
@@ -86,7 +76,7 @@ fn before_the_first_start(stage: &mut Stage, rng: &mut Rng) {
         stage.pause(PAST_MS);
     }
     if rng.u32(0..3) == 0 {
-        trim(stage);
+        stage.trim();
         stage.pause(PAST_MS);
     }
     stage.world.boot_all();

@@ -122,11 +122,6 @@ impl Stage {
         Self { setting, fleet, world, rng, puts: true, start, mishap: None }
     }
 
-    /// What the story began with.
-    pub fn setting(&self) -> &Setting {
-        &self.setting
-    }
-
     /// The stream and its records.
     pub fn supply(&self) -> &Supply {
         &self.fleet.supply
