@@ -2,13 +2,13 @@
 
 use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
-use anabranch::consumer::FetchMode;
+use anabranch::consumer::{FetchMode, RunError};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::stream::LocalKinesis;
 use anabranch::tail::Tail;
 use anabranch_local::fault::Effect;
-use anabranch_local::op::Operation;
-use anabranch_model::position::StartPosition;
+use anabranch_local::op::{Operation, StreamTarget, delete_stream};
+use anabranch_model::position::{Position, StartPosition};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -129,6 +129,25 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
             },
         )
         .await;
+    }
+}
+
+/// A service that errs about it for a moment costs no duplicates.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_gone() {
+    let world = World::new(2);
+    (0..5).for_each(|_| world.put_round(10));
+    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 600_000);
+    let worker = Running::start(consumer.each(world.note("one")));
+    world.until_all_seen().await;
+    let stream = StreamTarget::named(STREAM);
+    let request = delete_stream::Request { stream, ..Default::default() };
+    world.engine.delete_stream(&request).unwrap();
+    let ended = worker.stopped().await;
+    assert!(matches!(ended, Err(RunError::StreamGone(_))), "{ended:?}");
+    for row in world.rows() {
+        let at = row.checkpoint.lowest();
+        assert!(matches!(at, Position::At { .. }), "{} stands at {at}", row.key);
     }
 }
 

@@ -185,12 +185,13 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// The service says that it has no such shard.
-    pub(super) async fn gone(&self) -> SessionEnd {
+    pub(super) async fn gone(&mut self, session: &mut Session) -> SessionEnd {
         match self.grip.gone().await {
             Gone::NotProven => SessionEnd::Again,
             Gone::Ended => SessionEnd::Over(How::Ended, ShardStop::Gone),
             Gone::Lost => LOST,
-            Gone::OtherStream | Gone::Failed(_) => SessionEnd::Over(How::Failed, ShardStop::Failed),
+            // A service that errs for a moment costs no duplicates.
+            Gone::OtherStream | Gone::Failed(_) => self.fail(session).await,
         }
     }
 }

@@ -101,7 +101,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             match session.outcome() {
                 None => {}
                 Some(FetchEnd::ShardEnd(children)) => return self.end(session, &children).await,
-                Some(FetchEnd::Missing) => return self.gone().await,
+                Some(FetchEnd::Missing) => return self.gone(session).await,
                 Some(FetchEnd::Stopped | FetchEnd::Refused(_)) => return SessionEnd::Again,
             }
         }
@@ -109,7 +109,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// The shard can't be read now. What was done of it is written down all the same: a stop that
     /// comes while the lease waits to be given back finds nothing else to write.
-    async fn fail(&mut self, session: &mut Session) -> SessionEnd {
+    pub(super) async fn fail(&mut self, session: &mut Session) -> SessionEnd {
         session.drop_all().await;
         match self.note_in_time(session).await {
             Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
