@@ -24,6 +24,19 @@ async fn one_worker_takes_all_and_two_share_evenly() {
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
 }
 
+/// As on DynamoDB, where a query can miss a transaction whose version is visible already.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_older_than_the_version_before_it_delays_a_hand_over_by_seconds_only() {
+    let fleet = Fleet::native(8);
+    let late = TroubledStore::new(fleet.store.clone()).with_late_lists(300);
+    let a = fleet.worker_on(late, Fleet::settings("a")).await.unwrap();
+    fleet.until("a holds all", 10_000, || a.holds() == 8).await;
+    fleet.pass(5_000).await;
+    let b = fleet.worker("b").await;
+    let took = fleet.until("4 each", 8_000, || (a.holds(), b.holds()) == (4, 4)).await;
+    println!("b had its 4 leases in {took} ms");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_worker_is_fenced_and_its_leases_taken_after_the_lease_time() {
     let fleet = Fleet::native(4);

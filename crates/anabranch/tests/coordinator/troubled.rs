@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What is wrong with the line of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +48,10 @@ pub(crate) struct TroubledStore {
     look_ms: u64,
     /// How long each call takes, in milliseconds.
     call_ms: u64,
+    /// For how long lists lack the changes of a version that a look has shown, and what they lack
+    /// them from.
+    late_ms: u64,
+    late: Arc<Mutex<Late>>,
     /// How often a worker looked.
     looks: Arc<AtomicU64>,
     /// How often it read a single row of a lease, and how often all of a stream.
@@ -55,6 +60,14 @@ pub(crate) struct TroubledStore {
     lists_throttled: Arc<AtomicBool>,
     /// What a worker said about its start, before it listed any lease.
     pub(crate) starts: Arc<Mutex<Vec<(StreamName, StartPosition)>>>,
+}
+
+/// Rows as they were before the version moved.
+#[derive(Default)]
+struct Late {
+    version: Option<u64>,
+    rows: Vec<Lease>,
+    until: Option<Instant>,
 }
 
 impl TroubledStore {
@@ -74,6 +87,8 @@ impl TroubledStore {
             call_ms: 1,
             looks,
             reads: Arc::default(),
+            late_ms: 0,
+            late: Arc::default(),
             lists_throttled,
             starts,
         }
@@ -87,6 +102,11 @@ impl TroubledStore {
     /// How often the worker read a single row of a lease, and how often all of a stream.
     pub(crate) fn reads(&self) -> [u64; 2] {
         [&self.reads[0], &self.reads[1]].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Lists show the changes of a version so much later than a look shows the version.
+    pub(crate) fn with_late_lists(self, late_ms: u64) -> Self {
+        Self { late_ms, ..self }
     }
 
     /// The store suggests another pause between two looks.
@@ -183,7 +203,13 @@ impl LeaseStore for TroubledStore {
     async fn look(&self) -> Result<Look, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.through().await?;
-        self.inner.look().await
+        let look = self.inner.look().await?;
+        let mut late = self.late.lock().unwrap();
+        if late.version != look.version {
+            late.version = look.version;
+            late.until = Some(Instant::now() + Duration::from_millis(self.late_ms));
+        }
+        Ok(look)
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
@@ -196,7 +222,12 @@ impl LeaseStore for TroubledStore {
             return Err(StoreError::Throttled { store, detail });
         }
         let rows = self.inner.list(stream).await?;
-        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
+        let rows: Vec<Lease> = rows.into_iter().map(|row| self.shown(row)).collect();
+        let mut late = self.late.lock().unwrap();
+        if late.until.is_none_or(|until| Instant::now() >= until) || late.rows.is_empty() {
+            late.rows = rows;
+        }
+        Ok(late.rows.clone())
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

@@ -12,6 +12,11 @@ use anabranch_model::lease::view::View;
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, Worker, WorkerId, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long after a version was first seen the leases are listed once more. On DynamoDB a query is
+/// not isolated from a transaction on another partition: a look can show the version of a change
+/// that the list after it lacks.
+const SETTLED_MS: u64 = 1_000;
+
 /// What this worker has seen of the fleet.
 #[derive(Debug)]
 pub(super) struct Sight {
@@ -19,8 +24,10 @@ pub(super) struct Sight {
     pub(super) view: View,
     /// The leases of each stream, as last listed.
     rows: BTreeMap<StreamName, Vec<Lease>>,
-    /// The version that the list showed at least.
+    /// The version that was read before the list.
     version: Option<u64>,
+    /// When a list shows all of that version for certain, until there was one.
+    settled_ms: Option<u64>,
     /// When the leases were listed.
     listed_ms: Option<u64>,
     /// How many workers and leases were told of last.
@@ -29,7 +36,8 @@ pub(super) struct Sight {
 
 impl Sight {
     pub(super) fn new(view: View) -> Self {
-        Self { view, rows: BTreeMap::new(), version: None, listed_ms: None, told: (0, 0) }
+        let rows = BTreeMap::new();
+        Self { view, rows, version: None, settled_ms: None, listed_ms: None, told: (0, 0) }
     }
 
     /// Looks once. Returns whether the version shows that anything but hearts has moved since
@@ -46,9 +54,16 @@ impl Sight {
         let known = look.version.is_some()
             && look.version == self.version
             && streams.iter().eq(self.rows.keys());
-        if !known || self.is_list_due(tools) {
+        let now_ms = tools.clock.now_ms();
+        let settles = self.settled_ms.is_some_and(|ms| now_ms >= ms);
+        if !known || settles || self.is_list_due(tools) {
             self.list(crew, streams).await?;
             self.version = look.version;
+            if !known {
+                self.settled_ms = look.version.map(|_| now_ms + SETTLED_MS);
+            } else if settles {
+                self.settled_ms = None;
+            }
         }
         ready.judge(crew, &self.rows);
         let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
