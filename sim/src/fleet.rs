@@ -1,7 +1,7 @@
 //! Hosts that run the real consumer, with a handler that is slow or fails at random.
 
 use crate::faults::network::Service;
-use crate::faults::{FaultyStore, FaultyStream};
+use crate::faults::{Fault, FaultyStore, FaultyStream, LeaseTimes};
 use crate::flaw::consumer::{ConsumerFlaw, Warped};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
@@ -60,6 +60,8 @@ pub struct Temper {
     pub fetch_limit_ms: Option<u64>,
     /// How often the rows are compared with the stream.
     pub audit_ms: u64,
+    /// The lease times of the lives.
+    pub lease_times: LeaseTimes,
 }
 
 impl Default for Temper {
@@ -78,6 +80,7 @@ impl Default for Temper {
             memory_bytes: 256 << 20,
             fetch_limit_ms: None,
             audit_ms: 60_000,
+            lease_times: LeaseTimes::same(LEASE_TIME_MS),
         }
     }
 }
@@ -114,6 +117,11 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     let (host, ground) = (berth.host, &fleet.ground);
     let chance = Chance::seeded(berth.seed);
     let temper = &fleet.temper;
+    let lease_time_ms = temper.lease_times.of_life(berth.seed);
+    if lease_time_ms != LEASE_TIME_MS {
+        ground.network.count(Fault::LeaseTime);
+        ground.history.note_world(format!("{host} has a lease time of {lease_time_ms} ms"));
+    }
     let lanes = temper.lanes[pick(&chance, temper.lanes.len())];
     let lanes = if temper.mode.takes_lanes() { lanes } else { 1 };
     let desk = Arc::new(Desk {
@@ -147,7 +155,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         .with_settings(|settings| {
             settings.worker = Some(host.to_string());
             settings.fetch = temper.fetch;
-            settings.lease_time_ms = LEASE_TIME_MS;
+            settings.lease_time_ms = lease_time_ms;
             settings.grace_ms = temper.grace_ms;
             settings.checkpoint_ms = temper.checkpoint_ms;
             settings.memory_bytes = temper.memory_bytes;

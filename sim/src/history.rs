@@ -119,6 +119,11 @@ pub enum What {
         /// The record.
         grain: Arc<Grain>,
     },
+    /// The host stood still until now, and so did its clock.
+    Paused {
+        /// Since when, in the world's time.
+        since_ms: u64,
+    },
     /// A worker holds more bytes of records than ever before in its life.
     Holds {
         /// How many.
@@ -165,6 +170,9 @@ impl fmt::Display for Line {
                 write!(f, "fails with {grain} of {}", brief(hold))
             }
             What::LostLetter { grain } => write!(f, "loses {grain}, which was put aside"),
+            What::Paused { since_ms } => {
+                write!(f, "goes on, and knows nothing of {} ms", self.at_ms - since_ms)
+            }
             What::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
         }
     }

@@ -3,10 +3,10 @@
 //! | state | crash | freeze | stop | time comes |
 //! |---|---|---|---|---|
 //! | up | down | frozen | up, told to stop | runs on; down when its life ends by itself |
-//! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps |
+//! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps, unless it was paused |
 //! | down | down | down | down | up, with a new life |
 
-use crate::history::{History, HostId};
+use crate::history::{History, HostId, What};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -48,7 +48,16 @@ pub(crate) struct Host {
 enum State {
     Down { until_ms: u64 },
     Up(Running),
-    Frozen { running: Running, since_ms: u64, until_ms: u64 },
+    Frozen { running: Running, since_ms: u64, until_ms: u64, clock: ClockRuns },
+}
+
+/// Whether the clock of a host runs while it stands still.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClockRuns {
+    /// A process that was stopped, or a machine that was suspended.
+    Yes,
+    /// A machine that its hypervisor paused.
+    No,
 }
 
 struct Running {
@@ -74,10 +83,10 @@ impl Host {
     }
 
     /// The host stands still until then.
-    pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64) {
+    pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) {
         let state = std::mem::replace(&mut self.state, State::Down { until_ms: 0 });
         self.state = match state {
-            State::Up(running) => State::Frozen { running, since_ms: now_ms, until_ms },
+            State::Up(running) => State::Frozen { running, since_ms: now_ms, until_ms, clock },
             other => other,
         };
     }
@@ -120,8 +129,12 @@ impl Host {
                 history.note_world(format!("{} boots, life {}", self.id, self.lives));
                 State::Up(self.boot(seed, boot)?)
             }
-            State::Frozen { running, since_ms, until_ms } if now_ms < until_ms => {
-                State::Frozen { running, since_ms, until_ms }
+            State::Frozen { running, since_ms, until_ms, clock } if now_ms < until_ms => {
+                State::Frozen { running, since_ms, until_ms, clock }
+            }
+            State::Frozen { running, since_ms, clock: ClockRuns::No, .. } => {
+                history.note(self.id, What::Paused { since_ms });
+                State::Up(running)
             }
             State::Frozen { running, since_ms, .. } => {
                 history.note_world(format!("{} goes on, {} ms later", self.id, now_ms - since_ms));

@@ -8,7 +8,7 @@ use crate::clock::WorldClock;
 use crate::faults::chaos::Blow;
 use crate::faults::{Chaos, Network};
 use crate::history::{History, HostId};
-use crate::host::{Boot, Host};
+use crate::host::{Boot, ClockRuns, Host};
 use fastrand::Rng;
 
 /// The longest round. The shorter the rounds, the finer hosts interleave.
@@ -23,6 +23,8 @@ pub struct World {
     clock: WorldClock,
     /// Decides all that the world itself does.
     rng: Rng,
+    /// Decides on the newer kinds of blows.
+    apart: Rng,
     /// What carries the hosts' calls.
     network: Network,
     /// What happened so far.
@@ -69,7 +71,8 @@ impl World {
         let Ground { clock, network, history } = ground;
         let chaos = Chaos::none();
         let to_freeze = Vec::new();
-        Self { clock, rng, network, history, hosts, chaos, to_freeze, boot, mishap: None }
+        let apart = Rng::with_seed(seed ^ 0x626c_6f77_7300_0000);
+        Self { clock, rng, apart, network, history, hosts, chaos, to_freeze, boot, mishap: None }
     }
 
     /// From now on this befalls the hosts.
@@ -141,14 +144,21 @@ impl World {
     fn freeze(&mut self, host: HostId, for_ms: u64) {
         self.history.note_world(format!("{host} freezes for {for_ms} ms"));
         let now_ms = self.now_ms();
-        self.hosts[host.0].freeze(now_ms, now_ms + for_ms);
+        self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
+    }
+
+    fn pause(&mut self, host: HostId, for_ms: u64) {
+        self.history.note_world(format!("{host} is paused for {for_ms} ms, and so is its clock"));
+        let now_ms = self.now_ms();
+        self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::No);
     }
 
     fn strike(&mut self, step_ms: u64) {
         let history = self.history.clone();
         let note = move |words| history.note_world(words);
         let hosts = self.hosts.len();
-        let blows = self.chaos.strike(&mut self.rng, step_ms, hosts, &self.network, &note);
+        let (rng, apart) = (&mut self.rng, &mut self.apart);
+        let blows = self.chaos.strike(rng, apart, step_ms, hosts, &self.network, &note);
         let (due, later) = std::mem::take(&mut self.to_freeze)
             .into_iter()
             .partition(|(host, _)| self.network.looks(*host));
@@ -171,6 +181,7 @@ impl World {
                 self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
             }
             Blow::Freeze(host, for_ms) => self.freeze(host, for_ms),
+            Blow::Pause(host, for_ms) => self.pause(host, for_ms),
             Blow::FreezeLooking(host, for_ms) => self.to_freeze.push((host, for_ms)),
             Blow::Stop(host, rest_ms) => {
                 self.history.note_world(format!("{host} is asked to stop"));

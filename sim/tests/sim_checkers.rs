@@ -3,7 +3,8 @@
 use anabranch::event::{Event, LeaseEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Stored, WorkerId, Write,
+    Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Stored, WorkerChange, WorkerId,
+    Write,
 };
 use anabranch_model::position::Position;
 use anabranch_sim::checkers::{
@@ -100,7 +101,7 @@ fn check(checker: Checker, story: Vec<What>, expected: Option<&str>) {
 
 #[test]
 fn a_shard_has_one_deliverer_at_a_time() {
-    let check = |story, expected| check(ownership::check, story, expected);
+    let check = |story, expected| check(owned, story, expected);
     check(vec![delivered("a", 1, 1), delivered("a", 1, 2), delivered("b", 2, 3)], None);
     check(
         vec![delivered("a", 1, 1), delivered("b", 2, 2), delivered("a", 1, 2)],
@@ -114,6 +115,46 @@ fn a_shard_has_one_deliverer_at_a_time() {
     check(after(took("a", 2, 0)), Some("after the row went on to term 2"));
     check(after(took("b", 2, 0)), Some("after the row went on to term 2"));
     check(after(landed(release("a", 1), row(None, 2, 0))), Some("after the row went on"));
+}
+
+/// Ownership, where the lease time is seven lines long.
+fn owned(lines: &[Line]) -> Option<anabranch_sim::checkers::Violation> {
+    ownership::check(lines, 7)
+}
+
+fn beat(owner: &str) -> What {
+    let change = WorkerChange::Beat { counter: 1 };
+    let write = Write::worker(&worker(owner), change, Nonce(1));
+    What::Landed { write, outcome: row(None, 1, 0) }
+}
+
+fn paused(since_ms: u64) -> What {
+    What::Paused { since_ms }
+}
+
+#[test]
+fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease_time() {
+    let check = |story, expected| check(owned, story, expected);
+    // Lines 3 to 6 are a pause, in which b took the lease.
+    let overlap = |mut after: Vec<What>| {
+        let mut story = vec![took("a", 1, 0), beat("a"), delivered("a", 1, 1)];
+        story.extend([took("b", 2, 0), delivered("b", 2, 1), delivered("b", 2, 2), paused(3)]);
+        story.append(&mut after);
+        story
+    };
+    check(overlap(vec![delivered("a", 1, 2), delivered("a", 1, 3)]), None);
+    // By its own clock, lines 1, 2 and 7 to 11 are a lease time.
+    let others = vec![delivered("b", 2, 3); 5];
+    let late = others.iter().cloned().chain([delivered("a", 1, 4)]).collect();
+    check(overlap(late), Some("term 1 of a delivered, after shard-0 term 2 of b"));
+    // A pause explains nothing that happened before it.
+    let mut story = vec![took("a", 1, 0), beat("a"), delivered("a", 1, 1), took("b", 2, 0)];
+    story.extend([delivered("b", 2, 1), paused(4), delivered("a", 1, 2)]);
+    check(story, Some("term 1 of a delivered"));
+    // Nor does one before the last sign of life.
+    let mut story = vec![took("a", 1, 0), delivered("a", 1, 1), paused(1), beat("a")];
+    story.extend([took("b", 2, 0), delivered("b", 2, 1), delivered("a", 1, 2)]);
+    check(story, Some("term 1 of a delivered"));
 }
 
 #[test]

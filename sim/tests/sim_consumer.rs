@@ -6,7 +6,7 @@ use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
 use anabranch_sim::checkers::{checkpoint, lineage, order, ownership};
-use anabranch_sim::faults::Fault;
+use anabranch_sim::faults::{Fault, Refusal};
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::history::What;
 use anabranch_sim::scenarios::cases::{self, Change, Trouble, When};
@@ -62,6 +62,20 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::FalseEnd,
         Fault::Outage,
         Fault::Cut,
+        Fault::StoreCut,
+        Fault::StreamCut,
+        Fault::Twice,
+        Fault::SlowCommit,
+        Fault::Pause,
+        Fault::StoreRefused(Refusal::Denied),
+        Fault::StoreRefused(Refusal::Missing),
+        Fault::StoreRefused(Refusal::UnreadableRow),
+        Fault::StoreRefused(Refusal::Busy),
+        Fault::StreamRefused(Refusal::Denied),
+        Fault::StreamRefused(Refusal::Missing),
+        Fault::StreamRefused(Refusal::Internal),
+        Fault::StreamRefused(Refusal::KeyUnusable),
+        Fault::StreamRefused(Refusal::Invalid),
         Fault::Freeze,
         Fault::Stop,
         Fault::Trim,

@@ -1,7 +1,7 @@
 //! Fleets of real coordinators under faults: every promise holds on every seed.
 
 use anabranch_model::lease::{Layout, LeaseChange, Write};
-use anabranch_sim::faults::Fault;
+use anabranch_sim::faults::{Fault, Refusal, Service};
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::history::{Line, What};
 use anabranch_sim::scenarios::leases;
@@ -55,6 +55,11 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
         Fault::Outage,
         Fault::StreamOutage,
         Fault::Cut,
+        Fault::StoreCut,
+        Fault::StreamCut,
+        Fault::Twice,
+        Fault::SlowCommit,
+        Fault::Pause,
         Fault::Crash,
         Fault::Freeze,
         Fault::Stop,
@@ -62,6 +67,15 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
         Fault::Merge,
     ] {
         assert!(summary.faults.of(fault) > 100, "too few to prove anything: {fault}");
+    }
+    for service in [Service::Store, Service::Stream] {
+        for why in Refusal::of(service) {
+            let fault = match service {
+                Service::Store => Fault::StoreRefused(*why),
+                Service::Stream => Fault::StreamRefused(*why),
+            };
+            assert!(summary.faults.of(fault) > 100, "too few to prove anything: {fault}");
+        }
     }
     assert!(summary.moves > SEEDS * 10, "leases hardly moved");
 }

@@ -3,9 +3,10 @@
 
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch_model::lease::{Layout, Nonce, Outcome, WorkerChange, WorkerId, Write};
+use anabranch_sim::faults::chaos::Blow;
 use anabranch_sim::faults::network::{Cut, Service};
-use anabranch_sim::faults::{Chaos, Fault, FaultyStore, Weather};
-use anabranch_sim::history::{HostId, Line};
+use anabranch_sim::faults::{Chaos, Fault, FaultyStore, Refusal, Weather};
+use anabranch_sim::history::{HostId, Line, What};
 use anabranch_sim::host::{Berth, Life};
 use anabranch_sim::world::{Ground, World};
 use std::sync::{Arc, Mutex};
@@ -224,4 +225,107 @@ fn a_host_that_is_asked_to_stop_ends_its_life_itself_and_comes_back() {
     stage.run(5_000);
     assert_eq!(stage.world.up().count(), 1);
     assert_eq!(stage.table.snapshot().workers().count(), 2, "the second life has a row of its own");
+}
+
+#[test]
+fn a_host_that_is_cut_off_from_one_service_reaches_the_other_and_so_do_its_rivals() {
+    for (service, rows, fault) in
+        [(Service::Store, 0, Fault::StoreCut), (Service::Stream, 1, Fault::StreamCut)]
+    {
+        let mut stage = Stage::new(7, 2);
+        stage.ground.network.cut_from(HostId(0), service, Cut::Requests, 10_000);
+        stage.run(9_000);
+        let table = stage.table.snapshot();
+        let cut_off = table.workers().filter(|worker| worker.id.as_str().starts_with("h0"));
+        assert_eq!(cut_off.count(), rows, "{service:?}");
+        assert!(stage.counter() > 20, "the other one beats");
+        assert_eq!(stage.ground.network.counts().of(fault) > 5, service == Service::Store);
+    }
+}
+
+#[test]
+fn a_refusal_does_nothing_to_the_rows_and_is_over_in_time() {
+    for why in Refusal::of(Service::Store) {
+        let mut stage = Stage::new(6, 1);
+        stage.ground.network.refuse(Service::Store, *why, 5_000);
+        stage.run(4_990);
+        assert_eq!((stage.counter(), stage.noted("done")), (0, 0), "{why}");
+        assert!(stage.noted("failed") > 10, "{why}");
+        assert!(stage.ground.network.counts().of(Fault::StoreRefused(*why)) > 10);
+        stage.run(8_000);
+        assert!(stage.counter() > 10, "{why} is over");
+    }
+}
+
+#[test]
+fn a_write_that_arrives_twice_is_applied_once() {
+    let mut stage = Stage::new(10, 1);
+    let twice = Weather { twice: 1_000, ..Weather::fair() };
+    stage.ground.network.set_weather(Service::Store, twice);
+    stage.run(20_000);
+    let lines = stage.ground.history.take();
+    let count = |is: fn(&What) -> bool| lines.iter().filter(|line| is(&line.what)).count();
+    let again = count(|what| matches!(what, What::World(words) if words.contains("again")));
+    assert!(again > 30, "{again} arrived again");
+    let landed = count(|what| matches!(what, What::Landed { .. }));
+    let done = count(|what| matches!(what, What::Landed { outcome: Outcome::Done(_), .. }));
+    // The join and the beats, each once.
+    assert_eq!(done as u64, stage.counter() + 1);
+    assert_eq!(landed, done + again);
+}
+
+#[test]
+fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
+    let mut stage = Stage::new(8, 1);
+    stage.run(2_000);
+    stage.world.befall(Blow::Pause(HostId(0), 60_000));
+    let before = stage.counter();
+    stage.run(59_000);
+    assert!(stage.counter() <= before + 1, "at most what was in flight landed");
+    stage.run(12_000);
+    assert!(stage.counter() > before + 3);
+    let notes = stage.notes.lock().expect("nobody panics with it");
+    let jump = notes.windows(2).map(|pair| pair[1].0 - pair[0].0).max().expect("there are notes");
+    assert!(jump < 2 * PATIENCE_MS.into(), "its own clock showed {jump} ms at once");
+}
+
+/// Host 0 joins again and again, and host 1 looks. Each join moves the version by one, and adds a
+/// worker. Gives how often a look showed too few workers, and how often too many.
+fn torn_looks(weather: Weather) -> (usize, usize) {
+    let ground = Ground::new(11);
+    let rows = Arc::new(MemoryStore::new(Layout::Native));
+    ground.network.set_weather(Service::Store, weather);
+    let torn = Arc::new(Mutex::new((0, 0)));
+    let (base, seen) = (ground.clone(), Arc::clone(&torn));
+    let boot = Box::new(move |berth: Berth| -> Life {
+        let link = base.network.link(berth.host, Service::Store, PATIENCE_MS);
+        let store = FaultyStore::new(Arc::clone(&rows), link, base.history.clone());
+        let torn = Arc::clone(&seen);
+        Box::pin(async move {
+            for number in 0.. {
+                if berth.host == HostId(0) {
+                    let id = WorkerId::of_join("w", number);
+                    let join =
+                        WorkerChange::Join { host: String::new(), started_ms: 0, reads: None };
+                    let _ = store.write(&Write::worker(&id, join, Nonce(1))).await;
+                } else if let Ok(look) = store.look().await {
+                    let version = usize::try_from(look.version.unwrap_or(0)).expect("it is small");
+                    let mut torn = torn.lock().expect("nobody panics with it");
+                    torn.0 += usize::from(look.workers.len() < version);
+                    torn.1 += usize::from(look.workers.len() > version);
+                }
+            }
+        })
+    });
+    let mut world = World::new(11, ground, 2, boot);
+    world.run(20_000, |_, _| ()).expect("no life panics");
+    let torn = *torn.lock().expect("nobody panics with it");
+    torn
+}
+
+#[test]
+fn a_transaction_that_commits_slowly_shows_its_version_and_its_row_apart() {
+    assert_eq!(torn_looks(Weather::fair()), (0, 0));
+    let (too_few, too_many) = torn_looks(Weather { slow_commit: 1_000, ..Weather::fair() });
+    assert!(too_few > 10 && too_many > 10, "{too_few}, {too_many}");
 }

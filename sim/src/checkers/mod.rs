@@ -1,6 +1,7 @@
 //! The promises, each judged from the history alone.
 
 pub mod violation;
+mod pauses;
 pub mod ownership;
 pub mod tenure;
 pub mod fencing;
@@ -35,7 +36,7 @@ pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Viol
 /// In KCL's layout a lease can be stolen, and its owner learns of it by its next write.
 fn owned(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
     match layout {
-        Layout::Native => ownership::check(lines),
+        Layout::Native => ownership::check(lines, lease_time_ms),
         Layout::Kcl => tenure::check(lines, lease_time_ms),
     }
 }

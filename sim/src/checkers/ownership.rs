@@ -1,6 +1,10 @@
 //! Ownership: two workers never deliver one shard at once, nor one worker under two terms, nor any
 //! worker under a term that the row has left.
+//!
+//! A worker whose host was paused with its clock delivers on until its lease time is over by that
+//! clock: there only checkpoints are fenced.
 
+use super::pauses::Pauses;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What, brief};
 use anabranch_model::lease::{Hold, LeaseChange, LeaseKey, Outcome, Stored, Write};
@@ -20,16 +24,20 @@ struct Known<'a> {
 
 /// Whether deliveries under one hold end before those under the next begin, and before the row's
 /// term moves on.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
+    let mut pauses = Pauses::default();
     let mut leases: BTreeMap<&LeaseKey, Known<'_>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
+        pauses.see(line);
         match &line.what {
             What::Landed {
                 write: Write::Lease { key, change, .. },
                 outcome: Outcome::Done(stored),
             } => landed(leases.entry(key).or_default(), change, stored),
             What::Delivered { hold, .. } | What::Handed { hold, .. } => {
-                if let Some(words) = delivered(leases.entry(&hold.key).or_default(), hold) {
+                let broken = delivered(leases.entry(&hold.key).or_default(), hold);
+                let excused = || pauses.excuse(line, hold, lease_time_ms);
+                if let Some(words) = broken.filter(|_| !excused()) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
             }

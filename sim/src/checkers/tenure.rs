@@ -2,8 +2,9 @@
 //!
 //! There a worker of Java can steal a lease from an owner that renews it, and the owner learns of it
 //! by its next write: until then two deliver. What holds beside Java too is that nobody delivers for
-//! longer than a lease time on the strength of one write, and that checkpoints are fenced.
+//! longer than a lease time on the strength of one write, by its own clock, and that checkpoints are fenced.
 
+use super::pauses::Pauses;
 use super::violation::Violation;
 use crate::history::{Line, What, brief};
 use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, WorkerId, Write};
@@ -15,7 +16,9 @@ pub const PROMISE: &str = "who delivers a shard wrote to its row within the leas
 /// Whether every delivery came within a lease time after a write of its owner's that was applied.
 pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
     let mut wrote: BTreeMap<(&LeaseKey, &WorkerId), u64> = BTreeMap::new();
+    let mut pauses = Pauses::default();
     for (at, line) in lines.iter().enumerate() {
+        pauses.see(line);
         match &line.what {
             What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
                 if let Some(owner) = owner(change) {
@@ -24,7 +27,8 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
             }
             What::Delivered { hold, .. } | What::Handed { hold, .. } => {
                 let last_ms = wrote.get(&(&hold.key, &hold.owner)).copied();
-                if last_ms.is_none_or(|last_ms| line.at_ms >= last_ms + lease_time_ms) {
+                let ago_ms = |last_ms| pauses.seen_ms(line.host, last_ms, line.at_ms);
+                if last_ms.is_none_or(|last_ms| ago_ms(last_ms) >= lease_time_ms) {
                     let last = last_ms.map_or("never".to_owned(), |ms| format!("at {ms} ms"));
                     let words = format!("{} delivered, and wrote {last}", brief(hold));
                     let lease = Some(hold.key.clone());

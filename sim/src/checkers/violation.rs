@@ -62,9 +62,10 @@ impl Violation {
             What::Put(grain) | What::Skipped(grain) | What::LostLetter { grain } => {
                 grain.shard == lease.shard
             }
-            What::World(_) | What::Trimmed | What::Landed { write: Write::Worker { .. }, .. } => {
-                true
-            }
+            What::World(_)
+            | What::Paused { .. }
+            | What::Trimmed
+            | What::Landed { write: Write::Worker { .. }, .. } => true,
             What::Landed { write: Write::Lease { key, .. }, .. } => key == lease,
             What::Holds { .. } | What::Landed { write: Write::Stream { .. }, .. } => false,
             What::Told(event) => format!("{event:?}").contains(lease.shard.as_str()),

@@ -2,6 +2,7 @@
 
 use super::kind::Fault;
 use super::network::{Cut, Network, Service};
+use super::refusal::Refusal;
 use crate::history::HostId;
 use fastrand::Rng;
 use std::ops::RangeInclusive;
@@ -21,6 +22,16 @@ pub struct Chaos {
     pub outage_every_ms: Option<u64>,
     /// The stream answers nobody.
     pub drought_every_ms: Option<u64>,
+    /// A host is cut off from the store alone.
+    pub store_cut_every_ms: Option<u64>,
+    /// A host is cut off from the stream alone.
+    pub stream_cut_every_ms: Option<u64>,
+    /// A host stands still and its clock with it.
+    pub pause_every_ms: Option<u64>,
+    /// The store refuses all calls for one reason.
+    pub store_refuses_every_ms: Option<u64>,
+    /// The stream refuses all calls for one reason.
+    pub stream_refuses_every_ms: Option<u64>,
     /// How long half of the crashes, freezes, cuts and outages last.
     pub lasts_ms: RangeInclusive<u64>,
     /// How long the other half lasts.
@@ -34,6 +45,8 @@ pub enum Blow {
     Crash(HostId, u64),
     /// The host stands still for a while.
     Freeze(HostId, u64),
+    /// The host stands still for a while, and so does its clock.
+    Pause(HostId, u64),
     /// The host stands still for a while, from the moment on at which it waits for a look at the
     /// store: what it sees when it goes on is old.
     FreezeLooking(HostId, u64),
@@ -56,6 +69,11 @@ impl Chaos {
             cut_every_ms: None,
             outage_every_ms: None,
             drought_every_ms: None,
+            store_cut_every_ms: None,
+            stream_cut_every_ms: None,
+            pause_every_ms: None,
+            store_refuses_every_ms: None,
+            stream_refuses_every_ms: None,
             lasts_ms: 1..=1,
             or_lasts_ms: 1..=1,
         }
@@ -95,15 +113,55 @@ impl Chaos {
         Self { drought_every_ms, ..Self::foul(rng, lease_time_ms) }
     }
 
+    /// The same, and hosts may be cut off from one of the two services. Drawn apart, so that the
+    /// rest of the seed is what it is without.
+    #[must_use]
+    pub fn with_lone_cuts(self, seed: u64, lease_time_ms: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x6c6f_6e65_6375_7473);
+        let mut often = || (rng.u32(0..3) == 0).then(|| lease_time_ms * rng.u64(1..10));
+        let (store_cut_every_ms, stream_cut_every_ms) = (often(), often());
+        let lasts_ms = self.lasts_or(lease_time_ms);
+        let or_lasts_ms = near(lease_time_ms);
+        Self { store_cut_every_ms, stream_cut_every_ms, lasts_ms, or_lasts_ms, ..self }
+    }
+
+    /// The same, and hosts may stand still with their clocks. Drawn apart.
+    #[must_use]
+    pub fn with_pauses(self, seed: u64, lease_time_ms: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x7061_7573_6573_0000);
+        let pause_every_ms = (rng.u32(0..3) == 0).then(|| lease_time_ms * rng.u64(1..10));
+        let (lasts_ms, or_lasts_ms) = (self.lasts_or(lease_time_ms), near(lease_time_ms));
+        Self { pause_every_ms, lasts_ms, or_lasts_ms, ..self }
+    }
+
+    /// The same, and a service may refuse everything for a while. Drawn apart.
+    #[must_use]
+    pub fn with_refusals(self, seed: u64, lease_time_ms: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x7265_6675_7361_6c73);
+        let mut often = || (rng.u32(0..4) == 0).then(|| lease_time_ms * rng.u64(3..15));
+        let (store_refuses_every_ms, stream_refuses_every_ms) = (often(), often());
+        let (lasts_ms, or_lasts_ms) = (self.lasts_or(lease_time_ms), near(lease_time_ms));
+        Self { store_refuses_every_ms, stream_refuses_every_ms, lasts_ms, or_lasts_ms, ..self }
+    }
+
+    fn lasts_or(&self, lease_time_ms: u64) -> RangeInclusive<u64> {
+        if *self.lasts_ms.end() > 1 {
+            return self.lasts_ms.clone();
+        }
+        lease_time_ms / 20..=lease_time_ms * 3
+    }
+
     fn lasts(&self, rng: &mut Rng) -> u64 {
         let range = if rng.bool() { &self.lasts_ms } else { &self.or_lasts_ms };
         rng.u64(range.clone())
     }
 
     /// What befalls hosts within the next `step_ms`. Cuts and outages go to the network at once.
+    /// The newer kinds draw from `apart`, so that a seed without them keeps its story.
     pub(crate) fn strike(
         &self,
         rng: &mut Rng,
+        apart: &mut Rng,
         step_ms: u64,
         hosts: usize,
         network: &Network,
@@ -147,6 +205,27 @@ impl Chaos {
             let for_ms = lasts(rng);
             note(format!("stream outage for {for_ms} ms"));
             network.outage(Service::Stream, for_ms);
+        }
+        for (service, cut_every_ms, refuses_every_ms) in [
+            (Service::Store, self.store_cut_every_ms, self.store_refuses_every_ms),
+            (Service::Stream, self.stream_cut_every_ms, self.stream_refuses_every_ms),
+        ] {
+            if hits(apart, cut_every_ms) {
+                let cut = if apart.bool() { Cut::Requests } else { Cut::Replies };
+                let (host, for_ms) = (host(apart), lasts(apart));
+                note(format!("cuts {host} off from the {service:?} for {for_ms} ms ({cut:?})"));
+                network.cut_from(host, service, cut, for_ms);
+            }
+            if hits(apart, refuses_every_ms) {
+                let all = Refusal::of(service);
+                let (why, for_ms) = (all[apart.usize(0..all.len())], lasts(apart));
+                note(format!("the {service:?} refuses all calls for {for_ms} ms: {why}"));
+                network.refuse(service, why, for_ms);
+            }
+        }
+        if hits(apart, self.pause_every_ms) {
+            network.count(Fault::Pause);
+            blows.push(Blow::Pause(host(apart), lasts(apart)));
         }
         blows
     }

@@ -1,5 +1,6 @@
 //! The kinds of faults, and how often each was injected.
 
+use super::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -34,10 +35,26 @@ pub enum Fault {
     StreamOutage,
     /// A call met a cut between its host and the services.
     Cut,
+    /// A call met a cut between its host and the store alone.
+    StoreCut,
+    /// A call met a cut between its host and the stream alone.
+    StreamCut,
+    /// A request arrived twice.
+    Twice,
+    /// A transaction of the store became visible row by row.
+    SlowCommit,
+    /// The store refused a call for good.
+    StoreRefused(Refusal),
+    /// The stream refused a call for good.
+    StreamRefused(Refusal),
     /// A host died.
     Crash,
     /// A host stood still, and came back.
     Freeze,
+    /// A worker began with a lease time of its own.
+    LeaseTime,
+    /// A host stood still and its clock with it, and came back.
+    Pause,
     /// A host was asked to stop.
     Stop,
     /// A shard was split.
@@ -65,8 +82,16 @@ impl fmt::Display for Fault {
             Self::Outage => "met an outage of the store",
             Self::StreamOutage => "met an outage of the stream",
             Self::Cut => "met a cut",
+            Self::StoreCut => "met a cut from the store",
+            Self::StreamCut => "met a cut from the stream",
+            Self::Twice => "requests that arrived twice",
+            Self::SlowCommit => "transactions that were visible in parts",
+            Self::StoreRefused(why) => return f.pad(&format!("refused by the store: {why}")),
+            Self::StreamRefused(why) => return f.pad(&format!("refused by the stream: {why}")),
             Self::Crash => "crashes",
             Self::Freeze => "freezes",
+            Self::LeaseTime => "lives with another lease time",
+            Self::Pause => "pauses of a host and its clock",
             Self::Stop => "stops",
             Self::Split => "splits",
             Self::Merge => "merges",

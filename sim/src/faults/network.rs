@@ -10,6 +10,8 @@
 //! time comes, even if its sender crashed or stands still by then.
 
 use super::kind::{Fault, FaultCounts};
+use super::lag::{Lags, Part, SlowCommit};
+use super::refusal::Refusal;
 use super::weather::Weather;
 use crate::clock::WorldClock;
 use crate::history::HostId;
@@ -56,6 +58,11 @@ struct State {
     /// Decides which reads err about the end of their shard. Apart, so that a seed with such reads
     /// has all its other faults at the calls that meet them without.
     ends: Rng,
+    /// Decides which writes arrive twice, which calls are refused and which transactions become
+    /// visible row by row. Each apart, for the same reason.
+    repeats: Rng,
+    refusals: Rng,
+    commits: Rng,
     /// Numbers the packets, so that two of one moment arrive in the order of their sending.
     sent: u64,
     /// What is in flight, by arrival.
@@ -64,8 +71,12 @@ struct State {
     weather: BTreeMap<Service, Weather>,
     /// Until when a service answers nobody.
     outages: BTreeMap<Service, u64>,
-    /// Which hosts are cut off, how, and until when.
-    cuts: BTreeMap<HostId, (Cut, u64)>,
+    /// Which hosts are cut off from which service.
+    cuts: BTreeMap<(HostId, Service), Severed>,
+    /// Which services refuse all calls, why, and until when.
+    refusing: BTreeMap<Service, (Refusal, u64)>,
+    /// Which parts of transactions are not visible yet.
+    lags: Lags,
     /// The looks at the store that each host waits for.
     looks: BTreeMap<HostId, usize>,
     /// The lists of shards that were answered lately, and when.
@@ -76,12 +87,24 @@ struct State {
 
 type Packet = Box<dyn FnOnce() + Send>;
 
+/// A cut between a host and a service.
+#[derive(Clone, Copy)]
+struct Severed {
+    /// What still goes through.
+    cut: Cut,
+    /// When it is over.
+    until_ms: u64,
+    /// Which kind it counts as.
+    kind: Fault,
+}
+
 /// What becomes of one call.
 #[derive(Clone, Copy)]
 enum Fate {
     Answered { there_ms: u64, back_ms: u64 },
     Failed { after_ms: u64 },
     Throttled { after_ms: u64 },
+    Refused { after_ms: u64, why: Refusal },
     RequestLost,
     ReplyLost { there_ms: u64 },
 }
@@ -95,6 +118,8 @@ pub enum Carried<T> {
     Failed,
     /// It was throttled, and nothing was done.
     Throttled,
+    /// It was refused, and nothing was done.
+    Refused(Refusal),
     /// The caller gave up. It may have been carried out, or may still be.
     Silent,
 }
@@ -105,11 +130,16 @@ impl Network {
         let state = State {
             rng: Rng::with_seed(seed),
             ends: Rng::with_seed(seed ^ 0x656e_6473),
+            repeats: Rng::with_seed(seed ^ 0x7265_7065),
+            refusals: Rng::with_seed(seed ^ 0x7265_6675),
+            commits: Rng::with_seed(seed ^ 0x636f_6d6d),
             sent: 0,
             flying: BTreeMap::new(),
             weather: BTreeMap::new(),
             outages: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            refusing: BTreeMap::new(),
+            lags: Lags::default(),
             looks: BTreeMap::new(),
             lists: Vec::new(),
             counts: FaultCounts::default(),
@@ -133,19 +163,40 @@ impl Network {
         self.state().outages.insert(service, until);
     }
 
-    /// The host is cut off for a while.
+    /// The host is cut off from both services for a while.
     pub fn cut(&self, host: HostId, cut: Cut, for_ms: u64) {
-        let until = self.clock.now_ms() + for_ms;
-        self.state().cuts.insert(host, (cut, until));
+        let severed = Severed { cut, until_ms: self.clock.now_ms() + for_ms, kind: Fault::Cut };
+        let mut state = self.state();
+        state.cuts.insert((host, Service::Store), severed);
+        state.cuts.insert((host, Service::Stream), severed);
     }
 
-    /// The sky clears: outages and cuts are over, and every call is answered. What is in flight
-    /// stays in flight.
+    /// The host is cut off from one service for a while.
+    pub fn cut_from(&self, host: HostId, service: Service, cut: Cut, for_ms: u64) {
+        let kind = match service {
+            Service::Store => Fault::StoreCut,
+            Service::Stream => Fault::StreamCut,
+        };
+        let severed = Severed { cut, until_ms: self.clock.now_ms() + for_ms, kind };
+        self.state().cuts.insert((host, service), severed);
+    }
+
+    /// The service refuses all calls for a while.
+    pub fn refuse(&self, service: Service, why: Refusal, for_ms: u64) {
+        let until_ms = self.clock.now_ms() + for_ms;
+        self.state().refusing.insert(service, (why, until_ms));
+    }
+
+    /// The sky clears: outages, cuts and refusals are over, and every call is answered. What is in
+    /// flight stays in flight, and a store whose transactions become visible row by row stays one.
     pub fn clear(&self) {
         let mut state = self.state();
-        state.weather.clear();
+        for weather in state.weather.values_mut() {
+            *weather = Weather { slow_commit: weather.slow_commit, ..Weather::fair() };
+        }
         state.outages.clear();
         state.cuts.clear();
+        state.refusing.clear();
     }
 
     /// Counts a fault that was injected elsewhere.
@@ -204,16 +255,15 @@ impl State {
         let weather = self.weather.get(&link.service).cloned().unwrap_or_else(Weather::fair);
         let there_ms = self.rng.u64(1..=weather.latency_ms);
         let back_ms = self.rng.u64(1..=weather.latency_ms);
-        match self.cuts.get(&link.host) {
-            Some((Cut::Requests, until)) if now_ms < *until => {
-                self.counts.add(Fault::Cut);
-                return Fate::RequestLost;
-            }
-            Some((Cut::Replies, until)) if now_ms < *until => {
-                self.counts.add(Fault::Cut);
-                return Fate::ReplyLost { there_ms };
-            }
-            _ => {}
+        if let Some(severed) = self.severed(link, now_ms) {
+            self.counts.add(severed.kind);
+            return match severed.cut {
+                Cut::Requests => Fate::RequestLost,
+                Cut::Replies => Fate::ReplyLost { there_ms },
+            };
+        }
+        if let Some(why) = self.refused(link.service, &weather, now_ms) {
+            return Fate::Refused { after_ms: there_ms, why };
         }
         let patience = link.patience_ms;
         if self.strikes(weather.error, Fault::Error) {
@@ -238,6 +288,27 @@ impl State {
         } else {
             Fate::Answered { there_ms, back_ms }
         }
+    }
+
+    fn severed(&self, link: &Link, now_ms: u64) -> Option<Severed> {
+        let severed = self.cuts.get(&(link.host, link.service)).copied();
+        severed.filter(|severed| now_ms < severed.until_ms)
+    }
+
+    fn refused(&mut self, service: Service, weather: &Weather, now_ms: u64) -> Option<Refusal> {
+        let refusing = self.refusing.get(&service).filter(|(_, until_ms)| now_ms < *until_ms);
+        let why = match refusing {
+            Some((why, _)) => *why,
+            None if weather.refused > 0 && self.refusals.u32(0..1_000) < weather.refused => {
+                self.refusals.choice(&weather.refusals).copied()?
+            }
+            None => return None,
+        };
+        self.counts.add(match service {
+            Service::Store => Fault::StoreRefused(why),
+            Service::Stream => Fault::StreamRefused(why),
+        });
+        Some(why)
     }
 
     fn strikes(&mut self, permille: u32, fault: Fault) -> bool {
@@ -310,7 +381,7 @@ impl Link {
     pub fn breaks(&self) -> bool {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
-        let cut = state.cuts.get(&self.host).is_some_and(|(_, until)| now_ms < *until);
+        let cut = state.severed(self, now_ms).is_some();
         let out = state.outages.get(&self.service).is_some_and(|until| now_ms < *until);
         let error = state.weather.get(&self.service).map_or(0, |weather| weather.error);
         cut || out || state.strikes(error, Fault::Error)
@@ -324,6 +395,51 @@ impl Link {
         state.lists.push((now_ms, filter, list.clone()));
         let oldest = state.lists.iter().find(|(_, kind, _)| *kind == filter);
         oldest.map_or(list, |(_, _, old)| old.clone())
+    }
+
+    /// After which pause a write is to arrive a second time, if it is.
+    pub(super) fn repeats(&self) -> Option<u64> {
+        let mut state = self.network.state();
+        let weather = state.weather.get(&self.service).cloned().unwrap_or_else(Weather::fair);
+        if weather.twice == 0 || state.repeats.u32(0..1_000) >= weather.twice {
+            return None;
+        }
+        state.counts.add(Fault::Twice);
+        let most_ms =
+            if state.repeats.bool() { weather.latency_ms * 2 } else { self.patience_ms * 12 };
+        Some(state.repeats.u64(1..=most_ms))
+    }
+
+    /// For how long a transaction is to be visible in parts, if it is.
+    pub(super) fn commits_slowly(&self) -> Option<SlowCommit> {
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.slow_commit);
+        if often == 0 || state.commits.u32(0..1_000) >= often {
+            return None;
+        }
+        let for_ms = state.commits.u64(1..=self.patience_ms / 2);
+        Some(SlowCommit { for_ms, row_is_late: state.commits.bool() })
+    }
+
+    /// Keeps a part of a transaction from sight for a while.
+    pub(super) fn lag(&self, for_ms: u64, part: Part) {
+        let until_ms = self.network.clock.now_ms() + for_ms;
+        let mut state = self.network.state();
+        state.counts.add(Fault::SlowCommit);
+        state.lags.add(until_ms, part);
+    }
+
+    /// Shows what is visible of transactions now.
+    pub(super) fn lags<T>(&self, show: impl FnOnce(&Lags) -> T) -> T {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        state.lags.forget(now_ms);
+        show(&state.lags)
+    }
+
+    /// Has something happen at the service later, whoever lives by then.
+    pub(super) fn later(&self, after_ms: u64, happens: impl FnOnce() + Send + 'static) {
+        self.network.send(after_ms, Box::new(happens));
     }
 
     /// Carries one call: `serve` runs when the request arrives, if it does.
@@ -341,6 +457,16 @@ impl Link {
         begin: impl FnOnce() -> B + Send + 'static,
         end: impl FnOnce(B) -> T + Send + 'static,
     ) -> Carried<T> {
+        self.carry_held(begin, end, 0).await
+    }
+
+    /// Carries one call whose reply the service holds back for `hold_ms`.
+    pub(super) async fn carry_held<B: Send + 'static, T: Send + 'static>(
+        &self,
+        begin: impl FnOnce() -> B + Send + 'static,
+        end: impl FnOnce(B) -> T + Send + 'static,
+        hold_ms: u64,
+    ) -> Carried<T> {
         let fate = self.network.state().fate(self, self.network.clock.now_ms());
         match fate {
             Fate::Failed { after_ms } => {
@@ -350,6 +476,10 @@ impl Link {
             Fate::Throttled { after_ms } => {
                 tokio::time::sleep(Duration::from_millis(after_ms)).await;
                 Carried::Throttled
+            }
+            Fate::Refused { after_ms, why } => {
+                tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                Carried::Refused(why)
             }
             Fate::RequestLost => self.silence().await,
             Fate::ReplyLost { there_ms } => {
@@ -363,7 +493,7 @@ impl Link {
                     let half = begin();
                     // The caller may be gone by then: a reply to nobody.
                     let back = move || drop(answer.send(end(half)));
-                    network.send(back_ms, Box::new(back));
+                    network.send(hold_ms + back_ms, Box::new(back));
                 };
                 self.network.send(there_ms, Box::new(arrive));
                 match tokio::time::timeout(self.patience(), reply).await {

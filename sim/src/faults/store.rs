@@ -1,6 +1,8 @@
 //! A lease store behind the network: calls fail, are lost, or are carried out late.
 
+use super::lag::{Before, Part, Row, SlowCommit};
 use super::network::{Carried, Link};
+use super::refusal::Refusal;
 use crate::history::{History, What};
 use anabranch::lease::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
@@ -62,21 +64,28 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
 
     async fn look(&self) -> Result<Look, StoreError> {
         let _looking = self.link.begin_look();
-        self.read(|store| at_once(store.look())).await
+        let link = self.link.clone();
+        self.read(move |store| {
+            let look = at_once(store.look())?;
+            Ok(link.lags(|lags| lags.look(look)))
+        })
+        .await
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
         let _looking = self.link.begin_look();
-        let stream = stream.clone();
+        let (stream, link) = (stream.clone(), self.link.clone());
+        let list = move |store: &S| {
+            let rows = at_once(store.list(&stream))?;
+            Ok(link.lags(|lags| lags.list(stream.as_str(), rows)))
+        };
         if !self.link.tears() {
-            return self.read(move |store| at_once(store.list(&stream))).await;
+            return self.read(list).await;
         }
         let (early, late) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
-        let again = stream.clone();
-        let begin = move || at_once(early.list(&stream));
-        let end = move |first: Result<Vec<Lease>, StoreError>| {
-            Ok(torn(first?, at_once(late.list(&again))?))
-        };
+        let again = list.clone();
+        let begin = move || list(&early);
+        let end = move |first: Result<Vec<Lease>, StoreError>| Ok(torn(first?, again(&late)?));
         match self.link.carry_in_two(begin, end).await {
             Carried::Answered(reply) => reply,
             other => Err(trouble(&other)),
@@ -84,28 +93,109 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        let key = key.clone();
-        self.read(move |store| at_once(store.get(&key))).await
+        let (key, link) = (key.clone(), self.link.clone());
+        self.read(move |store| {
+            let row = at_once(store.get(&key))?;
+            Ok(link.lags(|lags| lags.lease(&key, row)))
+        })
+        .await
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        let id = id.clone();
-        self.read(move |store| at_once(store.worker(&id))).await
+        let (id, link) = (id.clone(), self.link.clone());
+        self.read(move |store| {
+            let row = at_once(store.worker(&id))?;
+            Ok(link.lags(|lags| lags.worker(&id, row)))
+        })
+        .await
     }
 
     async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        let (inner, history) = (Arc::clone(&self.inner), self.history.clone());
-        let (host, write) = (self.link.host(), write.clone());
-        let land = move || {
-            let outcome = at_once(inner.write(&write))?;
-            history.note(host, What::Landed { write, outcome: outcome.clone() });
-            Ok(outcome)
+        let landing = Landing {
+            inner: Arc::clone(&self.inner),
+            history: self.history.clone(),
+            link: self.link.clone(),
+            write: write.clone(),
+            slowly: self.link.commits_slowly().filter(|_| self.layout() == Layout::Native),
         };
-        match self.link.carry(land).await {
+        let (again_ms, hold_ms) =
+            (self.link.repeats(), landing.slowly.map_or(0, |slowly| slowly.for_ms));
+        let arrives = move || {
+            if let Some(again_ms) = again_ms {
+                let copy = landing.clone();
+                landing.link.later(again_ms, move || drop(copy.lands_again()));
+            }
+            landing.lands()
+        };
+        match self.link.carry_held(arrives, |reply| reply, hold_ms).await {
             Carried::Answered(reply) => reply,
             Carried::Silent => Ok(Outcome::Unknown),
             other => Err(trouble(&other)),
         }
+    }
+}
+
+/// A write on its way.
+struct Landing<S> {
+    inner: Arc<S>,
+    history: History,
+    link: Link,
+    write: Write,
+    /// How it becomes visible, if not at once.
+    slowly: Option<SlowCommit>,
+}
+
+impl<S> Clone for Landing<S> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            history: self.history.clone(),
+            link: self.link.clone(),
+            write: self.write.clone(),
+            slowly: self.slowly,
+        }
+    }
+}
+
+impl<S: LeaseStore> Landing<S> {
+    fn lands(&self) -> Result<Outcome, StoreError> {
+        let row = Row::of(&self.write);
+        if row.as_ref().is_some_and(|row| self.link.lags(|lags| lags.has(row))) {
+            return Err(Refusal::Busy.of_store());
+        }
+        let slowly = self.slowly.zip(row);
+        let before = slowly.is_some().then(|| self.stands()).transpose()?;
+        let outcome = at_once(self.inner.write(&self.write))?;
+        if let (Some((slowly, of)), Some((version, row))) = (slowly, before)
+            && at_once(self.inner.look())?.version != version
+        {
+            let part = Part { of, shown: slowly.row_is_late.then_some(row) };
+            self.link.lag(slowly.for_ms, part);
+            let late = if slowly.row_is_late { "row" } else { "version" };
+            let words = format!("the {late} of what follows shows {} ms late", slowly.for_ms);
+            self.history.note_world(words);
+        }
+        let (write, host) = (self.write.clone(), self.link.host());
+        self.history.note(host, What::Landed { write, outcome: outcome.clone() });
+        Ok(outcome)
+    }
+
+    fn lands_again(&self) -> Result<Outcome, StoreError> {
+        self.history.note_world(format!("a write of {} arrives again", self.link.host()));
+        self.lands()
+    }
+
+    /// The version and the row as they stand.
+    fn stands(&self) -> Result<(Option<u64>, Before), StoreError> {
+        let version = at_once(self.inner.look())?.version;
+        let row = match &self.write {
+            Write::Worker { id, .. } => {
+                Before::Worker(at_once(self.inner.worker(id))?.map(Box::new))
+            }
+            Write::Lease { key, .. } => Before::Lease(at_once(self.inner.get(key))?.map(Box::new)),
+            Write::Stream { .. } => Before::Lease(None),
+        };
+        Ok((version, row))
     }
 }
 
@@ -122,6 +212,7 @@ fn torn(first: Vec<Lease>, second: Vec<Lease>) -> Vec<Lease> {
 fn trouble<T>(how: &Carried<Result<T, StoreError>>) -> StoreError {
     let store = "sim".to_owned();
     match how {
+        Carried::Refused(why) => why.of_store(),
         Carried::Throttled => {
             StoreError::Throttled { store, detail: "the simulator's weather".to_owned() }
         }

@@ -57,6 +57,7 @@ impl<A: StreamApi> FaultyStream<A> {
             Carried::Answered(reply) => return reply,
             Carried::Failed => Fault::NotSent,
             Carried::Throttled => Fault::Throttled,
+            Carried::Refused(why) => why.of_stream(),
             Carried::Silent => Fault::ReplyLost,
         };
         Err(weather(fault, operation, target))

@@ -1,5 +1,7 @@
 //! How bad the calls to one service are, while it can be reached at all.
 
+use super::network::Service;
+use super::refusal::Refusal;
 use fastrand::Rng;
 
 /// How often, in a thousand calls, each thing goes wrong, and how long calls take.
@@ -27,6 +29,15 @@ pub struct Weather {
     pub expired: u32,
     /// Reads that say that their shard has ended and name no children, whether it has or not.
     pub false_end: u32,
+    /// Writes that arrive a second time, later.
+    pub twice: u32,
+    /// Calls that are refused for one of the reasons in `refusals`.
+    pub refused: u32,
+    /// Why calls are refused.
+    pub refusals: Vec<Refusal>,
+    /// Transactions of the store that become visible row by row. No fault: a table of DynamoDB does
+    /// so at any time, and [`Network::clear`](super::Network::clear) leaves it as it is.
+    pub slow_commit: u32,
 }
 
 impl Weather {
@@ -44,6 +55,10 @@ impl Weather {
             stale: 0,
             expired: 0,
             false_end: 0,
+            twice: 0,
+            refused: 0,
+            refusals: Vec::new(),
+            slow_commit: 0,
         }
     }
 
@@ -79,5 +94,35 @@ impl Weather {
         let mut rng = Rng::with_seed(seed ^ 0x6661_6c73_6565_6e64);
         let false_end = if rng.bool() { rng.u32(1..=30) } else { 0 };
         Self { false_end, ..self }
+    }
+
+    /// The same day, on which writes may arrive twice. Drawn apart.
+    #[must_use]
+    pub fn with_repeats(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x7477_6963_6500_0000);
+        let twice = if rng.bool() { rng.u32(1..=150) } else { 0 };
+        Self { twice, ..self }
+    }
+
+    /// The same day, on which a service may refuse calls for some of its reasons. Drawn apart.
+    #[must_use]
+    pub fn with_refusals(self, seed: u64, service: Service) -> Self {
+        let salt = match service {
+            Service::Store => 0x7265_6675_7365_7374,
+            Service::Stream => 0x7265_6675_7365_7372,
+        };
+        let mut rng = Rng::with_seed(seed ^ salt);
+        let all = Refusal::of(service).iter().copied();
+        let refusals: Vec<Refusal> = all.filter(|_| rng.u32(0..3) == 0).collect();
+        let refused = if refusals.is_empty() || rng.bool() { 0 } else { rng.u32(1..=30) };
+        Self { refused, refusals, ..self }
+    }
+
+    /// The same day on a store whose transactions may become visible row by row. Drawn apart.
+    #[must_use]
+    pub fn with_slow_commits(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x636f_6d6d_6974_0000);
+        let slow_commit = if rng.bool() { rng.u32(20..=300) } else { 0 };
+        Self { slow_commit, ..self }
     }
 }

@@ -4,7 +4,7 @@ use super::report::Report;
 use super::stage::{Setting, Stage};
 use crate::faults::chaos::Blow;
 use crate::faults::network::Service;
-use crate::faults::{Chaos, Fault, Weather};
+use crate::faults::{Chaos, Fault, LeaseTimes, Weather};
 use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::{LEASE_TIME_MS, Temper};
 use crate::modes::Mode;
@@ -42,10 +42,13 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
         before_the_first_start(&mut stage, &mut more);
     }
     let network = stage.fleet.ground.network.clone();
-    network.set_weather(Service::Store, Weather::foul(&mut rng));
+    let store = Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed);
+    network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
     let stream = Weather::foul_stream(&mut rng).with_false_ends(seed);
-    network.set_weather(Service::Stream, stream);
-    stage.world.set_chaos(Chaos::foul_stream(&mut rng, LEASE_TIME_MS));
+    network.set_weather(Service::Stream, stream.with_refusals(seed, Service::Stream));
+    let chaos = Chaos::foul_stream(&mut rng, LEASE_TIME_MS).with_lone_cuts(seed, LEASE_TIME_MS);
+    let chaos = chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS);
+    stage.world.set_chaos(chaos);
     let mut now_ms = 0;
     for (at_ms, event) in events(&mut rng, &mut more) {
         stage.run(at_ms - now_ms);
@@ -137,6 +140,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
             grace_ms: rng.u64(500..4_000),
             checkpoint_ms: rng.u64(50..1_500),
             memory_bytes: if large || rng.bool() { TIGHT_BYTES } else { 256 << 20 },
+            lease_times: LeaseTimes::drawn(seed, LEASE_TIME_MS),
             fetch_limit_ms: impatient.then(|| rng.u64(1_000..5_000)),
             audit_ms,
         },

@@ -3,7 +3,7 @@
 use super::report::Report;
 use crate::checkers::{self, Quiet, Violation, liveness};
 use crate::faults::network::Service;
-use crate::faults::{Chaos, Fault, FaultyStore, FaultyStream, Weather};
+use crate::faults::{Chaos, Fault, FaultyStore, FaultyStream, LeaseTimes, Weather};
 use crate::flaw::{Flaw, Habits, Lax, Rash};
 use crate::history::{HostId, Line, What};
 use crate::host::{Berth, Boot, Life};
@@ -38,12 +38,12 @@ const SETTLE_MS: u64 = PATIENCE_MS * 14;
 /// The stretch in which every shard has to be delivered, before each deadline of the quiet phase.
 const STRETCH_MS: u64 = 1_500;
 
-/// When load is level at the latest, after the last fault.
-const LEVEL_MS: u64 = LEASE_TIME_MS * 6;
+/// When load is level at the latest, after the last fault, in lease times.
+const LEVEL: u64 = 6;
 
-/// When everything is delivered again in KCL's layout, after the last fault: a lease may be passed to
-/// a worker that died just after it asked, and is then watched for a lease time more.
-const KCL_OWNED_MS: u64 = LEASE_TIME_MS * 4;
+/// When everything is delivered again in KCL's layout, after the last fault, in lease times: a lease
+/// may be passed to a worker that died just after it asked, and is then watched for one more.
+const KCL_OWNED: u64 = 4;
 
 /// How long a stop may take.
 const GRACE_MS: u64 = 3_000;
@@ -57,18 +57,25 @@ pub fn run(seed: u64, layout: Layout, flaw: Flaw) -> Report {
     let ground = Ground::new(seed);
     let workload = Workload::new(rng.u32(1..=8));
     let rows = Arc::new(Lax::new(MemoryStore::new(layout), flaw));
-    let boot = boot(&ground, &workload, &rows, flaw);
+    let lease_times = match flaw {
+        Flaw::None => LeaseTimes::drawn(seed, LEASE_TIME_MS),
+        _ => LeaseTimes::same(LEASE_TIME_MS),
+    };
+    let boot = boot(&ground, &workload, &rows, flaw, lease_times);
     let mut world = World::new(seed, ground.clone(), rng.usize(2..=4), boot);
-    ground.network.set_weather(Service::Store, Weather::foul(&mut rng));
-    ground.network.set_weather(Service::Stream, Weather::foul(&mut rng));
-    world.set_chaos(Chaos::foul_stream(&mut rng, LEASE_TIME_MS));
+    let store = Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed);
+    ground.network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
+    let stream = Weather::foul(&mut rng).with_refusals(seed, Service::Stream);
+    ground.network.set_weather(Service::Stream, stream);
+    let chaos = Chaos::foul_stream(&mut rng, LEASE_TIME_MS).with_lone_cuts(seed, LEASE_TIME_MS);
+    world.set_chaos(chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS));
     // Some fleets start while the stream answers nobody.
     if rng.u32(0..4) == 0 {
         ground.network.outage(Service::Stream, rng.u64(1..LEASE_TIME_MS * 3));
     }
     let reshard_every_ms = rng.bool().then(|| rng.u64(5_000..30_000));
 
-    let mut stage = Stage { layout, ground, workload, rows, world, reshard_every_ms };
+    let mut stage = Stage { layout, ground, workload, rows, lease_times, world, reshard_every_ms };
     let mishap = stage.faults().err();
     let quiet = if flaw == Flaw::None && mishap.is_none() { stage.quiet() } else { Ok(Vec::new()) };
     stage.judge(seed, mishap, quiet)
@@ -79,6 +86,7 @@ struct Stage {
     ground: Ground,
     workload: Workload,
     rows: Arc<Lax>,
+    lease_times: LeaseTimes,
     world: World,
     /// How often the stream is resharded while faults last.
     reshard_every_ms: Option<u64>,
@@ -109,14 +117,15 @@ impl Stage {
         self.run(SETTLE_MS)?;
         let dead = self.world.rng().bool().then_some(HostId(0));
         self.world.calm(dead);
+        let longest_ms = self.lease_times.longest_ms();
         if self.layout == Layout::Kcl {
             // KCL counts finished leases too, so load need not be level.
-            self.run(KCL_OWNED_MS - STRETCH_MS)?;
+            self.run(longest_ms * KCL_OWNED - STRETCH_MS)?;
             return Ok(vec![self.stretch(false)?]);
         }
-        self.run(LEASE_TIME_MS * 2 - STRETCH_MS)?;
+        self.run(longest_ms * 2 - STRETCH_MS)?;
         let owned = self.stretch(false)?;
-        self.run(LEVEL_MS)?;
+        self.run(longest_ms * LEVEL)?;
         let level = self.stretch(true)?;
         Ok(vec![owned, level])
     }
@@ -184,7 +193,7 @@ impl Stage {
             lease: None,
         });
         let violation = panicked
-            .or_else(|| checkers::always(&lines, self.layout, LEASE_TIME_MS))
+            .or_else(|| checkers::always(&lines, self.layout, self.lease_times.longest_ms()))
             .or_else(|| quiet.iter().find_map(|quiet| liveness::check(&lines, quiet)));
         let deliveries = count(&lines, |what| matches!(what, What::Delivered { .. }));
         Report {
@@ -236,15 +245,34 @@ fn ready(leases: &[Lease]) -> BTreeSet<LeaseKey> {
     leases.iter().filter(is_ready).map(|lease| lease.key.clone()).collect()
 }
 
-fn boot(ground: &Ground, workload: &Workload, rows: &Arc<Lax>, flaw: Flaw) -> Boot {
+fn boot(
+    ground: &Ground,
+    workload: &Workload,
+    rows: &Arc<Lax>,
+    flaw: Flaw,
+    lease_times: LeaseTimes,
+) -> Boot {
     let (ground, workload, rows) = (ground.clone(), workload.clone(), Arc::clone(rows));
     Box::new(move |berth: Berth| -> Life {
-        Box::pin(live(berth, ground.clone(), workload.clone(), Arc::clone(&rows), flaw))
+        let settings = settings(berth.host, lease_times.of_life(berth.seed));
+        if settings.lease_time_ms != LEASE_TIME_MS {
+            ground.network.count(Fault::LeaseTime);
+            let words = format!("{} has a lease time of {} ms", berth.host, settings.lease_time_ms);
+            ground.history.note_world(words);
+        }
+        Box::pin(live(berth, settings, ground.clone(), workload.clone(), Arc::clone(&rows), flaw))
     })
 }
 
 /// One life of a worker: a real coordinator, and a reader for each grip.
-async fn live(mut berth: Berth, ground: Ground, workload: Workload, rows: Arc<Lax>, flaw: Flaw) {
+async fn live(
+    mut berth: Berth,
+    settings: Settings,
+    ground: Ground,
+    workload: Workload,
+    rows: Arc<Lax>,
+    flaw: Flaw,
+) {
     let (host, network) = (berth.host, &ground.network);
     let (clock, chance) = (Clock::of_runtime(), Chance::seeded(berth.seed));
     let habits = Habits::new(flaw, LEASE_TIME_MS);
@@ -260,7 +288,7 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, rows: Arc<La
     let start = Coordinator::start(
         Arc::clone(&store),
         api,
-        settings(host),
+        settings,
         clock.clone(),
         chance.clone(),
         events,
@@ -279,6 +307,11 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, rows: Arc<La
         tokio::select! {
             biased;
             _ = berth.stop.wait_for(|stop| *stop) => break,
+            // As a consumer, it ends with the last stream or the table of its leases.
+            why = coordinator.until_refused() => {
+                desk.history.note_world(format!("{host} is refused: {why}"));
+                break;
+            }
             grip = grips.recv() => match grip {
                 Some(grip) => {
                     readers.spawn(read(Arc::clone(&desk), grip));
@@ -292,10 +325,10 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, rows: Arc<La
     desk.history.note_world(format!("{host} stops: {stopped:?}"));
 }
 
-fn settings(host: HostId) -> Settings {
+fn settings(host: HostId, lease_time_ms: u64) -> Settings {
     let mut settings = Settings::new(host.to_string())
         .with_stream(STREAM, StartPosition::TrimHorizon)
-        .with_lease_time_ms(LEASE_TIME_MS);
+        .with_lease_time_ms(lease_time_ms);
     settings.full_list_ms = LEASE_TIME_MS * 2;
     settings.drain_ms = LEASE_TIME_MS / 2;
     settings.failure_pause_ms = LEASE_TIME_MS / 4;

@@ -7,7 +7,7 @@ use crate::faults::Fault;
 use crate::faults::chaos::Blow;
 use crate::faults::store::at_once;
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::fleet::{Fleet, LEASE_TIME_MS, PATIENCE_MS, Temper};
+use crate::fleet::{Fleet, PATIENCE_MS, Temper};
 use crate::history::{HostId, What};
 use crate::modes::Mode;
 use crate::rows::Rows;
@@ -25,13 +25,13 @@ use std::sync::atomic::Ordering;
 /// After this time nothing from the time of faults is in flight any more.
 const SETTLE_MS: u64 = PATIENCE_MS * 14;
 
-/// When everything is done at the latest, after the last fault: two lease times until each shard is
-/// owned, and one to read what is left and to write it down.
-const DRAINED_MS: u64 = LEASE_TIME_MS * 3;
+/// When everything is done at the latest, after the last fault, in lease times: two until each shard
+/// is owned, and one to read what is left and to write it down.
+const DRAINED: u64 = 3;
 
 /// The same in KCL's layout: workers scan every two lease times, and a dead one's leases are watched
 /// for one.
-const KCL_DRAINED_MS: u64 = LEASE_TIME_MS * 9;
+const KCL_DRAINED: u64 = 9;
 
 /// The pause between two looks whether everything is done.
 const LOOK_MS: u64 = 250;
@@ -163,7 +163,7 @@ impl Stage {
         for host in 0..self.setting.hosts {
             self.world.befall(Blow::Stop(HostId(host), u64::MAX));
         }
-        self.run(self.setting.temper.grace_ms + LEASE_TIME_MS);
+        self.run(self.setting.temper.grace_ms + self.longest_ms());
     }
 
     /// Puts records into the `at`-th open shard.
@@ -220,11 +220,12 @@ impl Stage {
         self.world.calm(dead);
         self.fleet.supply.put_round(&mut self.rng);
         self.puts = false;
+        let longest_ms = self.longest_ms();
         let drained_ms = match (self.setting.layout, self.setting.temper.mode) {
-            (Layout::Kcl, _) => KCL_DRAINED_MS,
+            (Layout::Kcl, _) => longest_ms * KCL_DRAINED,
             // Each batch waits for the store several times.
-            (Layout::Native, Mode::ExactlyOnce(_)) => DRAINED_MS * 4,
-            (Layout::Native, _) => DRAINED_MS,
+            (Layout::Native, Mode::ExactlyOnce(_)) => longest_ms * DRAINED * 4,
+            (Layout::Native, _) => longest_ms * DRAINED,
         };
         let end_ms = self.world.now_ms() + drained_ms;
         while let Some(left) = self.fleet.supply.left(&self.rows()) {
@@ -238,6 +239,11 @@ impl Stage {
         }
         let took_ms = self.world.now_ms() + drained_ms - end_ms;
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
+    }
+
+    /// The longest lease time of a life.
+    fn longest_ms(&self) -> u64 {
+        self.setting.temper.lease_times.longest_ms()
     }
 
     fn broken(&mut self, promise: &'static str, words: String) {
@@ -254,7 +260,7 @@ impl Stage {
             &lines,
             checkers::Fleet {
                 layout: self.setting.layout,
-                lease_time_ms: LEASE_TIME_MS,
+                lease_time_ms: self.longest_ms(),
                 mode: self.setting.temper.mode,
                 lanes: self.setting.temper.lanes != [1] && self.setting.temper.mode.takes_lanes(),
             },

@@ -1,0 +1,83 @@
+//! Pauses: a host that stood still with its clock can't know for how long it was away. What its
+//! worker may do then is judged by the time that it saw go by.
+
+use crate::history::{HostId, Line, What};
+use anabranch_model::lease::{
+    Hold, LeaseChange, LeaseKey, Outcome, Stored, WorkerChange, WorkerId, Write,
+};
+use std::collections::BTreeMap;
+
+/// When hosts were paused, and when workers showed signs of life, as far as the history was read.
+#[derive(Default)]
+pub(super) struct Pauses<'a> {
+    /// The pauses of each host that are over: from when until when.
+    over: BTreeMap<HostId, Vec<(u64, u64)>>,
+    /// When the last sign of life of each worker reached the store.
+    beats: BTreeMap<&'a WorkerId, u64>,
+    /// When the row of each lease came to its terms.
+    terms: BTreeMap<&'a LeaseKey, Vec<(u64, u64)>>,
+}
+
+impl<'a> Pauses<'a> {
+    /// Takes in a line.
+    pub(super) fn see(&mut self, line: &'a Line) {
+        match &line.what {
+            What::Paused { since_ms } => {
+                let Some(host) = line.host else { return };
+                self.over.entry(host).or_default().push((*since_ms, line.at_ms));
+            }
+            What::Landed { write: Write::Worker { id, change, .. }, outcome: Outcome::Done(_) } => {
+                if matches!(
+                    change,
+                    WorkerChange::Join { .. }
+                        | WorkerChange::Beat { .. }
+                        | WorkerChange::Reads { .. }
+                        | WorkerChange::Retire { .. }
+                ) {
+                    self.beats.insert(id, line.at_ms);
+                }
+            }
+            What::Landed {
+                write:
+                    Write::Lease {
+                        key,
+                        change: LeaseChange::Take { .. } | LeaseChange::Pass { .. },
+                        ..
+                    },
+                outcome: Outcome::Done(Stored::Lease(row)),
+            } => self.terms.entry(key).or_default().push((row.term, line.at_ms)),
+            // A row that is made again counts its terms from the start.
+            What::Landed {
+                write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
+                outcome: Outcome::Done(_),
+            } => {
+                self.terms.remove(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// The time between two moments that a host saw go by.
+    pub(super) fn seen_ms(&self, host: Option<HostId>, from_ms: u64, until_ms: u64) -> u64 {
+        let pauses = host.and_then(|host| self.over.get(&host)).into_iter().flatten();
+        let paused = pauses
+            .map(|(since, until)| (*until).min(until_ms).saturating_sub((*since).max(from_ms)));
+        until_ms.saturating_sub(from_ms).saturating_sub(paused.sum())
+    }
+
+    /// Whether a delivery under `hold`, whose lease another worker has, is what a pause does: the
+    /// host was paused after the last sign of life of its worker, the lease was taken from it since,
+    /// and by its own clock its lease time is not over.
+    pub(super) fn excuse(&self, line: &Line, hold: &Hold, lease_time_ms: u64) -> bool {
+        let mut terms = self.terms.get(&hold.key).into_iter().flatten();
+        let taken = terms.find(|(term, _)| *term > hold.term);
+        let (Some(beat_ms), Some((_, taken_ms))) = (self.beats.get(&hold.owner), taken) else {
+            return false;
+        };
+        let pauses = line.host.and_then(|host| self.over.get(&host)).into_iter().flatten();
+        // A beat that was under way may arrive during the pause.
+        let mut pauses = pauses.map(|(since_ms, until_ms)| (*since_ms, *until_ms));
+        pauses.any(|(since_ms, until_ms)| *beat_ms <= until_ms && since_ms <= *taken_ms)
+            && self.seen_ms(line.host, *beat_ms, line.at_ms) < lease_time_ms
+    }
+}

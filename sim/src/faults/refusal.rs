@@ -1,0 +1,80 @@
+//! Refusals: errors of a service after which nothing was done, most of which do not pass by
+//! themselves.
+
+use super::network::Service;
+use anabranch::lease::StoreError;
+use anabranch_model::retry::Fault;
+use std::fmt;
+
+/// Why a service refuses a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Refusal {
+    /// The caller may not do this.
+    Denied,
+    /// The table, stream or shard does not exist. The simulator says so of ones that do.
+    Missing,
+    /// A row can't be read.
+    UnreadableRow,
+    /// Another write was in the way.
+    Busy,
+    /// The service failed.
+    Internal,
+    /// The encryption key can't be used.
+    KeyUnusable,
+    /// The request breaks a rule.
+    Invalid,
+}
+
+impl Refusal {
+    /// The refusals of a service.
+    pub fn of(service: Service) -> &'static [Self] {
+        match service {
+            Service::Store => &[Self::Denied, Self::Missing, Self::UnreadableRow, Self::Busy],
+            Service::Stream => {
+                &[Self::Denied, Self::Missing, Self::Internal, Self::KeyUnusable, Self::Invalid]
+            }
+        }
+    }
+
+    /// The error of a store.
+    pub(super) fn of_store(self) -> StoreError {
+        let (store, detail) = ("sim".to_owned(), "the simulator's weather".to_owned());
+        match self {
+            Self::Denied => StoreError::Denied { store, detail },
+            Self::Missing => StoreError::Missing { store, detail },
+            Self::UnreadableRow => {
+                StoreError::UnreadableRow { store, row: "a row".to_owned(), detail }
+            }
+            Self::Busy => StoreError::Busy { store, detail },
+            Self::Internal | Self::KeyUnusable | Self::Invalid => {
+                StoreError::Unusable { store, detail }
+            }
+        }
+    }
+
+    /// The fault of a stream.
+    pub(super) fn of_stream(self) -> Fault {
+        match self {
+            Self::Denied => Fault::AccessDenied,
+            Self::Missing => Fault::Missing,
+            Self::Busy => Fault::Busy,
+            Self::Internal => Fault::Internal,
+            Self::KeyUnusable => Fault::KeyUnusable,
+            Self::Invalid | Self::UnreadableRow => Fault::Invalid,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Denied => "access denied",
+            Self::Missing => "not found",
+            Self::UnreadableRow => "unreadable row",
+            Self::Busy => "busy",
+            Self::Internal => "internal failure",
+            Self::KeyUnusable => "unusable key",
+            Self::Invalid => "invalid request",
+        })
+    }
+}
