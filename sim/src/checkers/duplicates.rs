@@ -43,6 +43,8 @@ struct Known<'a> {
     /// The holds whose reading ended because the lease was lost. Nothing could be checkpointed then,
     /// also where nobody took the row, and its worker passes it on later.
     lost: BTreeSet<(&'a LeaseKey, u64)>,
+    /// The holds whose last checkpoint the store refused for good.
+    refused: BTreeSet<(&'a LeaseKey, u64)>,
 }
 
 /// Whether every record that came again had to, in the native layout.
@@ -83,6 +85,17 @@ pub fn check_in(
                     if *why == ShardStop::Lost {
                         known.lost.insert((&**shard, *term));
                     }
+                }
+            }
+            // What the store refuses to store comes again.
+            What::Told(Event::Shard(ShardEvent::CheckpointFailed { shard, .. })) => {
+                if let Some(term) = known.reads.get(&(line.host, &**shard)) {
+                    known.refused.insert((&**shard, *term));
+                }
+            }
+            What::Told(Event::Shard(ShardEvent::Checkpointed { shard, .. })) => {
+                if let Some(term) = known.reads.get(&(line.host, &**shard)) {
+                    known.refused.remove(&(&**shard, *term));
                 }
             }
             What::Handed { hold, grain } => {
@@ -144,7 +157,10 @@ impl<'a> Known<'a> {
             }
             _ => return None,
         };
-        if self.lost.contains(&(key, term)) || !self.by_itself {
+        if self.lost.contains(&(key, term))
+            || self.refused.contains(&(key, term))
+            || !self.by_itself
+        {
             return None;
         }
         let done = self.done.get(&(key, term))?;

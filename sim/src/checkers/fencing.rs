@@ -17,6 +17,8 @@ struct Known {
     holder: Option<(WorkerId, u64)>,
     /// The last checkpoint that was stored.
     stored: Option<Checkpoint>,
+    /// The one of the row before this one, which was deleted: a frozen host hears late of its own.
+    deleted: Option<Checkpoint>,
 }
 
 /// Whether every stored checkpoint came from the holder, went forward, and stayed.
@@ -58,7 +60,8 @@ fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<Str
             None
         }
         LeaseChange::Delete { .. } => {
-            *known = Known::default();
+            let deleted = known.stored.take().or_else(|| known.deleted.take());
+            *known = Known { deleted, ..Known::default() };
             None
         }
         LeaseChange::Checkpoint { owner, term, to, .. } => stored(known, owner, *term, to, after),
@@ -94,7 +97,8 @@ fn stored(
 }
 
 fn acknowledged(known: &Known, at: Position) -> Option<String> {
-    let stored = known.stored.as_ref().map(Checkpoint::lowest);
+    let stored =
+        [&known.stored, &known.deleted].into_iter().flatten().map(Checkpoint::lowest).max();
     if stored.is_some_and(|stored| stored >= at) {
         return None;
     }
