@@ -88,7 +88,9 @@ pub fn check_in(
                 }
             }
             // What the store refuses to store comes again.
-            What::Told(Event::Shard(ShardEvent::CheckpointFailed { shard, .. })) => {
+            What::Told(Event::Shard(ShardEvent::CheckpointFailed { shard, error }))
+                if error.contains("the lease store") =>
+            {
                 if let Some(term) = known.reads.get(&(line.host, &**shard)) {
                     known.refused.insert((&**shard, *term));
                 }
