@@ -1,0 +1,124 @@
+//! What is odd about a call or its reply beside its fate: old, torn, repeated, or visible in parts.
+
+use super::{Fault, Link, Weather};
+use crate::faults::lag::{Lags, Part, SlowCommit};
+use anabranch::stream::api::{ShardFilter, ShardList};
+
+/// How old a list of shards may be.
+const STALE_MS: u64 = 5_000;
+
+impl Link {
+    /// Notes that a look at the store goes out. It lasts until the guard is dropped.
+    pub fn begin_look(&self) -> Looking<'_> {
+        *self.network.state().looks.entry(self.host).or_default() += 1;
+        Looking(self)
+    }
+
+    /// Whether a list is to be torn now.
+    pub fn tears(&self) -> bool {
+        let mut state = self.network.state();
+        let torn = state.weather.get(&self.service).map_or(0, |weather| weather.torn);
+        state.strikes(torn, Fault::TornList)
+    }
+
+    /// Whether a list is to be answered from memory now.
+    pub fn is_stale(&self) -> bool {
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
+        state.strikes(often, Fault::StaleList)
+    }
+
+    /// Whether an iterator is to be refused now.
+    pub fn expires(&self) -> bool {
+        let mut state = self.network.state();
+        let expired = state.weather.get(&self.service).map_or(0, |weather| weather.expired);
+        state.strikes(expired, Fault::Expired)
+    }
+
+    /// Whether a read is to say now that its shard has ended.
+    pub fn ends_falsely(&self) -> bool {
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.false_end);
+        let ends = often > 0 && state.ends.u32(0..1_000) < often;
+        if ends {
+            state.counts.add(Fault::FalseEnd);
+        }
+        ends
+    }
+
+    /// Whether something pushed is lost now, and the connection with it.
+    pub fn breaks(&self) -> bool {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        let cut = state.severed(self, now_ms).is_some();
+        let out = state.outages.get(&self.service).is_some_and(|until| now_ms < *until);
+        let error = state.weather.get(&self.service).map_or(0, |weather| weather.error);
+        cut || out || state.strikes(error, Fault::Error)
+    }
+
+    /// Remembers a list, and gives the oldest of its kind that may still be answered.
+    pub fn older_list(&self, filter: ShardFilter, list: ShardList) -> ShardList {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        state.lists.retain(|(at_ms, ..)| at_ms + STALE_MS > now_ms);
+        state.lists.push((now_ms, filter, list.clone()));
+        let oldest = state.lists.iter().find(|(_, kind, _)| *kind == filter);
+        oldest.map_or(list, |(_, _, old)| old.clone())
+    }
+
+    /// After which pause a write is to arrive a second time, if it is.
+    pub(in crate::faults) fn repeats(&self) -> Option<u64> {
+        let mut state = self.network.state();
+        let weather = state.weather.get(&self.service).cloned().unwrap_or_else(Weather::fair);
+        if weather.twice == 0 || state.repeats.u32(0..1_000) >= weather.twice {
+            return None;
+        }
+        state.counts.add(Fault::Twice);
+        let most_ms =
+            if state.repeats.bool() { weather.latency_ms * 2 } else { self.patience_ms * 12 };
+        Some(state.repeats.u64(1..=most_ms))
+    }
+
+    /// For how long a transaction is to be visible in parts, if it is.
+    pub(in crate::faults) fn commits_slowly(&self) -> Option<SlowCommit> {
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.slow_commit);
+        if often == 0 || state.commits.u32(0..1_000) >= often {
+            return None;
+        }
+        let for_ms = state.commits.u64(1..=self.patience_ms / 2);
+        Some(SlowCommit { for_ms, row_is_late: state.commits.bool() })
+    }
+
+    /// Keeps a part of a transaction from sight for a while.
+    pub(in crate::faults) fn lag(&self, for_ms: u64, part: Part) {
+        let until_ms = self.network.clock.now_ms() + for_ms;
+        let mut state = self.network.state();
+        state.counts.add(Fault::SlowCommit);
+        state.lags.add(until_ms, part);
+    }
+
+    /// Shows what is visible of transactions now.
+    pub(in crate::faults) fn lags<T>(&self, show: impl FnOnce(&Lags) -> T) -> T {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        state.lags.forget(now_ms);
+        show(&state.lags)
+    }
+
+    /// Has something happen at the service later, whoever lives by then.
+    pub(in crate::faults) fn later(&self, after_ms: u64, happens: impl FnOnce() + Send + 'static) {
+        self.network.send(after_ms, Box::new(happens));
+    }
+}
+
+/// A look that its host waits for. It ends with the wait, also when the host dies.
+pub struct Looking<'a>(&'a Link);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        if let Some(looks) = self.0.network.state().looks.get_mut(&self.0.host) {
+            *looks -= 1;
+        }
+    }
+}
