@@ -4,7 +4,7 @@
 //! and when it arrives at the rows. What it does there, it does at once or not at all.
 
 use crate::faults::FaultyStore;
-use crate::flaw::consumer::Warped;
+use crate::flaw::Warped;
 use crate::modes::Store;
 use crate::rows::{Effect, Rows};
 use anabranch::consumer::HandlerError;

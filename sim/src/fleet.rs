@@ -2,7 +2,8 @@
 
 use crate::faults::network::Service;
 use crate::faults::{Fault, FaultyStore, FaultyStream, LeaseTimes};
-use crate::flaw::consumer::{ConsumerFlaw, Warped};
+use crate::flaw::consumer::ConsumerFlaw;
+use crate::flaw::{Bent, Warped};
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
 use crate::modes::{self, Api, Mode};
@@ -140,6 +141,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     let tap = Tap::new(&fleet.supply, &fleet.rows, fleet.start);
     let api = FaultyStream::new(Arc::new(tap), link)
         .heard_by(Arc::new(move |records| heard.arrived(records)));
+    let api = Bent::new(api, fleet.flaw);
     let told = Arc::clone(&desk);
     let consumer: Consumer<Api, _> = Consumer::new(STREAM, "app")
         .with_kinesis(api)
@@ -158,7 +160,10 @@ async fn live(mut berth: Berth, fleet: Fleet) {
             settings.lease_time_ms = lease_time_ms;
             settings.grace_ms = temper.grace_ms;
             settings.checkpoint_ms = temper.checkpoint_ms;
-            settings.memory_bytes = temper.memory_bytes;
+            settings.memory_bytes = match fleet.flaw {
+                ConsumerFlaw::IgnoresItsBudget => 1 << 30,
+                _ => temper.memory_bytes,
+            };
             settings.audit_ms = temper.audit_ms;
             settings.retry = Backoff::new(20, 1_000);
             if let Some(limit_ms) = temper.fetch_limit_ms {
@@ -251,6 +256,9 @@ impl Desk {
     fn arrived(&self, records: &[Record]) {
         let parts = records.iter().flat_map(|record| self.fleet.supply.open_parts(record));
         let parts: Vec<Arc<Grain>> = parts.collect();
+        if !parts.is_empty() {
+            self.fleet.ground.history.note(self.host, What::Arrived(parts.clone()));
+        }
         let mut inside = self.inside();
         for grain in parts {
             let key = LeaseKey::new(STREAM, grain.shard.as_str());
@@ -272,10 +280,18 @@ impl Desk {
         term: Option<u64>,
         records: &[UserRecord],
     ) -> Result<Vec<Call>, HandlerError> {
-        let hold = self.hold_of(shard, term).ok_or("a record without a lease")?;
-        let found = records.iter().map(|record| self.fleet.supply.find(record));
-        let found: Option<Vec<Arc<Grain>>> = found.collect();
-        let grains = found.ok_or("a record that was never put")?;
+        let garbled = |words: String| {
+            self.note(What::Garbled { lease: shard.clone(), words: words.clone() });
+            HandlerError::from(words)
+        };
+        let hold = self.hold_of(shard, term);
+        let hold = hold.ok_or_else(|| garbled(format!("records under term {term:?}")))?;
+        let mut grains = Vec::new();
+        for record in records {
+            let grain = self.fleet.supply.find(record);
+            let never_put = || garbled(format!("what was never put at {}", record.position()));
+            grains.push(grain.ok_or_else(never_put)?);
+        }
         if grains.len() > 1 {
             self.note(What::Called { hold: hold.clone(), records: grains.len() });
         }

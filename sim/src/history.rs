@@ -4,7 +4,7 @@ use crate::clock::WorldClock;
 use crate::supply::Grain;
 use anabranch::event::Event;
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{Hold, Outcome, Write};
+use anabranch_model::lease::{Hold, LeaseKey, Outcome, Write};
 use anabranch_model::position::Position;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,6 +124,15 @@ pub enum What {
         /// Since when, in the world's time.
         since_ms: u64,
     },
+    /// Records arrived at a host, for the sessions that read their shards there.
+    Arrived(Vec<Arc<Grain>>),
+    /// A handler was given what was never put, or without a lease that its worker took.
+    Garbled {
+        /// Of which lease.
+        lease: LeaseKey,
+        /// What, in words.
+        words: String,
+    },
     /// A worker holds more bytes of records than ever before in its life.
     Holds {
         /// How many.
@@ -173,6 +182,11 @@ impl fmt::Display for Line {
             What::Paused { since_ms } => {
                 write!(f, "goes on, and knows nothing of {} ms", self.at_ms - since_ms)
             }
+            What::Arrived(grains) => {
+                let grains: Vec<String> = grains.iter().map(ToString::to_string).collect();
+                write!(f, "receives {}", grains.join(", "))
+            }
+            What::Garbled { lease, words } => write!(f, "hands {words} of {lease}"),
             What::Holds { bytes, most } => write!(f, "holds {bytes} bytes of {most}"),
         }
     }

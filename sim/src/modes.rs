@@ -5,8 +5,7 @@
 
 use crate::effects::Transaction;
 use crate::faults::{FaultyStore, FaultyStream};
-use crate::flaw::Handling;
-use crate::flaw::consumer::Warped;
+use crate::flaw::{Bent, Handling, Warped};
 use crate::fleet::{Call, Desk};
 use crate::history::What;
 use crate::rows::Rows;
@@ -23,7 +22,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The stream as a fleet reaches it.
-pub(crate) type Api = FaultyStream<Tap>;
+pub(crate) type Api = Bent<FaultyStream<Tap>>;
 /// The lease rows as a fleet reaches them.
 pub(crate) type Store = Warped<FaultyStore<Rows>>;
 
@@ -71,13 +70,24 @@ pub(crate) async fn run(
     let desk = Arc::clone(desk);
     match desk.fleet.temper.mode {
         Mode::Each => {
-            let handling = Handling::new(desk.fleet.flaw);
+            let handling = Arc::new(Handling::new(desk.fleet.flaw));
             let each = consumer.each(move |delivery: Delivery| {
-                let delivery = handling.given(delivery);
-                let term = delivery.lease_term;
-                let calls = desk.begin(&delivery.shard, term, &[delivery.record]);
-                let desk = Arc::clone(&desk);
-                async move { desk.handle(calls?).await }
+                let begin = |desk: &Desk, given: &Delivery| {
+                    let record = std::slice::from_ref(&given.record);
+                    desk.begin(&given.shard, given.lease_term, record)
+                };
+                let given = handling.given(delivery);
+                // Noted in the very poll of the call, before anything is awaited.
+                let mut first = given.first().map(|given| begin(&desk, given));
+                let (desk, handling) = (Arc::clone(&desk), Arc::clone(&handling));
+                async move {
+                    for given in given {
+                        let calls = first.take().unwrap_or_else(|| begin(&desk, &given))?;
+                        let desk = Arc::clone(&desk);
+                        handling.heard(async move { desk.handle(calls).await }).await?;
+                    }
+                    Ok::<(), HandlerError>(())
+                }
             });
             each.run_until(stop).await
         }

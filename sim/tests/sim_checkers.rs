@@ -1,15 +1,16 @@
 //! The checkers themselves, on histories written by hand: what they let pass, and what they notice.
 
-use anabranch::event::{Event, LeaseEvent};
+use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
     Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Stored, WorkerChange, WorkerId,
     Write,
 };
 use anabranch_model::position::Position;
+use anabranch_sim::checkers::liveness::{Shared, Unowned};
 use anabranch_sim::checkers::{
-    Quiet, checkpoint, delivery, duplicates, effects, fencing, lineage, liveness, memory, order,
-    ownership, resumption,
+    Quiet, checkpoint, content, delivery, duplicates, effects, fencing, lineage, liveness, memory,
+    order, ownership, resumption,
 };
 use anabranch_sim::history::{HostId, Line, What};
 use anabranch_sim::supply::Grain;
@@ -175,6 +176,13 @@ fn checkpoints_are_the_holders_and_go_forward_and_stay() {
         vec![took("a", 1, 0), stored("a", 1, 0, 3), acknowledged("a", 1, 5)],
         Some("was acknowledged, and"),
     );
+    let told = |done| {
+        let (shard, at) = (Arc::new(key()), Checkpoint::at(position(done)));
+        What::Told(Event::Shard(ShardEvent::Checkpointed { shard, at }))
+    };
+    check(vec![took("a", 1, 0), stored("a", 1, 0, 5), told(5)], None);
+    check(vec![took("a", 1, 0), told(5)], Some("was acknowledged, and nothing is stored"));
+    check(vec![took("a", 1, 0), stored("a", 1, 0, 3), told(5)], Some("was acknowledged, and"));
 }
 
 fn release(owner: &str, term: u64) -> LeaseChange {
@@ -272,7 +280,30 @@ fn a_key_comes_in_the_order_of_its_puts() {
     // The records of one call are in the hands of the handler together.
     let called = |records| What::Called { hold: of("shard-0", 1), records };
     check(then(vec![called(2), first.clone(), early()]), None);
-    check(then(vec![called(1), first, early()]), Some("k#2 came before k#1 was done"));
+    check(then(vec![called(1), first.clone(), early()]), Some("k#2 came before k#1 was done"));
+    // Read before it was trimmed, so only the end of the session can have lost it.
+    check(then([read(1), vec![early()]].concat()), Some("k#2 came before k#1 was done"));
+    check(
+        then([read(1), vec![What::Trimmed, early()]].concat()),
+        Some("k#2 came before k#1 was done"),
+    );
+    check(then([read(1), vec![What::Trimmed, stopped(), early()]].concat()), None);
+    check(then([read(1), vec![stopped(), What::Trimmed, early()]].concat()), None);
+    // Its shard is past retention as a whole, so a gate may have opened.
+    let gone = vec![split(), What::Trimmed, early(), first.clone()];
+    check(then([read(1), gone].concat()), None);
+    check(then(vec![What::Trimmed, early(), first]), Some("k#1 came for the first time after k#2"));
+}
+
+/// The worker on the host of these stories took the shard and received records up to this one.
+fn read(number: u64) -> Vec<What> {
+    let grains = (1..=number).map(|number| grain("shard-0", number)).collect();
+    vec![took("h0", 1, 0), What::Arrived(grains)]
+}
+
+fn stopped() -> What {
+    let stopped = ShardEvent::Stopped { shard: Arc::new(key()), why: ShardStop::Drained };
+    What::Told(Event::Shard(stopped))
 }
 
 #[test]
@@ -297,6 +328,8 @@ fn a_shard_waits_for_all_that_it_came_from() {
     };
     let grandchild = vec![next, put("shard-3", 3), handed("shard-3", 3, 1)];
     check(then(grandchild), Some("before shard-0 was done"));
+    let child = || handed("shard-1", 2, 1);
+    check(then(vec![What::Trimmed, child()]), None);
 }
 
 #[test]
@@ -313,6 +346,9 @@ fn no_checkpoint_passes_what_is_not_done() {
     check(vec![put("shard-0", 1), put("shard-0", 2), done(2), stored("a", 1, 0, 2)], Some("k#1"));
     check(vec![put("shard-0", 1), end()], Some("k#1 is not done"));
     check(vec![put("shard-0", 1), What::Trimmed, end()], None);
+    let read = |rest: Vec<What>| [vec![put("shard-0", 1)], read(1), rest].concat();
+    check(read(vec![What::Trimmed, end()]), Some("k#1 is not done"));
+    check(read(vec![What::Trimmed, stopped(), end()]), None);
 }
 
 #[test]
@@ -355,6 +391,12 @@ fn everything_is_delivered_or_its_loss_is_told() {
     check(trimmed(), Some("was lost, and nobody said so"));
     check([trimmed(), vec![lost("shard-0")]].concat(), None);
     check([trimmed(), vec![lost("shard-2")]].concat(), Some("nobody said so"));
+    // An open shard loses what nobody had read, and nothing else.
+    let read = |rest: Vec<What>| [vec![put("shard-0", 1)], read(1), rest].concat();
+    check(vec![put("shard-0", 1), What::Trimmed], None);
+    check(read(vec![What::Trimmed]), Some("was never delivered"));
+    check(read(vec![What::Trimmed, took("h1", 2, 0)]), None);
+    check(read(vec![What::Trimmed, handled("shard-0", 1, 1, true)]), None);
 }
 
 #[test]
@@ -362,4 +404,52 @@ fn nobody_holds_more_than_it_may() {
     let holds = |bytes| vec![What::Holds { bytes, most: 10 }];
     check(memory::check, holds(10), None);
     check(memory::check, holds(11), Some("11 bytes are held; 10 may be"));
+}
+
+#[test]
+fn what_comes_was_put() {
+    let words = "what was never put".to_owned();
+    check(content::check, vec![put("shard-0", 1), handed("shard-0", 1, 1)], None);
+    let garbled = vec![What::Garbled { lease: key(), words }];
+    check(content::check, garbled, Some("what was never put of s/shard-0"));
+}
+
+#[test]
+fn shards_are_shared_by_the_hosts_that_are_up() {
+    let row = |shard: &str, parents: &[&str], owner: Option<&str>, ended: bool| {
+        let new = anabranch_model::lease::NewLease {
+            shard: ShardId::from(shard),
+            parents: parents.iter().map(|parent| ShardId::from(*parent)).collect(),
+            range: anabranch_model::hash::HashRange::ALL,
+            checkpoint: Position::TrimHorizon,
+        };
+        let at = if ended { Position::ShardEnd } else { Position::TrimHorizon };
+        let checkpoint = Checkpoint::at(at);
+        Lease { owner: owner.map(worker), checkpoint, ..new.into_lease(&key().stream) }
+    };
+    let shared = |rows: &[Lease]| Shared::of(rows, [HostId(0), HostId(1)]);
+    let unowned = |rows: &[Lease]| shared(rows).unowned.into_iter().collect::<Vec<_>>();
+    let key = |shard: &str| LeaseKey::new("s", shard);
+    let parent = row("shard-0", &[], Some("h0/1"), false);
+    assert_eq!(unowned(std::slice::from_ref(&parent)), []);
+    // A child waits for its parent, and needs no owner before that is done.
+    assert_eq!(unowned(&[parent, row("shard-1", &["shard-0"], None, false)]), []);
+    let done = row("shard-0", &[], None, true);
+    let child = |owner| row("shard-1", &["shard-0"], owner, false);
+    assert_eq!(unowned(&[done.clone(), child(None)]), [key("shard-1")]);
+    assert_eq!(unowned(&[done.clone(), child(Some("h2/1"))]), [key("shard-1")]);
+    assert_eq!(unowned(&[done, child(Some("h1/1"))]), []);
+    let owned = |shard| row(shard, &[], Some("h0/1"), false);
+    assert!(shared(&[owned("shard-0")]).is_level());
+    assert!(!shared(&[owned("shard-0"), owned("shard-1")]).is_level());
+
+    let (mut looks, none) = (Unowned::default(), shared(&[]));
+    let some = shared(&[row("shard-0", &[], None, false)]);
+    for (now_ms, shared, late) in
+        [(0, &some, false), (9, &none, false), (10, &some, false), (20, &some, false)]
+    {
+        assert_eq!(looks.look(now_ms, shared, 10).is_some(), late, "at {now_ms} ms");
+    }
+    let words = looks.look(21, &some, 10).expect("it is late");
+    assert!(words.contains("s/shard-0 has no owner since 10 ms"), "{words}");
 }

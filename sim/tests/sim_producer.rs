@@ -1,4 +1,4 @@
-//! Real producers under faults: every promise holds on every seed, and the checkers bite.
+//! Real producers under faults: every promise holds on every seed, and the same seed gives the same history.
 
 use anabranch_sim::faults::Fault;
 use anabranch_sim::scenarios::producer::{self, Wrong};
@@ -32,19 +32,6 @@ fn keys_keep_their_order_and_records_have_one_outcome_on_every_seed() {
         assert!(summary.faults.of(fault) > 50, "too few to prove anything: {fault}");
     }
     assert!(summary.placed > SEEDS * 200, "hardly anything was placed");
-}
-
-#[test]
-fn a_producer_that_gives_up_order_is_noticed() {
-    for (wrong, promise) in [
-        (Wrong::NoOrder, "first deliveries of a key are in put order"),
-        (Wrong::GoOn, "a hole stops its key"),
-    ] {
-        let reports = (0..40).map(|seed| producer::run(seed, wrong));
-        let caught = reports.filter_map(|report| report.violation);
-        let caught = caught.filter(|violation| violation.promise == promise).count();
-        assert!(caught > 0, "{wrong:?} was not noticed in 40 seeds");
-    }
 }
 
 #[test]

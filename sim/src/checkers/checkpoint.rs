@@ -1,6 +1,7 @@
 //! Checkpoint: none passes a record of its lane that is not done, and none is a shard's end before
 //! its last record is done. That checkpoints go forward is a matter of fencing.
 
+use super::retention::Retention;
 use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
@@ -15,12 +16,15 @@ pub const PROMISE: &str = "a checkpoint never passes a record that is not done";
 /// Whether every checkpoint that was stored had only done records behind it.
 pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut open: BTreeMap<&ShardId, BTreeMap<Position, &Grain>> = BTreeMap::new();
+    let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
+        for lost in retention.see(line.host, &line.what) {
+            open.entry(&lost.grain.shard).or_default().remove(&lost.grain.at);
+        }
         match &line.what {
             What::Put(grain) => {
                 open.entry(&grain.shard).or_default().insert(grain.at, grain);
             }
-            What::Trimmed => open.clear(),
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }

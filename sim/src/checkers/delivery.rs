@@ -1,7 +1,8 @@
-//! Delivery (G2): in the end every record is done, but for those that retention took from a shard
-//! of which the library said that it is lost.
+//! Delivery (G2): in the end every record is done, but for those that retention took before they
+//! were read. If it took their shard too, the library has to say that it is lost.
 
 use super::lineage::ancestors;
+use super::retention::Retention;
 use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
@@ -32,7 +33,7 @@ pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
 /// What retention took and what was known of it then.
 #[derive(Default)]
 struct Known<'a> {
-    /// The records that are neither done nor past retention.
+    /// The records that are neither done nor lost to retention.
     open: BTreeMap<Position, (&'a Grain, usize)>,
     /// The records that retention took from closed shards with rows.
     taken: BTreeMap<Position, (&'a Grain, usize)>,
@@ -40,6 +41,8 @@ struct Known<'a> {
     parents: BTreeMap<&'a ShardId, &'a [ShardId]>,
     /// The shards that were closed.
     closed: BTreeSet<&'a ShardId>,
+    /// Those of them that are past retention as a whole.
+    gone: BTreeSet<&'a ShardId>,
     /// The shards that had a row.
     rows: BTreeSet<&'a ShardId>,
     /// The shards that the library said are lost.
@@ -49,8 +52,12 @@ struct Known<'a> {
 /// Whether everything was delivered, at the end of a history that had time for it.
 pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut known = Known::default();
+    let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
         known.see(at, &line.what);
+        for lost in retention.see(line.host, &line.what) {
+            known.lose(lost.grain);
+        }
     }
     let unsaid = |grain: &Grain| {
         let mut told = ancestors(&known.parents, &grain.shard);
@@ -89,21 +96,19 @@ impl<'a> Known<'a> {
             What::Told(Event::Lease(LeaseEvent::ShardLost { lease, .. })) => {
                 self.lost.insert(&lease.shard);
             }
-            What::Trimmed => self.trim(),
+            What::Trimmed => self.gone.clone_from(&self.closed),
             _ => {}
         }
     }
 
-    /// What an application never had a row for, it never began to read. From an open shard
-    /// retention takes records without the service telling.
-    fn trim(&mut self) {
-        for (at, grain) in std::mem::take(&mut self.open) {
-            let shard = &grain.0.shard;
-            let mut line = ancestors(&self.parents, shard);
-            line.insert(shard);
-            if self.closed.contains(shard) && !line.is_disjoint(&self.rows) {
-                self.taken.insert(at, grain);
-            }
+    /// Nobody can read a record any more. What an application never had a row for, it never began to
+    /// read. From an open shard retention takes records without the service telling.
+    fn lose(&mut self, grain: &'a Grain) {
+        let Some(lost) = self.open.remove(&grain.at) else { return };
+        let mut line = ancestors(&self.parents, &grain.shard);
+        line.insert(&grain.shard);
+        if self.gone.contains(&grain.shard) && !line.is_disjoint(&self.rows) {
+            self.taken.insert(grain.at, lost);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::violation::Violation;
 use crate::history::{Line, What};
+use anabranch::event::{Event, ShardEvent};
 use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Outcome, Stored, WorkerId, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
@@ -33,6 +34,9 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Checkpointed { hold, at } => {
                 let known = known.entry(hold.key.clone()).or_default();
                 (&hold.key, acknowledged(known, *at))
+            }
+            What::Told(Event::Shard(ShardEvent::Checkpointed { shard, at })) => {
+                (&**shard, told(known.entry((**shard).clone()).or_default(), at))
             }
             _ => continue,
         };
@@ -94,6 +98,21 @@ fn stored(
     let before = known.stored.replace(to.clone());
     let back = before.filter(|before| !before.may_become(to) || before.is_shard_end());
     back.filter(|before| before != to).map(|before| format!("{before} went back to {to}"))
+}
+
+/// Up to where the library says that a shard is done by its row.
+fn told(known: &Known, at: &Checkpoint) -> Option<String> {
+    match &known.stored {
+        Some(stored) if stored == at || at.may_become(stored) => None,
+        // The number of lanes has changed since, under a later owner.
+        Some(stored) if differs(stored, at) && stored.lowest() >= at.lowest() => None,
+        Some(stored) => Some(format!("{at} was acknowledged, and {stored} is stored")),
+        None => Some(format!("{at} was acknowledged, and nothing is stored")),
+    }
+}
+
+fn differs(one: &Checkpoint, other: &Checkpoint) -> bool {
+    one.lanes().len() != other.lanes().len()
 }
 
 fn acknowledged(known: &Known, at: Position) -> Option<String> {

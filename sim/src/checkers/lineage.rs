@@ -1,5 +1,6 @@
 //! Lineage: no record of a shard is handed out before every record of its ancestors is done.
 
+use super::retention::Retention;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What};
 use anabranch_model::ids::ShardId;
@@ -13,7 +14,11 @@ pub const PROMISE: &str = "a shard is read when all shards that it came from are
 pub fn check(lines: &[Line]) -> Option<Violation> {
     let mut parents: BTreeMap<&ShardId, &[ShardId]> = BTreeMap::new();
     let mut open: BTreeMap<&ShardId, BTreeSet<Position>> = BTreeMap::new();
+    let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
+        for lost in retention.see(line.host, &line.what) {
+            open.entry(&lost.grain.shard).or_default().remove(&lost.grain.at);
+        }
         match &line.what {
             What::Resharded { closed, opened } => {
                 parents.extend(opened.iter().map(|child| (child, closed.as_slice())));
@@ -21,7 +26,6 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Put(grain) => {
                 open.entry(&grain.shard).or_default().insert(grain.at);
             }
-            What::Trimmed => open.clear(),
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }

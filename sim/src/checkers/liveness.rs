@@ -1,8 +1,10 @@
 //! Liveness: once faults have stopped, every shard is soon delivered, and load is level.
 
+use super::retention::host_of;
 use super::violation::Violation;
 use crate::history::{HostId, Line, What};
-use anabranch_model::lease::LeaseKey;
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{Lease, LeaseKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The promise.
@@ -59,5 +61,57 @@ pub fn check(lines: &[Line], quiet: &Quiet) -> Option<Violation> {
             broken(format!("load is not level: {loads:?}"), None)
         }
         _ => None,
+    }
+}
+
+/// What the rows say of the shards that can be read: unfinished, with every parent at its end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shared {
+    /// Those that no host which is up owns.
+    pub unowned: BTreeSet<LeaseKey>,
+    /// How many each host owns.
+    pub loads: BTreeMap<HostId, usize>,
+}
+
+impl Shared {
+    /// How these rows share the shards among these hosts.
+    pub fn of(rows: &[Lease], up: impl IntoIterator<Item = HostId>) -> Self {
+        let mut loads: BTreeMap<HostId, usize> = up.into_iter().map(|host| (host, 0)).collect();
+        let ended = |parent: &ShardId| {
+            rows.iter().filter(|row| row.key.shard == *parent).all(Lease::is_ended)
+        };
+        let mut unowned = BTreeSet::new();
+        for row in rows.iter().filter(|row| !row.is_ended() && row.parents.iter().all(ended)) {
+            let owner = row.owner.as_ref().and_then(host_of);
+            match owner.and_then(|host| loads.get_mut(&host)) {
+                Some(load) => *load += 1,
+                None => {
+                    unowned.insert(row.key.clone());
+                }
+            }
+        }
+        Self { unowned, loads }
+    }
+
+    /// Whether no host has two shards more than another.
+    pub fn is_level(&self) -> bool {
+        let (lowest, highest) = (self.loads.values().min(), self.loads.values().max());
+        lowest.zip(highest).is_none_or(|(low, high)| high - low <= 1)
+    }
+}
+
+/// Since when shards have no owner, from one look at the rows to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Unowned(BTreeMap<LeaseKey, u64>);
+
+impl Unowned {
+    /// Takes in a look. Returns, in words, a shard that has had no owner for longer than `most_ms`.
+    pub fn look(&mut self, now_ms: u64, shared: &Shared, most_ms: u64) -> Option<String> {
+        self.0.retain(|key, _| shared.unowned.contains(key));
+        for key in &shared.unowned {
+            self.0.entry(key.clone()).or_insert(now_ms);
+        }
+        let late = self.0.iter().find(|(_, since_ms)| now_ms > **since_ms + most_ms);
+        late.map(|(key, since_ms)| format!("{key} has no owner since {since_ms} ms"))
     }
 }

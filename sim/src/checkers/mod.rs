@@ -7,11 +7,13 @@ pub mod tenure;
 pub mod fencing;
 pub mod resumption;
 pub mod liveness;
+mod retention;
 pub mod order;
 pub mod lineage;
 pub mod checkpoint;
 pub mod duplicates;
 pub mod delivery;
+pub mod content;
 pub mod memory;
 pub mod effects;
 pub mod producing;
@@ -65,6 +67,7 @@ pub fn of_consumer(lines: &[Line], fleet: Fleet) -> Option<Violation> {
         duplicates::check_in(lines, layout, lanes, mode.checkpoints_by_itself()),
         owned(lines, layout, lease_time_ms),
         fencing::check(lines),
+        content::check(lines),
         memory::check(lines),
         delivery::dead_letters(lines),
         effects::check(lines).filter(|_| matches!(mode, Mode::ExactlyOnce(_))),

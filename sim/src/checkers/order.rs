@@ -1,5 +1,6 @@
 //! Order (G1): a record of a key is handed out for the first time when all before it are done.
 
+use super::retention::Retention;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What};
 use crate::supply::Grain;
@@ -12,8 +13,10 @@ pub const PROMISE: &str = "each key's records come in the order of their puts";
 /// What is known of one key.
 #[derive(Default)]
 struct Key {
-    /// The records that were put and are neither done nor past retention.
+    /// The records that were put, are not done, and were not lost before they were read.
     open: BTreeSet<u64>,
+    /// Those of a shard that is past retention as a whole, which may come late.
+    excused: BTreeSet<u64>,
     /// The records that were handed out.
     handed: BTreeSet<u64>,
 }
@@ -24,12 +27,19 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     // How many records of the same call are still to come, and which came. Inside of a call it is the
     // handler that keeps the order.
     let (mut to_come, mut together) = (0, BTreeSet::new());
+    let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
+        for lost in retention.see(line.host, &line.what) {
+            let key = keys.entry(Arc::clone(&lost.grain.key)).or_default();
+            key.open.remove(&lost.grain.number);
+            if lost.may_come {
+                key.excused.insert(lost.grain.number);
+            }
+        }
         match &line.what {
             What::Put(grain) => {
                 keys.entry(Arc::clone(&grain.key)).or_default().open.insert(grain.number);
             }
-            What::Trimmed => keys.values_mut().for_each(|key| key.open.clear()),
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
             }
@@ -54,10 +64,13 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 }
 
 fn handed(key: &mut Key, grain: &Grain, together: &BTreeSet<(&str, u64)>) -> Option<String> {
-    if !key.handed.insert(grain.number) {
+    if !key.handed.insert(grain.number) || key.excused.contains(&grain.number) {
         return None;
     }
-    let mut before = key.open.range(..grain.number);
-    let before = before.find(|number| !together.contains(&(&*grain.key, **number)))?;
-    Some(format!("{grain} came before {}#{before} was done", grain.key))
+    let is_together = |number: &u64| together.contains(&(&*grain.key, *number));
+    if let Some(before) = key.open.range(..grain.number).find(|number| !is_together(number)) {
+        return Some(format!("{grain} came before {}#{before} was done", grain.key));
+    }
+    let after = key.handed.last().filter(|last| **last > grain.number)?;
+    Some(format!("{grain} came for the first time after {}#{after}", grain.key))
 }

@@ -6,6 +6,17 @@ use anabranch::producer::Outcome;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The promise of outcomes.
+pub const ONE_OUTCOME: &str = "each record has one outcome";
+/// The promise of order.
+pub const ORDER: &str = "first deliveries of a key are in put order";
+/// The promise of a place.
+pub const PLACED: &str = "what is placed is delivered";
+/// The promise of a rejection.
+pub const REJECTED: &str = "what is rejected is not in the stream";
+/// The promise of holes.
+pub const HOLES: &str = "a hole stops its key";
+
 /// A record as a reader by KCL's rules gets it, or as it is stored at all.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Found {
@@ -47,7 +58,7 @@ fn outcomes(ledger: &BTreeMap<Name, Entry>) -> Broken {
     });
     wrong.map(|(name, entry)| {
         let count = entry.outcomes.len();
-        ("each record has one outcome", format!("{name:?} has {count}"))
+        (ONE_OUTCOME, format!("{name:?} has {count}"))
     })
 }
 
@@ -61,7 +72,7 @@ fn order(delivered: &[Found]) -> Broken {
         let newest = newest.entry(&found.name.0).or_default();
         if found.name.1 < *newest {
             let words = format!("{:?} is first delivered behind {newest}", found.name);
-            return Some(("first deliveries of a key are in put order", words));
+            return Some((ORDER, words));
         }
         *newest = found.name.1;
     }
@@ -77,12 +88,12 @@ fn places(ledger: &BTreeMap<Name, Entry>, shown: &Shown) -> Broken {
                 let place = Found { name: name.clone(), shard, sequence, sub };
                 if !delivered.contains(&place) {
                     let words = format!("{place:?} is not what a reader gets there");
-                    return Some(("what is placed is delivered", words));
+                    return Some((PLACED, words));
                 }
             }
             Some(Outcome::Rejected { why, .. }) if shown.stored.contains(name) => {
                 let words = format!("{name:?} is in the stream, and rejected: {why:?}");
-                return Some(("what is rejected is not in the stream", words));
+                return Some((REJECTED, words));
             }
             _ => {}
         }
@@ -100,7 +111,7 @@ fn holes(ledger: &BTreeMap<Name, Entry>) -> Broken {
         match (hole, entry.outcomes.first()) {
             (Some(hole), Some(Outcome::Placed { .. })) => {
                 let words = format!("{name:?} is placed behind {hole:?}, which is not");
-                return Some(("a hole stops its key", words));
+                return Some((HOLES, words));
             }
             (None, Some(Outcome::Rejected { .. } | Outcome::Unknown { .. })) => hole = Some(name),
             _ => {}

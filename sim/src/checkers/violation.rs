@@ -62,6 +62,8 @@ impl Violation {
             What::Put(grain) | What::Skipped(grain) | What::LostLetter { grain } => {
                 grain.shard == lease.shard
             }
+            What::Arrived(grains) => grains.iter().any(|grain| grain.shard == lease.shard),
+            What::Garbled { lease: of, .. } => of == lease,
             What::World(_)
             | What::Paused { .. }
             | What::Trimmed

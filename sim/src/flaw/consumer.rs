@@ -1,12 +1,7 @@
-//! A store that shows a consumer what is not so, as if one of its own rules were broken.
+//! What can be broken on purpose around whole consumers. Each flaw lives at one seam: the lease store
+//! ([`store`](super::store)), the stream ([`stream`](super::stream)), or the records on their way to
+//! the handler ([`handling`](super::handling)).
 
-use anabranch::lease::{LeaseStore, Look, StoreError};
-use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{
-    Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Outcome, Stored,
-    Worker, WorkerId, Write,
-};
-use anabranch_model::position::Position;
 use std::fmt;
 
 /// One rule of the consumer that is broken.
@@ -15,23 +10,113 @@ pub enum ConsumerFlaw {
     /// None is.
     #[default]
     None,
+
+    // The gate and the first sync.
     /// A merged child starts after one of its two parents.
     StartsAfterOneParent,
     /// A parent without a row counts as ended.
     MissingRowCountsAsEnded,
     /// The rows of children start at LATEST.
     ChildAtLatest,
+    /// Of two children one gets no row.
+    ForgetsAChild,
+
+    // Checkpoints.
+    /// Now and then a checkpoint is acknowledged and not stored.
+    AcksWithoutStoring,
+    /// A checkpoint of unknown fate counts as stored.
+    UnknownCountsAsStored,
+    /// Every lane is stored where the furthest one stands.
+    StoresTheFurthestLane,
+    /// Every lane is stored where the slowest one stands.
+    StoresTheSlowestLane,
+    /// Now and then the end of the shard is stored in place of a checkpoint.
+    EndsTooEarly,
+
+    // The coordinator and the hand-over.
+    /// A lease is passed on as soon as another worker asks, before its shard is drained.
+    PassesBeforeTheDrain,
+    /// A taker takes from a live owner instead of asking.
+    TakesFromALiveOwner,
+    /// A fenced worker believes that its beats succeed.
+    GoesOnWhenFenced,
+    /// One lease is left out of every list.
+    HidesALease,
+    /// Nobody asks for a lease.
+    NeverAsks,
     /// A session delivers on after its worker took the lease again.
     OldSessionGoesOn,
+
+    // Fetching.
+    /// The last record of a reply is lost.
+    DropsTheLast,
+    /// The last record of a pushed event is lost.
+    DropsTheLastPushed,
+    /// The records of a reply come in the opposite order.
+    ReversesAReply,
+    /// The records of a reply come again with the next one.
+    RepeatsAReply,
+    /// An expired iterator is renewed at LATEST.
+    RenewsAtLatest,
+    /// A shard that is read from its oldest record is read from LATEST.
+    BeginsAtLatest,
+    /// The end of a shard comes one reply early.
+    EndsOneReplyEarly,
+
+    // Taking aggregates apart.
+    /// The last record of an aggregate is lost.
+    DropsTheLastPart,
+    /// Data lose their last bytes.
+    CutsData,
+
+    // Lanes, handlers and memory.
+    /// A record whose handler failed counts as done.
+    SkipsWhatFailed,
+    /// A record counts as done when its handler is called.
+    AcksBeforeItIsDone,
+    /// Now and then a record is not handed to the handler.
+    SkipsARecord,
+    /// Now and then a record is handed to the handler twice.
+    HandsTwice,
+    /// Now and then two records of a lane change places.
+    SwapsNeighbours,
+    /// The byte budget is not kept.
+    IgnoresItsBudget,
 }
 
 impl ConsumerFlaw {
     /// Every flaw.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 30] = [
         Self::StartsAfterOneParent,
         Self::MissingRowCountsAsEnded,
         Self::ChildAtLatest,
+        Self::ForgetsAChild,
+        Self::AcksWithoutStoring,
+        Self::UnknownCountsAsStored,
+        Self::StoresTheFurthestLane,
+        Self::StoresTheSlowestLane,
+        Self::EndsTooEarly,
+        Self::PassesBeforeTheDrain,
+        Self::TakesFromALiveOwner,
+        Self::GoesOnWhenFenced,
+        Self::HidesALease,
+        Self::NeverAsks,
         Self::OldSessionGoesOn,
+        Self::DropsTheLast,
+        Self::DropsTheLastPushed,
+        Self::ReversesAReply,
+        Self::RepeatsAReply,
+        Self::RenewsAtLatest,
+        Self::BeginsAtLatest,
+        Self::EndsOneReplyEarly,
+        Self::DropsTheLastPart,
+        Self::CutsData,
+        Self::SkipsWhatFailed,
+        Self::AcksBeforeItIsDone,
+        Self::SkipsARecord,
+        Self::HandsTwice,
+        Self::SwapsNeighbours,
+        Self::IgnoresItsBudget,
     ];
 
     /// The flaw of that name.
@@ -43,95 +128,5 @@ impl ConsumerFlaw {
 impl fmt::Display for ConsumerFlaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{self:?}"))
-    }
-}
-
-/// A store that may show what is not so.
-#[derive(Debug)]
-pub struct Warped<S> {
-    /// The store.
-    inner: S,
-    /// What is broken.
-    flaw: ConsumerFlaw,
-}
-
-impl<S: LeaseStore> Warped<S> {
-    /// The store, with one flaw or none.
-    pub fn new(inner: S, flaw: ConsumerFlaw) -> Self {
-        Self { inner, flaw }
-    }
-
-    fn shown(&self, mut row: Lease) -> Lease {
-        if self.flaw == ConsumerFlaw::StartsAfterOneParent {
-            row.parents.truncate(1);
-        }
-        row
-    }
-
-    /// A row at its end for a shard that has none.
-    fn ended(key: &LeaseKey) -> Lease {
-        let new = NewLease {
-            shard: key.shard.clone(),
-            parents: Vec::new(),
-            range: anabranch_model::hash::HashRange::ALL,
-            checkpoint: Position::TrimHorizon,
-        };
-        let checkpoint = Checkpoint::at(Position::ShardEnd);
-        Lease { checkpoint, ..new.into_lease(&key.stream) }
-    }
-}
-
-impl<S: LeaseStore> LeaseStore for Warped<S> {
-    fn layout(&self) -> Layout {
-        self.inner.layout()
-    }
-
-    async fn prepare(&self) -> Result<(), StoreError> {
-        self.inner.prepare().await
-    }
-
-    async fn application(&self) -> Result<Application, StoreError> {
-        self.inner.application().await
-    }
-
-    async fn look(&self) -> Result<Look, StoreError> {
-        self.inner.look().await
-    }
-
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        let rows = self.inner.list(stream).await?;
-        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
-    }
-
-    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        let row = self.inner.get(key).await?.map(|row| self.shown(row));
-        Ok(match self.flaw {
-            ConsumerFlaw::MissingRowCountsAsEnded => row.or_else(|| Some(Self::ended(key))),
-            _ => row,
-        })
-    }
-
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        self.inner.worker(id).await
-    }
-
-    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
-        self.inner.read_back(write).await
-    }
-
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        let mut write = write.clone();
-        if let Write::Lease { change: LeaseChange::Create(new), .. } = &mut write
-            && self.flaw == ConsumerFlaw::ChildAtLatest
-            && !new.parents.is_empty()
-        {
-            new.checkpoint = Position::Latest;
-        }
-        Ok(match self.inner.write(&write).await? {
-            Outcome::Done(Stored::Lease(row)) => {
-                Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))
-            }
-            other => other,
-        })
     }
 }

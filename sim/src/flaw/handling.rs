@@ -1,12 +1,16 @@
-//! Between the consumer and its handler: what the handler gets, as if one of the rules before it were
-//! broken.
+//! Between the consumer and its handler: what the handler gets and what comes back of it, as if one
+//! of the rules before it were broken.
 
 use super::consumer::ConsumerFlaw;
-use anabranch::consumer::Delivery;
+use anabranch::consumer::{Delivery, HandlerError};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A flaw that shows now and then shows at one record in so many.
+const NOW_AND_THEN: u64 = 8;
 
 /// The way from one life's consumer to its handler.
 #[derive(Debug)]
@@ -26,6 +30,10 @@ struct Sessions {
     before: Option<u64>,
     /// The furthest record that any of them delivered.
     furthest: Option<Position>,
+    /// Counts the deliveries of the newest.
+    count: u64,
+    /// A record that waits until another one was handled.
+    waits: Option<Delivery>,
 }
 
 impl Handling {
@@ -34,22 +42,52 @@ impl Handling {
         Self { flaw, sessions: Mutex::default() }
     }
 
-    /// A delivery as the handler gets it.
-    pub fn given(&self, mut delivery: Delivery) -> Delivery {
-        if self.flaw == ConsumerFlaw::OldSessionGoesOn {
-            let mut sessions = self.sessions();
-            let sessions = sessions.entry(Arc::clone(&delivery.shard)).or_default();
-            if sessions.newest != delivery.lease_term {
-                sessions.before = std::mem::replace(&mut sessions.newest, delivery.lease_term);
-            }
-            // The session before is still there, and further ahead than the newest.
-            let at = Some(delivery.position());
-            if at > sessions.furthest {
-                sessions.furthest = at;
-                delivery.lease_term = sessions.before.or(delivery.lease_term);
-            }
+    /// The deliveries that the handler gets in place of this one, in order.
+    pub fn given(&self, mut delivery: Delivery) -> Vec<Delivery> {
+        if self.flaw == ConsumerFlaw::None {
+            return vec![delivery];
         }
-        delivery
+        let mut sessions = self.sessions();
+        let sessions = sessions.entry(Arc::clone(&delivery.shard)).or_default();
+        if sessions.newest != delivery.lease_term {
+            sessions.before = std::mem::replace(&mut sessions.newest, delivery.lease_term);
+            (sessions.count, sessions.waits) = (0, None);
+        }
+        sessions.count += 1;
+        let shows = sessions.count.is_multiple_of(NOW_AND_THEN);
+        match self.flaw {
+            ConsumerFlaw::OldSessionGoesOn => {
+                // The session before is still there, and further ahead than the newest.
+                let at = Some(delivery.position());
+                if at > sessions.furthest {
+                    sessions.furthest = at;
+                    delivery.lease_term = sessions.before.or(delivery.lease_term);
+                }
+                vec![delivery]
+            }
+            ConsumerFlaw::SkipsARecord if shows => Vec::new(),
+            ConsumerFlaw::HandsTwice if shows => vec![delivery.clone(), delivery],
+            ConsumerFlaw::SwapsNeighbours if shows => {
+                sessions.waits = Some(delivery);
+                Vec::new()
+            }
+            _ => std::iter::once(delivery).chain(sessions.waits.take()).collect(),
+        }
+    }
+
+    /// What the consumer hears of a call of the handler.
+    pub async fn heard(
+        &self,
+        call: impl Future<Output = Result<(), HandlerError>> + Send + 'static,
+    ) -> Result<(), HandlerError> {
+        match self.flaw {
+            ConsumerFlaw::SkipsWhatFailed => call.await.or(Ok(())),
+            ConsumerFlaw::AcksBeforeItIsDone => {
+                drop(tokio::spawn(call));
+                Ok(())
+            }
+            _ => call.await,
+        }
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, Sessions>> {

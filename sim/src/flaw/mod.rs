@@ -8,11 +8,16 @@ pub mod rules;
 pub mod rename;
 pub mod habits;
 pub mod consumer;
+pub mod store;
+pub mod stream;
 pub mod handling;
+pub mod producer;
 
 pub use habits::{Habits, Rash};
 pub use handling::Handling;
 pub use rules::Lax;
+pub use store::Warped;
+pub use stream::Bent;
 
 use std::fmt;
 

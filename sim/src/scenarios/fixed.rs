@@ -11,6 +11,9 @@ use crate::history::{HostId, What};
 use crate::supply::Mix;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
 
+/// How many shards the stream begins with whose first sync nobody survives.
+pub const FIRST_SHARDS: u32 = 6;
+
 /// A story that is played on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Story {
@@ -50,11 +53,12 @@ impl Story {
 /// Plays a story.
 pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
     let full = story == Story::FullBudget;
+    let shards = if story == Story::DeathInTheFirstSync { FIRST_SHARDS } else { 2 };
     let mut stage = Stage::new(Setting {
         seed,
         replay: format!("fixed::run({story:?}, {seed}, {flaw:?})"),
         hosts: 3,
-        mix: Mix { shards: 2, keys: 12, bytes_max: if full { 400_000 } else { 40 } },
+        mix: Mix { shards, keys: 12, bytes_max: if full { 400_000 } else { 40 } },
         temper: Temper {
             lanes: vec![1, 3],
             call_ms: if full { 400 } else { 30 },

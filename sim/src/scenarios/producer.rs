@@ -7,6 +7,8 @@ use crate::checkers::Violation;
 use crate::checkers::producing::{self, Shown};
 use crate::faults::network::Service;
 use crate::faults::{Chaos, Denials, Fault, FaultyStream, Weather};
+use crate::flaw::producer::Crooked;
+pub use crate::flaw::producer::Wrong;
 use crate::history::{HostId, What};
 use crate::host::{Berth, Boot, Life};
 use crate::ledger::{Ledger, Name};
@@ -22,7 +24,6 @@ use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream}
 use anabranch_model::hash::HashKey;
 use fastrand::Rng;
 use shown::read;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,38 +49,6 @@ const RECORD_OVERHEAD_BYTES: usize = 256;
 /// The largest record, in bytes of data.
 const DATA_MAX: usize = 900;
 
-/// What is wrong on purpose, to see that the checkers notice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wrong {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Containers of a shard go side by side.
-    NoOrder,
-    /// Keys go on behind a hole.
-    GoOn,
-}
-
-impl Wrong {
-    /// Everything that can be wrong.
-    pub const ALL: [Self; 2] = [Self::NoOrder, Self::GoOn];
-
-    /// The one of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|wrong| wrong.to_string() == name)
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Nothing => "nothing",
-            Self::NoOrder => "no-order",
-            Self::GoOn => "go-on",
-        })
-    }
-}
-
 /// What one seed has its producers be.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
@@ -99,7 +68,7 @@ pub fn run(seed: u64, wrong: Wrong) -> Report {
     let kind = Kind {
         aggregation: kinds[rng.usize(0..kinds.len())],
         numbered: wrong == Wrong::Nothing && rng.u32(0..6) == 0,
-        deadline_ms: (rng.u32(0..4) == 0 || wrong == Wrong::GoOn).then(|| rng.u64(500..5_000)),
+        deadline_ms: (rng.u32(0..4) == 0 || wrong.needs_deadline()).then(|| rng.u64(500..5_000)),
         marks: seed.is_multiple_of(3),
         wrong,
     };
@@ -267,9 +236,9 @@ fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
         None => builder,
     };
     match kind.wrong {
-        Wrong::Nothing => builder,
         Wrong::NoOrder => builder.with_order(Order::None),
         Wrong::GoOn => builder.with_holes(Holes::GoOn),
+        _ => builder,
     }
 }
 
@@ -285,6 +254,7 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
     let events = Events::to(move |event| history.note(host, What::Told(event.clone())));
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let api = FaultyStream::new(Arc::new(workload.api().clone()), link);
+    let api = Crooked::new(api, kind.wrong);
     let start = builder(kind, Chance::seeded(berth.seed), events).start(api);
     let started = tokio::select! {
         biased;
@@ -301,7 +271,9 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
     let (open, accepted) = (Vec::new(), 0);
     // A deadline gives records up, whatever the reason.
     let waits = kind.deadline_ms.is_none();
-    let mut desk = Desk { host, prefix, producer, ledger, rng, bulks, open, accepted, waits };
+    let wrong = kind.wrong;
+    let mut desk =
+        Desk { host, prefix, producer, ledger, rng, bulks, open, accepted, waits, wrong };
     desk.work(&mut berth, &ground).await;
     desk.waits = false;
     let account = desk.producer.close(Duration::from_secs(3)).await;
@@ -360,6 +332,8 @@ struct Desk {
     accepted: u64,
     /// Whether no record may be given up because the stream refuses the caller.
     waits: bool,
+    /// What is wrong.
+    wrong: Wrong,
 }
 
 impl Desk {
@@ -457,6 +431,9 @@ impl Desk {
             if let Outcome::Rejected { why: Why::Refused { fault, detail }, .. } = &outcome {
                 let given_up = self.waits && fault.refuses_caller();
                 assert!(!given_up, "{:?} was given up: {detail}", open.name);
+            }
+            if self.wrong == Wrong::TellsTwice {
+                self.ledger.settled(&open.name, outcome.clone());
             }
             self.ledger.settled(&open.name, outcome);
             false

@@ -2,7 +2,8 @@
 
 use super::report::Report;
 use super::start::Start;
-use crate::checkers::{self, Violation, delivery};
+use crate::checkers::liveness::{Shared, Unowned};
+use crate::checkers::{self, Violation, delivery, liveness};
 use crate::faults::Fault;
 use crate::faults::chaos::Blow;
 use crate::faults::store::at_once;
@@ -32,6 +33,9 @@ const DRAINED: u64 = 3;
 /// The same in KCL's layout: workers scan every two lease times, and a dead one's leases are watched
 /// for one.
 const KCL_DRAINED: u64 = 9;
+
+/// When load is level at the latest, after the last fault, in lease times.
+const LEVEL: u64 = 6;
 
 /// The pause between two looks whether everything is done.
 const LOOK_MS: u64 = 250;
@@ -221,23 +225,39 @@ impl Stage {
         self.fleet.supply.put_round(&mut self.rng);
         self.puts = false;
         let longest_ms = self.longest_ms();
+        let kcl = self.setting.layout == Layout::Kcl;
         let drained_ms = match (self.setting.layout, self.setting.temper.mode) {
             (Layout::Kcl, _) => longest_ms * KCL_DRAINED,
             // Each batch waits for the store several times.
             (Layout::Native, Mode::ExactlyOnce(_)) => longest_ms * DRAINED * 4,
             (Layout::Native, _) => longest_ms * DRAINED,
         };
-        let end_ms = self.world.now_ms() + drained_ms;
-        while let Some(left) = self.fleet.supply.left(&self.rows()) {
-            if self.world.now_ms() >= end_ms {
+        let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
+        let from_ms = self.world.now_ms();
+        let mut unowned = Unowned::default();
+        loop {
+            let (now_ms, rows) = (self.world.now_ms(), self.rows());
+            let shared = Shared::of(&rows, self.world.up());
+            // KCL counts finished leases too, so load need not be level.
+            let level = kcl || shared.is_level();
+            let left = self.fleet.supply.left(&rows);
+            if let Some(words) = unowned.look(now_ms, &shared, owned_ms) {
+                self.broken(liveness::PROMISE, words);
+            } else if let Some(left) = left.clone().filter(|_| now_ms >= from_ms + drained_ms) {
                 self.broken(LIVENESS, left);
+            } else if !level && now_ms >= from_ms + longest_ms * LEVEL {
+                let words = format!("load is not level: {:?}", shared.loads);
+                self.broken(liveness::PROMISE, words);
             }
             if self.mishap.is_some() {
                 return;
             }
+            if left.is_none() && shared.unowned.is_empty() && level {
+                break;
+            }
             self.run(LOOK_MS);
         }
-        let took_ms = self.world.now_ms() + drained_ms - end_ms;
+        let took_ms = self.world.now_ms() - from_ms;
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
     }
 

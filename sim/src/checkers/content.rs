@@ -1,0 +1,20 @@
+//! Content: each record comes as it was put, under a lease that its worker took.
+
+use super::violation::Violation;
+use crate::history::{Line, What};
+
+/// The promise.
+pub const PROMISE: &str = "each record comes as it was put";
+
+/// Whether no handler was given what was never put.
+pub fn check(lines: &[Line]) -> Option<Violation> {
+    lines.iter().enumerate().find_map(|(at, line)| match &line.what {
+        What::Garbled { lease, words } => Some(Violation {
+            promise: PROMISE,
+            words: format!("{words} of {lease}"),
+            line: at,
+            lease: Some(lease.clone()),
+        }),
+        _ => None,
+    })
+}

@@ -1,0 +1,144 @@
+//! Retention, for the checkers that follow open records: which of them nobody can read any more.
+//!
+//! A record that passes retention before the session that reads its shard has it is lost without a
+//! fault. So is one that this session has in memory, but only when the session ends before the
+//! record is done.
+//!
+//! A shard that is past retention as a whole is another matter: a gate takes the service's word that
+//! it is gone, while the worker that read it may still have its last records in memory. Order against
+//! its descendants is not asked of those.
+
+use crate::history::{HostId, What};
+use crate::supply::Grain;
+use anabranch::event::{Event, LeaseEvent, ShardEvent};
+use anabranch_model::ids::ShardId;
+use anabranch_model::lease::{LeaseChange, Outcome, Stored, WorkerId, Write};
+use anabranch_model::position::Position;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The records of one shard.
+#[derive(Default)]
+struct Shard<'a> {
+    /// Those that were put and are neither done nor lost.
+    open: BTreeMap<Position, &'a Arc<Grain>>,
+    /// Those that the session which reads the shard has received.
+    read: BTreeSet<Position>,
+    /// Those that passed retention after that.
+    expired: BTreeSet<Position>,
+    /// The host of that session.
+    reader: Option<HostId>,
+    /// Whether it takes no more records.
+    closed: bool,
+}
+
+/// A record that need not come any more.
+pub(super) struct Lost<'a> {
+    /// The record.
+    pub(super) grain: &'a Arc<Grain>,
+    /// Whether it may be in memory, so that it can still come.
+    pub(super) may_come: bool,
+}
+
+/// The records that can still be read, or are in the memory of the session that reads their shard.
+#[derive(Default)]
+pub(super) struct Retention<'a> {
+    shards: BTreeMap<&'a ShardId, Shard<'a>>,
+}
+
+impl<'a> Retention<'a> {
+    /// Takes in what happened. Returns the records that nobody can read from here on.
+    pub(super) fn see(&mut self, host: Option<HostId>, what: &'a What) -> Vec<Lost<'a>> {
+        match what {
+            What::Put(grain) => {
+                self.shard(&grain.shard).open.insert(grain.at, grain);
+            }
+            What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
+                let shard = self.shard(&grain.shard);
+                shard.open.remove(&grain.at);
+                shard.expired.remove(&grain.at);
+            }
+            What::Arrived(grains) => {
+                for grain in grains {
+                    let shard = self.shard(&grain.shard);
+                    if host.is_some() && host == shard.reader {
+                        shard.read.insert(grain.at);
+                    }
+                }
+            }
+            What::Resharded { closed, .. } => {
+                for shard in closed {
+                    self.shard(shard).closed = true;
+                }
+            }
+            What::Trimmed => return self.shards.values_mut().flat_map(Shard::trim).collect(),
+            What::Landed {
+                write: Write::Lease { key, change, .. },
+                outcome: Outcome::Done(Stored::Lease(row)),
+            } if moves(change) => {
+                let shard = self.shard(&key.shard);
+                shard.reader = row.owner.as_ref().and_then(host_of);
+                return shard.over();
+            }
+            What::Told(Event::Shard(
+                ShardEvent::Stopped { shard, .. } | ShardEvent::Stuck { shard, .. },
+            )) => return self.told(host, &shard.shard),
+            What::Told(Event::Lease(
+                LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease },
+            )) => return self.told(host, &lease.shard),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// A session of this host has ended, or fetches again.
+    fn told(&mut self, host: Option<HostId>, shard: &'a ShardId) -> Vec<Lost<'a>> {
+        let shard = self.shard(shard);
+        if host == shard.reader { shard.over() } else { Vec::new() }
+    }
+
+    fn shard(&mut self, shard: &'a ShardId) -> &mut Shard<'a> {
+        self.shards.entry(shard).or_default()
+    }
+}
+
+impl<'a> Shard<'a> {
+    /// Retention passes for all that was put.
+    fn trim(&mut self) -> Vec<Lost<'a>> {
+        let (read, unread): (BTreeSet<Position>, BTreeSet<Position>) =
+            self.open.keys().partition(|at| self.read.contains(at));
+        let mut lost = self.lose(&unread, false);
+        if self.closed {
+            lost.extend(self.lose(&read, true));
+        } else {
+            self.expired = read;
+        }
+        lost
+    }
+
+    /// The session is over, and what it had in memory is gone.
+    fn over(&mut self) -> Vec<Lost<'a>> {
+        self.read.clear();
+        let expired = std::mem::take(&mut self.expired);
+        self.lose(&expired, false)
+    }
+
+    fn lose(&mut self, places: &BTreeSet<Position>, may_come: bool) -> Vec<Lost<'a>> {
+        let grains = places.iter().filter_map(|at| self.open.remove(at));
+        grains.map(|grain| Lost { grain, may_come }).collect()
+    }
+}
+
+/// Whether a change ends the session that reads the shard.
+fn moves(change: &LeaseChange) -> bool {
+    matches!(
+        change,
+        LeaseChange::Take { .. } | LeaseChange::Pass { .. } | LeaseChange::Release { .. }
+    )
+}
+
+/// The host of a worker, by the name that the workers of a fleet have.
+pub(super) fn host_of(worker: &WorkerId) -> Option<HostId> {
+    let name = worker.as_str().split('/').next()?;
+    name.strip_prefix('h')?.parse().ok().map(HostId)
+}

@@ -1,0 +1,257 @@
+//! What can be broken on purpose around producers, and the stream as such a producer reaches it.
+
+use anabranch::stream::api::{
+    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    ShardList, StreamApi, StreamError, StreamSummary, Subscription,
+};
+use anabranch_model::hash::HashKey;
+use anabranch_model::ids::{ShardId, StreamName};
+use anabranch_model::retry::Fault;
+use anabranch_model::sequence::SequenceNumber;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A flaw that shows now and then shows at one request in so many.
+const NOW_AND_THEN: u64 = 5;
+
+/// What is wrong on purpose, to see that the checkers notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wrong {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Containers of a shard go side by side.
+    NoOrder,
+    /// Keys go on behind a hole.
+    GoOn,
+    /// A request is answered first and sent after the next one.
+    SendsLate,
+    /// What was refused is called placed.
+    PlacedForRefused,
+    /// The last entry of a request is called placed and never sent.
+    LosesAnEntry,
+    /// What was refused is sent once more, after its outcome.
+    SendsWhatItGaveUp,
+    /// A request whose reply was lost counts as never sent.
+    LostReplyIsARefusal,
+    /// A container goes to another shard than its keys belong to.
+    RoutesAstray,
+    /// An outcome is told twice.
+    TellsTwice,
+}
+
+impl Wrong {
+    /// Everything that can be wrong.
+    pub const ALL: [Self; 9] = [
+        Self::NoOrder,
+        Self::GoOn,
+        Self::SendsLate,
+        Self::PlacedForRefused,
+        Self::LosesAnEntry,
+        Self::SendsWhatItGaveUp,
+        Self::LostReplyIsARefusal,
+        Self::RoutesAstray,
+        Self::TellsTwice,
+    ];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|wrong| wrong.to_string() == name)
+    }
+
+    /// Whether it shows only where records are given up.
+    pub fn needs_deadline(self) -> bool {
+        matches!(self, Self::GoOn | Self::SendsWhatItGaveUp | Self::LostReplyIsARefusal)
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nothing => "nothing",
+            Self::NoOrder => "no-order",
+            Self::GoOn => "go-on",
+            Self::SendsLate => "sends-late",
+            Self::PlacedForRefused => "placed-for-refused",
+            Self::LosesAnEntry => "loses-an-entry",
+            Self::SendsWhatItGaveUp => "sends-what-it-gave-up",
+            Self::LostReplyIsARefusal => "lost-reply-is-a-refusal",
+            Self::RoutesAstray => "routes-astray",
+            Self::TellsTwice => "tells-twice",
+        })
+    }
+}
+
+/// A stream that does not quite do what its producer asks.
+#[derive(Debug)]
+pub struct Crooked<A> {
+    /// The stream.
+    inner: A,
+    /// What is wrong.
+    wrong: Wrong,
+    /// What it remembers.
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// Counts requests.
+    requests: u64,
+    /// Where something was placed before.
+    placed: Option<Placement>,
+    /// Entries that are to be sent later.
+    later: Vec<Entry>,
+}
+
+impl<A: StreamApi> Crooked<A> {
+    /// The stream, with something wrong or nothing.
+    pub fn new(inner: A, wrong: Wrong) -> Self {
+        Self { inner, wrong, memory: Mutex::default() }
+    }
+
+    async fn put(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        let (shows, placed) = {
+            let mut memory = self.memory();
+            memory.requests += 1;
+            (memory.requests.is_multiple_of(NOW_AND_THEN), memory.placed.clone())
+        };
+        let answer = placed.map(EntryResult::Placed);
+        match (self.wrong, answer) {
+            (Wrong::SendsLate, Some(answer)) if shows => {
+                self.memory().later.extend_from_slice(entries);
+                return Ok(vec![answer; entries.len()]);
+            }
+            (Wrong::LosesAnEntry, Some(answer)) if shows => {
+                let Some((_, sent)) = entries.split_last() else { return Ok(Vec::new()) };
+                let mut results = match sent {
+                    [] => Vec::new(),
+                    sent => self.inner.put_records(stream, sent).await?,
+                };
+                results.push(answer);
+                return Ok(results);
+            }
+            (Wrong::RoutesAstray, _) if shows => {
+                let astray = |entry: &Entry| {
+                    let HashKey(place) = HashKey::effective(entry.key.as_str(), entry.hash);
+                    Entry { hash: Some(HashKey(!place)), ..entry.clone() }
+                };
+                let entries: Vec<Entry> = entries.iter().map(astray).collect();
+                return self.inner.put_records(stream, &entries).await;
+            }
+            _ => {}
+        }
+        let mut results = self.inner.put_records(stream, entries).await?;
+        let later = std::mem::take(&mut self.memory().later);
+        if !later.is_empty() {
+            let _ = self.inner.put_records(stream, &later).await;
+        }
+        let mut memory = self.memory();
+        for (entry, result) in entries.iter().zip(&mut results) {
+            match (result, self.wrong) {
+                (EntryResult::Placed(placement), _) => memory.placed = Some(placement.clone()),
+                (EntryResult::Failed { .. }, Wrong::SendsWhatItGaveUp) => {
+                    memory.later.push(entry.clone());
+                }
+                (result @ EntryResult::Failed { .. }, Wrong::PlacedForRefused) => {
+                    if let Some(placed) = memory.placed.clone() {
+                        *result = EntryResult::Placed(placed);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(results)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // Each change is one assignment, so a panic leaves no half of one.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: StreamApi> StreamApi for Crooked<A> {
+    async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
+        self.inner.describe(stream).await
+    }
+
+    async fn list_shards(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+    ) -> Result<ShardList, StreamError> {
+        self.inner.list_shards(stream, filter).await
+    }
+
+    async fn iterator(
+        &self,
+        stream: &StreamName,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<ShardIterator, StreamError> {
+        self.inner.iterator(stream, shard, at).await
+    }
+
+    async fn records(
+        &self,
+        stream: &StreamName,
+        iterator: &ShardIterator,
+        limit: u32,
+    ) -> Result<Fetched, StreamError> {
+        self.inner.records(stream, iterator, limit).await
+    }
+
+    async fn register_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.inner.register_consumer(stream, name).await
+    }
+
+    async fn describe_consumer(
+        &self,
+        stream: &StreamSummary,
+        name: &str,
+    ) -> Result<FanOutConsumer, StreamError> {
+        self.inner.describe_consumer(stream, name).await
+    }
+
+    async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
+        self.inner.deregister_consumer(consumer).await
+    }
+
+    async fn subscribe(
+        &self,
+        consumer: &FanOutConsumer,
+        shard: &ShardId,
+        at: ReadFrom,
+    ) -> Result<Subscription, StreamError> {
+        self.inner.subscribe(consumer, shard, at).await
+    }
+
+    async fn put_records(
+        &self,
+        stream: &StreamName,
+        entries: &[Entry],
+    ) -> Result<Vec<EntryResult>, StreamError> {
+        self.put(stream, entries).await.map_err(|error| match (self.wrong, error.fault) {
+            (Wrong::LostReplyIsARefusal, Fault::ReplyLost) => {
+                StreamError { fault: Fault::NotSent, ..error }
+            }
+            _ => error,
+        })
+    }
+
+    async fn put_record(
+        &self,
+        stream: &StreamName,
+        entry: &Entry,
+        after: Option<SequenceNumber>,
+    ) -> Result<Placement, StreamError> {
+        self.inner.put_record(stream, entry, after).await
+    }
+}

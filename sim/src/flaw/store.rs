@@ -1,0 +1,262 @@
+//! A store as a consumer with a broken rule sees it: what passes between them is bent.
+
+use super::consumer::ConsumerFlaw;
+use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{
+    Application, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce,
+    Outcome, Refusal, Stored, Worker, WorkerChange, WorkerId, WorkerState, Write,
+};
+use anabranch_model::position::Position;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A flaw that shows now and then shows at one write in so many.
+const NOW_AND_THEN: u64 = 4;
+
+/// A store that may show what is not so.
+#[derive(Debug)]
+pub struct Warped<S> {
+    /// The store.
+    inner: S,
+    /// The broken rule.
+    flaw: ConsumerFlaw,
+    /// The ids under which this life has joined.
+    mine: Mutex<BTreeSet<WorkerId>>,
+    /// The leases of this life as it saw them last, for one that believes to have them still.
+    believed: Mutex<BTreeMap<LeaseKey, Lease>>,
+    /// Whether it was fenced.
+    fenced: AtomicBool,
+    /// Counts the writes that the flaw is about.
+    writes: AtomicU64,
+}
+
+impl<S: LeaseStore> Warped<S> {
+    /// The store, with one flaw or none.
+    pub fn new(inner: S, flaw: ConsumerFlaw) -> Self {
+        Self {
+            inner,
+            flaw,
+            mine: Mutex::default(),
+            believed: Mutex::default(),
+            fenced: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    fn shown(&self, mut row: Lease) -> Lease {
+        if self.flaw == ConsumerFlaw::StartsAfterOneParent {
+            row.parents.truncate(1);
+        }
+        if self.flaw == ConsumerFlaw::GoesOnWhenFenced {
+            return self.as_believed(row);
+        }
+        row
+    }
+
+    /// A lease of this life as it was before the worker was fenced.
+    fn as_believed(&self, row: Lease) -> Lease {
+        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.fenced.load(Ordering::Relaxed) {
+            return believed.get(&row.key).cloned().unwrap_or(row);
+        }
+        if row.owner.as_ref().is_some_and(|owner| self.mine().contains(owner)) {
+            believed.insert(row.key.clone(), row.clone());
+        } else {
+            believed.remove(&row.key);
+        }
+        row
+    }
+
+    /// A row at its end for a shard that has none.
+    fn ended(key: &LeaseKey) -> Lease {
+        let new = NewLease {
+            shard: key.shard.clone(),
+            parents: Vec::new(),
+            range: anabranch_model::hash::HashRange::ALL,
+            checkpoint: Position::TrimHorizon,
+        };
+        let checkpoint = Checkpoint::at(Position::ShardEnd);
+        Lease { checkpoint, ..new.into_lease(&key.stream) }
+    }
+
+    /// Whether this is one of the writes at which the flaw shows.
+    fn now_and_then(&self) -> bool {
+        self.writes.fetch_add(1, Ordering::Relaxed) % NOW_AND_THEN == NOW_AND_THEN - 1
+    }
+
+    fn mine(&self) -> MutexGuard<'_, BTreeSet<WorkerId>> {
+        self.mine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The row as it would be if a checkpoint had been stored.
+    async fn as_if_stored(
+        &self,
+        key: &LeaseKey,
+        to: &Checkpoint,
+        nonce: Nonce,
+    ) -> Result<Outcome, StoreError> {
+        Ok(match self.inner.get(key).await? {
+            Some(row) => {
+                let row = Lease { checkpoint: to.clone(), nonce, ..row };
+                Outcome::Done(Stored::Lease(Box::new(row)))
+            }
+            None => Outcome::Refused { why: Refusal::Missing, now: Some(Stored::Absent) },
+        })
+    }
+
+    /// Passes on at once what others have asked for.
+    async fn pass_at_once(&self, rows: &[Lease]) {
+        for row in rows {
+            let (Some(owner), HandOver::Named { taker }) = (&row.owner, &row.hand_over) else {
+                continue;
+            };
+            if self.mine().contains(owner) {
+                let (owner, to, term) = (owner.clone(), taker.clone(), row.term);
+                let pass = LeaseChange::Pass { owner, term, to };
+                let _ = self.inner.write(&Write::lease(&row.key, pass, Nonce(term))).await;
+            }
+        }
+    }
+
+    /// The write as the flaw has it sent, or the answer that it gives itself.
+    async fn bent(&self, write: &Write) -> Result<Result<Write, Outcome>, StoreError> {
+        use ConsumerFlaw as Flaw;
+        let Write::Lease { key, change, nonce } = write else { return Ok(Ok(write.clone())) };
+        let lease = |change| Write::lease(key, change, *nonce);
+        Ok(match (self.flaw, change) {
+            (Flaw::ChildAtLatest, LeaseChange::Create(new)) if !new.parents.is_empty() => {
+                let checkpoint = Position::Latest;
+                let new = NewLease { checkpoint, ..(**new).clone() };
+                Ok(lease(LeaseChange::Create(Box::new(new))))
+            }
+            (Flaw::ForgetsAChild, LeaseChange::Create(new)) if forgets(new) => {
+                let row = (**new).clone().into_lease(&key.stream);
+                Err(Outcome::Done(Stored::Lease(Box::new(Lease { nonce: *nonce, ..row }))))
+            }
+            (Flaw::AcksWithoutStoring, LeaseChange::Checkpoint { to, .. })
+                if self.now_and_then() =>
+            {
+                Err(self.as_if_stored(key, to, *nonce).await?)
+            }
+            (
+                Flaw::StoresTheFurthestLane | Flaw::StoresTheSlowestLane,
+                LeaseChange::Checkpoint { to, .. },
+            ) => {
+                let lanes = to.lanes();
+                let furthest = lanes.iter().copied().max().unwrap_or(Position::TrimHorizon);
+                let furthest_too = self.flaw == Flaw::StoresTheFurthestLane;
+                let at = if furthest_too { furthest } else { to.lowest() };
+                let mut change = change.clone();
+                if let LeaseChange::Checkpoint { to, .. } = &mut change {
+                    *to = Checkpoint::of_lanes(vec![at; lanes.len()]).unwrap_or(to.clone());
+                }
+                Ok(lease(change))
+            }
+            (Flaw::EndsTooEarly, LeaseChange::Checkpoint { owner, term, replaces, .. })
+                if self.now_and_then() =>
+            {
+                let (owner, term, replaces) = (owner.clone(), *term, replaces.clone());
+                Ok(lease(LeaseChange::End { owner, term, replaces }))
+            }
+            (Flaw::TakesFromALiveOwner, LeaseChange::Name { taker, term }) => {
+                Ok(lease(LeaseChange::Take { taker: taker.clone(), term: *term }))
+            }
+            (Flaw::NeverAsks, LeaseChange::Name { .. }) => {
+                let now = self.inner.get(key).await?;
+                let now = Some(Stored::of_lease(now.as_ref()));
+                Err(Outcome::Refused { why: Refusal::HandOverRefused, now })
+            }
+            _ => Ok(write.clone()),
+        })
+    }
+
+    /// The outcome as the flaw has it seen.
+    async fn seen(&self, write: &Write, outcome: Outcome) -> Result<Outcome, StoreError> {
+        use ConsumerFlaw as Flaw;
+        Ok(match (self.flaw, write, outcome) {
+            (_, _, Outcome::Done(Stored::Lease(row))) => {
+                Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))
+            }
+            (
+                Flaw::UnknownCountsAsStored,
+                Write::Lease { key, change: LeaseChange::Checkpoint { to, .. }, nonce },
+                Outcome::Unknown,
+            ) => self.as_if_stored(key, to, *nonce).await?,
+            (
+                Flaw::GoesOnWhenFenced,
+                Write::Worker { change: WorkerChange::Beat { counter }, nonce, .. },
+                Outcome::Refused { now: Some(Stored::Worker(row)), .. },
+            ) => {
+                self.fenced.store(true, Ordering::Relaxed);
+                let (counter, state) = (counter + 1, WorkerState::Alive);
+                Outcome::Done(Stored::Worker(Worker { counter, state, nonce: *nonce, ..row }))
+            }
+            (_, _, outcome) => outcome,
+        })
+    }
+}
+
+/// Whether this is the second of two children.
+fn forgets(new: &NewLease) -> bool {
+    let number = new.shard.as_str().chars().last().and_then(|digit| digit.to_digit(10));
+    !new.parents.is_empty() && number.is_some_and(|number| number % 2 == 1)
+}
+
+impl<S: LeaseStore> LeaseStore for Warped<S> {
+    fn layout(&self) -> Layout {
+        self.inner.layout()
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.inner.prepare().await
+    }
+
+    async fn application(&self) -> Result<Application, StoreError> {
+        self.inner.application().await
+    }
+
+    async fn look(&self) -> Result<Look, StoreError> {
+        self.inner.look().await
+    }
+
+    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+        let mut rows = self.inner.list(stream).await?;
+        match self.flaw {
+            ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows).await,
+            ConsumerFlaw::HidesALease => drop(rows.pop()),
+            _ => {}
+        }
+        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
+    }
+
+    async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let row = self.inner.get(key).await?.map(|row| self.shown(row));
+        Ok(match self.flaw {
+            ConsumerFlaw::MissingRowCountsAsEnded => row.or_else(|| Some(Self::ended(key))),
+            _ => row,
+        })
+    }
+
+    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+        self.inner.worker(id).await
+    }
+
+    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+        self.inner.read_back(write).await
+    }
+
+    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+        if let Write::Worker { id, change: WorkerChange::Join { .. }, .. } = write {
+            self.mine().insert(id.clone());
+        }
+        match self.bent(write).await? {
+            Ok(sent) => {
+                let outcome = self.inner.write(&sent).await?;
+                self.seen(write, outcome).await
+            }
+            Err(answer) => Ok(answer),
+        }
+    }
+}
