@@ -124,6 +124,8 @@ pub enum What {
         /// Since when, in the world's time.
         since_ms: u64,
     },
+    /// A handler had its shard read again from its last checkpoint.
+    StartedOver(LeaseKey),
     /// Records arrived at a host, for the sessions that read their shards there.
     Arrived(Vec<Arc<Grain>>),
     /// A handler was given what was never put, or without a lease that its worker took.
@@ -182,6 +184,7 @@ impl fmt::Display for Line {
             What::Paused { since_ms } => {
                 write!(f, "goes on, and knows nothing of {} ms", self.at_ms - since_ms)
             }
+            What::StartedOver(lease) => write!(f, "starts {lease} over"),
             What::Arrived(grains) => {
                 let grains: Vec<String> = grains.iter().map(ToString::to_string).collect();
                 write!(f, "receives {}", grains.join(", "))

@@ -197,6 +197,7 @@ impl ShardProcessor for Processor {
         if foul && self.desk.chance.below(60) == 0 {
             // What it did since the last checkpoint comes again.
             self.desk.failed(std::mem::take(&mut self.done));
+            self.desk.note(What::StartedOver((*self.shard).clone()));
             return Err(StartOver::because("it was told to").into());
         }
         if self.desk.chance.below(3) == 0 {

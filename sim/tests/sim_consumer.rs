@@ -235,7 +235,7 @@ fn torn_lists_start_no_child_too_early() {
 
 #[test]
 fn workers_that_start_together_on_an_empty_table_all_get_going() {
-    play(Story::AllStartTogether, |report| report.faults.of(Fault::Error) > 20);
+    play(Story::AllStartTogether, |report| report.faults.of(Fault::Error) > 15);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Violation {
                 grain.shard == lease.shard
             }
             What::Arrived(grains) => grains.iter().any(|grain| grain.shard == lease.shard),
-            What::Garbled { lease: of, .. } => of == lease,
+            What::StartedOver(of) | What::Garbled { lease: of, .. } => of == lease,
             What::World(_)
             | What::Paused { .. }
             | What::Trimmed
