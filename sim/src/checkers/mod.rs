@@ -31,7 +31,8 @@ pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Viol
         Layout::Native => None,
         Layout::Kcl => tenure::check(lines, lease_time_ms),
     };
-    let checks = [ownership::check(lines), tenure, fencing::check(lines), resumption::check(lines)];
+    let owned = ownership::check(lines, lease_time_ms);
+    let checks = [owned, tenure, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 

@@ -46,6 +46,13 @@ impl<'a> Pauses<'a> {
                     },
                 outcome: Outcome::Done(Stored::Lease(row)),
             } => self.terms.entry(key).or_default().push((row.term, line.at_ms)),
+            // In KCL's layout each row is renewed.
+            What::Landed {
+                write: Write::Lease { change: LeaseChange::Renew { owner, .. }, .. },
+                outcome: Outcome::Done(_),
+            } => {
+                self.beats.insert(owner, line.at_ms);
+            }
             // A row that is made again counts its terms from the start.
             What::Landed {
                 write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
@@ -59,10 +66,10 @@ impl<'a> Pauses<'a> {
 
     /// The time between two moments that a host saw go by.
     pub(super) fn seen_ms(&self, host: Option<HostId>, from_ms: u64, until_ms: u64) -> u64 {
-        let pauses = host.and_then(|host| self.over.get(&host)).into_iter().flatten();
-        let paused = pauses
-            .map(|(since, until)| (*until).min(until_ms).saturating_sub((*since).max(from_ms)));
-        until_ms.saturating_sub(from_ms).saturating_sub(paused.sum())
+        let over = host.and_then(|host| self.over.get(&host)).into_iter().flatten();
+        let unseen_ms =
+            over.map(|(since, until)| (*until).min(until_ms).saturating_sub((*since).max(from_ms)));
+        until_ms.saturating_sub(from_ms).saturating_sub(unseen_ms.sum())
     }
 
     /// Whether a delivery under `hold`, whose lease another worker has, is what a pause does: the

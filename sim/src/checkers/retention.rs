@@ -80,11 +80,11 @@ impl<'a> Retention<'a> {
                 shard.reader = row.owner.as_ref().and_then(host_of);
                 return shard.over();
             }
-            What::StartedOver(lease) => return self.told(host, &lease.shard),
             What::Told(Event::Shard(
                 ShardEvent::Stopped { shard, .. } | ShardEvent::Stuck { shard, .. },
             )) => return self.told(host, &shard.shard),
-            What::Told(Event::Lease(
+            What::StartedOver(lease)
+            | What::Told(Event::Lease(
                 LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease },
             )) => return self.told(host, &lease.shard),
             _ => {}
