@@ -286,7 +286,7 @@ fn a_paused_host_does_nothing_and_finds_its_clock_where_it_was() {
     assert!(stage.counter() > before + 3);
     let notes = stage.notes.lock().expect("nobody panics with it");
     let jump = notes.windows(2).map(|pair| pair[1].0 - pair[0].0).max().expect("there are notes");
-    assert!(jump < 2 * PATIENCE_MS.into(), "its own clock showed {jump} ms at once");
+    assert!(jump < u128::from(2 * PATIENCE_MS), "its own clock showed {jump} ms at once");
 }
 
 /// Host 0 joins again and again, and host 1 looks. Each join moves the version by one, and adds a
@@ -305,8 +305,12 @@ fn torn_looks(weather: Weather) -> (usize, usize) {
             for number in 0.. {
                 if berth.host == HostId(0) {
                     let id = WorkerId::of_join("w", number);
-                    let join =
-                        WorkerChange::Join { host: String::new(), started_ms: 0, reads: None };
+                    let join = WorkerChange::Join {
+                        host: String::new(),
+                        started_ms: 0,
+                        reads: None,
+                        lease_time_ms: None,
+                    };
                     let _ = store.write(&Write::worker(&id, join, Nonce(1))).await;
                 } else if let Ok(look) = store.look().await {
                     let version = usize::try_from(look.version.unwrap_or(0)).expect("it is small");
