@@ -323,8 +323,7 @@ fn torn_looks(weather: Weather) -> (usize, usize) {
     });
     let mut world = World::new(11, ground, 2, boot);
     world.run(20_000, |_, _| ()).expect("no life panics");
-    let torn = *torn.lock().expect("nobody panics with it");
-    torn
+    *torn.lock().expect("nobody panics with it")
 }
 
 #[test]

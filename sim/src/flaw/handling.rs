@@ -8,6 +8,7 @@ use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinSet;
 
 /// A flaw that shows now and then shows at one record in so many.
 const NOW_AND_THEN: u64 = 8;
@@ -19,6 +20,8 @@ pub struct Handling {
     flaw: ConsumerFlaw,
     /// The sessions of each shard.
     sessions: Mutex<BTreeMap<Arc<LeaseKey>, Sessions>>,
+    /// Calls that run on after their record was acknowledged.
+    early: Mutex<JoinSet<Result<(), HandlerError>>>,
 }
 
 /// The sessions of one shard, by the terms under which they deliver.
@@ -39,7 +42,7 @@ struct Sessions {
 impl Handling {
     /// The way of a new life.
     pub fn new(flaw: ConsumerFlaw) -> Self {
-        Self { flaw, sessions: Mutex::default() }
+        Self { flaw, sessions: Mutex::default(), early: Mutex::default() }
     }
 
     /// The deliveries that the handler gets in place of this one, in order.
@@ -83,7 +86,8 @@ impl Handling {
         match self.flaw {
             ConsumerFlaw::SkipsWhatFailed => call.await.or(Ok(())),
             ConsumerFlaw::AcksBeforeItIsDone => {
-                drop(tokio::spawn(call));
+                let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+                early.spawn(call);
                 Ok(())
             }
             _ => call.await,
