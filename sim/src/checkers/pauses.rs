@@ -14,6 +14,8 @@ pub(super) struct Pauses<'a> {
     over: BTreeMap<HostId, Vec<(u64, u64)>>,
     /// When the last sign of life of each worker reached the store.
     beats: BTreeMap<&'a WorkerId, u64>,
+    /// When the last write of each owner reached the row of its lease: in KCL's layout a sign of life.
+    writes: BTreeMap<(&'a LeaseKey, &'a WorkerId), u64>,
     /// When the row of each lease came to its terms.
     terms: BTreeMap<&'a LeaseKey, Vec<(u64, u64)>>,
 }
@@ -38,30 +40,34 @@ impl<'a> Pauses<'a> {
                 }
             }
             What::Landed {
-                write:
-                    Write::Lease {
-                        key,
-                        change: LeaseChange::Take { .. } | LeaseChange::Pass { .. },
-                        ..
-                    },
-                outcome: Outcome::Done(Stored::Lease(row)),
-            } => self.terms.entry(key).or_default().push((row.term, line.at_ms)),
-            // In KCL's layout each row is renewed.
-            What::Landed {
-                write: Write::Lease { change: LeaseChange::Renew { owner, .. }, .. },
-                outcome: Outcome::Done(_),
+                write: Write::Lease { key, change, .. },
+                outcome: Outcome::Done(now),
             } => {
-                self.beats.insert(owner, line.at_ms);
+                self.see_lease(key, change, now, line.at_ms);
+            }
+            _ => {}
+        }
+    }
+
+    fn see_lease(&mut self, key: &'a LeaseKey, change: &'a LeaseChange, now: &Stored, at_ms: u64) {
+        if let Some(owner) = owner(change) {
+            self.writes.insert((key, owner), at_ms);
+        }
+        match (change, now) {
+            (LeaseChange::Take { .. } | LeaseChange::Pass { .. }, Stored::Lease(row)) => {
+                self.terms.entry(key).or_default().push((row.term, at_ms));
             }
             // A row that is made again counts its terms from the start.
-            What::Landed {
-                write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
-                outcome: Outcome::Done(_),
-            } => {
+            (LeaseChange::Delete { .. }, _) => {
                 self.terms.remove(key);
             }
             _ => {}
         }
+    }
+
+    /// When the owner's last write to the row of its lease arrived.
+    pub(super) fn wrote_ms(&self, hold: &Hold) -> Option<u64> {
+        self.writes.get(&(&hold.key, &hold.owner)).copied()
     }
 
     /// The time between two moments that a host saw go by.
@@ -78,13 +84,29 @@ impl<'a> Pauses<'a> {
     pub(super) fn excuse(&self, line: &Line, hold: &Hold, lease_time_ms: u64) -> bool {
         let mut terms = self.terms.get(&hold.key).into_iter().flatten();
         let taken = terms.find(|(term, _)| *term > hold.term);
-        let (Some(beat_ms), Some((_, taken_ms))) = (self.beats.get(&hold.owner), taken) else {
-            return false;
+        let kcl_ms = hold.owner.kcl_lease_time_ms();
+        let beat_ms = match kcl_ms {
+            Some(_) => self.wrote_ms(hold),
+            None => self.beats.get(&hold.owner).copied(),
         };
+        let (Some(beat_ms), Some((_, taken_ms))) = (beat_ms, taken) else { return false };
         let pauses = line.host.and_then(|host| self.over.get(&host)).into_iter().flatten();
         // A beat that was under way may arrive during the pause.
         let mut pauses = pauses.map(|(since_ms, until_ms)| (*since_ms, *until_ms));
-        pauses.any(|(since_ms, until_ms)| *beat_ms <= until_ms && since_ms <= *taken_ms)
-            && self.seen_ms(line.host, *beat_ms, line.at_ms) < lease_time_ms
+        pauses.any(|(since_ms, until_ms)| beat_ms <= until_ms && since_ms <= *taken_ms)
+            && self.seen_ms(line.host, beat_ms, line.at_ms) < kcl_ms.unwrap_or(lease_time_ms)
+    }
+}
+
+/// Whose heart the change moves, in KCL's layout.
+fn owner(change: &LeaseChange) -> Option<&WorkerId> {
+    match change {
+        LeaseChange::Take { taker: owner, .. }
+        | LeaseChange::Renew { owner, .. }
+        | LeaseChange::Refuse { owner, .. }
+        | LeaseChange::Unrefuse { owner, .. }
+        | LeaseChange::Checkpoint { owner, .. }
+        | LeaseChange::End { owner, .. } => Some(owner),
+        _ => None,
     }
 }

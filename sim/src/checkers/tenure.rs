@@ -7,49 +7,28 @@
 use super::pauses::Pauses;
 use super::violation::Violation;
 use crate::history::{Line, What, brief};
-use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, WorkerId, Write};
-use std::collections::BTreeMap;
 
 /// The promise.
 pub const PROMISE: &str = "who delivers a shard wrote to its row within the lease time";
 
-/// Whether every delivery came within a lease time after a write of its owner's that was applied.
+/// Whether every delivery came within the lease time that its owner's id names, or else `lease_time_ms`,
+/// after a write of its owner's that was applied.
 pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
-    let mut wrote: BTreeMap<(&LeaseKey, &WorkerId), u64> = BTreeMap::new();
     let mut pauses = Pauses::default();
     for (at, line) in lines.iter().enumerate() {
         pauses.see(line);
-        match &line.what {
-            What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
-                if let Some(owner) = owner(change) {
-                    wrote.insert((key, owner), line.at_ms);
-                }
-            }
-            What::Delivered { hold, .. } | What::Handed { hold, .. } => {
-                let last_ms = wrote.get(&(&hold.key, &hold.owner)).copied();
-                let ago_ms = |last_ms| pauses.seen_ms(line.host, last_ms, line.at_ms);
-                if last_ms.is_none_or(|last_ms| ago_ms(last_ms) >= lease_time_ms) {
-                    let last = last_ms.map_or("never".to_owned(), |ms| format!("at {ms} ms"));
-                    let words = format!("{} delivered, and wrote {last}", brief(hold));
-                    let lease = Some(hold.key.clone());
-                    return Some(Violation { promise: PROMISE, words, line: at, lease });
-                }
-            }
-            _ => {}
+        let (What::Delivered { hold, .. } | What::Handed { hold, .. }) = &line.what else {
+            continue;
+        };
+        let last_ms = pauses.wrote_ms(hold);
+        let ago_ms = |last_ms| pauses.seen_ms(line.host, last_ms, line.at_ms);
+        let lease_time_ms = hold.owner.kcl_lease_time_ms().unwrap_or(lease_time_ms);
+        if last_ms.is_none_or(|last_ms| ago_ms(last_ms) >= lease_time_ms) {
+            let last = last_ms.map_or("never".to_owned(), |ms| format!("at {ms} ms"));
+            let words = format!("{} delivered, and wrote {last}", brief(hold));
+            let lease = Some(hold.key.clone());
+            return Some(Violation { promise: PROMISE, words, line: at, lease });
         }
     }
     None
-}
-
-/// Whose heart the change moves.
-fn owner(change: &LeaseChange) -> Option<&WorkerId> {
-    match change {
-        LeaseChange::Take { taker: owner, .. }
-        | LeaseChange::Renew { owner, .. }
-        | LeaseChange::Refuse { owner, .. }
-        | LeaseChange::Unrefuse { owner, .. }
-        | LeaseChange::Checkpoint { owner, .. }
-        | LeaseChange::End { owner, .. } => Some(owner),
-        _ => None,
-    }
 }

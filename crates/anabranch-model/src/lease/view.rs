@@ -172,6 +172,13 @@ impl View {
         worker.lease_time_ms.unwrap_or(self.lease_time_ms)
     }
 
+    /// In KCL's layout: for how long a lease may go without a renewal. The ids of our own workers say
+    /// so; for any other owner, and for a lease without one, the watcher's own lease time goes.
+    pub fn lease_time_of_owner(&self, lease: &WatchedLease) -> u64 {
+        let owner = lease.row.owner.as_ref();
+        owner.and_then(WorkerId::kcl_lease_time_ms).unwrap_or(self.lease_time_ms)
+    }
+
     /// For how long a name may wait for the owner.
     pub fn patience_ms(&self) -> u64 {
         self.patience_ms
@@ -307,7 +314,7 @@ impl View {
             Layout::Native => self.standing_of(owner, now_ms),
             // KCL waits for more than the lease time, by one tick of its clock.
             Layout::Kcl => match lease.heart.moved.age_ms(now_ms) {
-                Some(age) if age <= self.lease_time_ms => Holder::Beating,
+                Some(age) if age <= self.lease_time_of_owner(lease) => Holder::Beating,
                 _ => Holder::Silent,
             },
         }
@@ -322,7 +329,9 @@ impl View {
         });
         let expiries = owned.filter_map(|lease| match lease.heart.moved {
             Moved::Never => None,
-            Moved::At(ms) => Some(ms.saturating_add(self.lease_time_ms).saturating_add(1)),
+            Moved::At(ms) => {
+                Some(ms.saturating_add(self.lease_time_of_owner(lease)).saturating_add(1))
+            }
         });
         expiries.filter(|expiry_ms| *expiry_ms > now_ms).min()
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(Arc<str>);
 
-/// Ends the ids of workers that hand leases of KCL's table over when they are asked.
+/// In the ids of workers that hand leases of KCL's table over when they are asked: the lease time
+/// in milliseconds follows.
 const HANDS_OVER: &str = "+h";
 
 impl WorkerId {
@@ -22,19 +23,26 @@ impl WorkerId {
     }
 
     /// The id of the worker `name` for one join, where leases are in KCL's table. It says that its
-    /// worker hands leases over, and it goes with the lease: a worker of Java that takes one writes
-    /// an id of its own, and nothing has to be removed.
-    pub fn of_kcl_join(name: &str, random: u64) -> Self {
-        Self(format!("{name}/{random:016x}{HANDS_OVER}").into())
+    /// worker hands leases over, and its lease time. It goes with the lease: a worker of Java that
+    /// takes one writes an id of its own, and nothing has to be removed.
+    pub fn of_kcl_join(name: &str, random: u64, lease_time_ms: u64) -> Self {
+        Self(format!("{name}/{random:016x}{HANDS_OVER}{lease_time_ms}").into())
     }
 
     /// Whether the worker hands a lease of KCL's table over when it is asked. From any other worker
     /// a lease is stolen, as KCL does.
     pub fn hands_over(&self) -> bool {
-        let join = self.0.strip_suffix(HANDS_OVER).and_then(|id| id.rsplit_once('/'));
-        join.is_some_and(|(_, random)| {
-            random.len() == 16 && random.bytes().all(|digit| digit.is_ascii_hexdigit())
-        })
+        self.kcl_lease_time_ms().is_some()
+    }
+
+    /// In KCL's layout: for how long the worker may be silent. `None` for a worker that does not say
+    /// so, such as one of Java: watchers then go by their own lease time.
+    pub fn kcl_lease_time_ms(&self) -> Option<u64> {
+        let (join, lease_time_ms) = self.0.rsplit_once(HANDS_OVER)?;
+        let (_, random) = join.rsplit_once('/')?;
+        let is_ours = random.len() == 16 && random.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let digits = lease_time_ms.bytes().all(|digit| digit.is_ascii_digit());
+        lease_time_ms.parse().ok().filter(|_| is_ours && digits)
     }
 
     /// The id as it is stored.
@@ -116,11 +124,19 @@ mod tests {
 
     #[test]
     fn only_ids_of_our_own_joins_say_that_their_worker_hands_over() {
-        assert!(WorkerId::of_kcl_join("orders/7", 1).hands_over());
+        let ours = WorkerId::of_kcl_join("orders/7", 1, 10_000);
+        assert_eq!((ours.hands_over(), ours.kcl_lease_time_ms()), (true, Some(10_000)));
         assert!(!WorkerId::of_join("orders", 1).hands_over());
-        for other in
-            ["", "+h", "host+h", "host/1+h", "ip-10-0-0-7:5b1a3c5e-1f04-4a6b-9c6d-3f1f0d1b2c3d"]
-        {
+        for other in [
+            "",
+            "+h",
+            "host+h1",
+            "host/1+h1",
+            "host/0000000000000001+h",
+            "host/0000000000000001+h+5",
+            "host/0000000000000001+h99999999999999999999",
+            "ip-10-0-0-7:5b1a3c5e-1f04-4a6b-9c6d-3f1f0d1b2c3d",
+        ] {
             assert!(!WorkerId::from(other).hands_over(), "{other}");
         }
     }

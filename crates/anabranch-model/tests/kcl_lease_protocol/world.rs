@@ -176,7 +176,7 @@ pub(crate) fn key() -> LeaseKey {
 }
 
 pub(crate) fn worker(index: u8) -> WorkerId {
-    WorkerId::of_kcl_join("worker", index.into())
+    WorkerId::of_kcl_join("worker", index.into(), 1)
 }
 
 pub(crate) fn at(checkpoint: u8) -> Checkpoint {

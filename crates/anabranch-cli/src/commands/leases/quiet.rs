@@ -21,7 +21,7 @@ pub(crate) type Hearts = BTreeMap<String, Heart>;
 pub(crate) struct Heart {
     /// What its beats move.
     counter: u64,
-    /// For how long it may stand still, if its row says so.
+    /// For how long it may stand still, if its row or, in KCL's layout, its owner's id says so.
     lease_time: Option<Duration>,
 }
 
@@ -53,7 +53,8 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
                         // Two streams may have a shard of the same name.
                         let taken = hearts.contains_key(&name);
                         let name = if taken { format!("{owner} ({})", row.key) } else { name };
-                        hearts.insert(name, Heart { counter: row.term, lease_time: None });
+                        let lease_time = owner.kcl_lease_time_ms().map(Duration::from_millis);
+                        hearts.insert(name, Heart { counter: row.term, lease_time });
                     }
                 }
             }

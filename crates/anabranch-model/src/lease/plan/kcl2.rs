@@ -149,9 +149,11 @@ fn very_old<'a>(view: &'a View, now_ms: u64, settings: &Settings) -> Vec<&'a Wat
     if !settings.kcl2.very_old_first {
         return Vec::new();
     }
-    let limit = view.lease_time_ms().saturating_mul(settings.kcl2.very_old_lease_times);
-    let is_old =
-        |lease: &&WatchedLease| lease.heart.moved.age_ms(now_ms).is_none_or(|age| age > limit);
+    let times = settings.kcl2.very_old_lease_times;
+    let is_old = |lease: &&WatchedLease| {
+        let limit = view.lease_time_of_owner(lease).saturating_mul(times);
+        lease.heart.moved.age_ms(now_ms).is_none_or(|age| age > limit)
+    };
     view.leases().iter().filter(is_old).collect()
 }
 

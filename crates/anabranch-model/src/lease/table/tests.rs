@@ -328,7 +328,7 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
 
 #[test]
 fn in_kcls_layout_leases_are_handed_over_between_workers_whose_ids_say_so() {
-    let [a, b, c] = ["a", "b", "c"].map(|name| WorkerId::of_kcl_join(name, 1));
+    let [a, b, c] = ["a", "b", "c"].map(|name| WorkerId::of_kcl_join(name, 1, 10_000));
     let [a, b, c] = [&a, &b, &c].map(WorkerId::as_str);
     let owned = [create(), take(a, 0)];
     let nonce = Nonce(7);

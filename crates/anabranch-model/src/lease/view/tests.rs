@@ -144,6 +144,20 @@ fn in_kcls_layout_each_lease_is_its_own_heart() {
 }
 
 #[test]
+fn in_kcls_layout_the_id_of_our_own_workers_says_their_lease_time() {
+    for own_ms in [1, LEASE_TIME / 6, LEASE_TIME, 6 * LEASE_TIME] {
+        let owner = WorkerId::of_kcl_join("a", 1, own_ms);
+        let looks = [(Some(owner.as_str()), 1, 5000)];
+        check_kcl(&looks, 5000 + own_ms, Holder::Beating, Moved::At(5000));
+        check_kcl(&looks, 5001 + own_ms, Holder::Silent, Moved::At(5000));
+        let mut view = View::new(Layout::Kcl, LEASE_TIME, 500);
+        let leases = vec![lease("1", Some(owner.as_str()), 1)];
+        view.observe(Snapshot { workers: vec![], leases }, 5000);
+        assert_eq!(view.next_expiry_ms(&"me".into(), 5000), Some(5001 + own_ms));
+    }
+}
+
+#[test]
 fn a_lease_that_has_not_moved_since_the_survey_is_as_old_as_that() {
     let counters = [("1".to_owned(), 5)].into_iter().collect();
     let survey = Survey { counters, ..Survey::default() };

@@ -56,7 +56,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     /// A worker of this scene, which hands leases over.
     pub(super) fn id(&self, name: &str) -> WorkerId {
         let id = format!("{name}@{}", self.stream);
-        if self.is_native() { id.into() } else { WorkerId::of_kcl_join(&id, 1) }
+        if self.is_native() { id.into() } else { WorkerId::of_kcl_join(&id, 1, 10_000) }
     }
 
     pub(super) fn key(&self, shard: u32) -> LeaseKey {

@@ -54,7 +54,7 @@ impl Member {
             let bits = tools.chance.bits();
             let id = match tools.store.layout() {
                 Layout::Native => WorkerId::of_join(&settings.name, bits),
-                Layout::Kcl => WorkerId::of_kcl_join(&settings.name, bits),
+                Layout::Kcl => WorkerId::of_kcl_join(&settings.name, bits, settings.lease_time_ms),
             };
             let sent_ms = tools.clock.now_ms();
             let pulse = Arc::new(Pulse::new(settings.lease_time_ms, sent_ms));

@@ -235,6 +235,17 @@ fn finished_leases_count_and_are_taken_like_any_other() {
 }
 
 #[test]
+fn a_lease_is_very_old_after_lease_times_of_its_owner() {
+    let owner = WorkerId::of_kcl_join("a", 1, 6 * LEASE_TIME);
+    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
+    let leases = vec![row("1", Some(owner.as_str()), 1)];
+    view.observe(Snapshot { workers: vec![], leases }, NOW);
+    let very_old = |now_ms| round(&view, &"me".into(), now_ms, 1, &defaults()).very_old;
+    assert_eq!(very_old(NOW + 18 * LEASE_TIME), 0);
+    assert_eq!(very_old(NOW + 18 * LEASE_TIME + 1), 1);
+}
+
+#[test]
 fn an_old_scan_expires_nothing() {
     let view = view(&[("1", Some("bar"), Now), ("2", Some("bar"), Now)]);
     let later = round(&view, &"foo".into(), NOW + 2000, 1, &defaults());
@@ -256,7 +267,7 @@ fn the_tie_break_spreads_the_choices() {
 
 /// The ids of workers that hand over.
 fn ours<const N: usize>(names: [&str; N]) -> [WorkerId; N] {
-    names.map(|name| WorkerId::of_kcl_join(name, 1))
+    names.map(|name| WorkerId::of_kcl_join(name, 1, LEASE_TIME))
 }
 
 /// A lease that `taker` has asked its owner for.
