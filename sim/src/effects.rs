@@ -5,6 +5,7 @@
 
 use crate::faults::FaultyStore;
 use crate::flaw::Warped;
+use crate::flaw::consumer::ConsumerFlaw;
 use crate::modes::Store;
 use crate::rows::{Effect, Rows};
 use anabranch::consumer::HandlerError;
@@ -30,10 +31,16 @@ impl Transaction {
         effect: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), HandlerError> {
         let write = self.write.ok_or("a transaction without a checkpoint")?;
-        rows.attach(&write, Effect::new(effect));
+        let effect = Effect::new(effect);
+        rows.attach(&write, effect.clone());
         match store.write(&write).await? {
             Outcome::Done(_) => Ok(()),
-            Outcome::Refused { why, .. } => Err(format!("rolled back: {why}").into()),
+            Outcome::Refused { why, .. } => {
+                if store.flaw() == ConsumerFlaw::KeepsRefusedEffects {
+                    effect.happen();
+                }
+                Err(format!("rolled back: {why}").into())
+            }
             Outcome::Unknown => Err("nobody knows whether it was committed".into()),
         }
     }
@@ -51,10 +58,17 @@ impl CheckpointIn<Transaction> for Warped<FaultyStore<Rows>> {
         nonce: Nonce,
     ) -> Result<CheckpointInTransaction, StoreError> {
         let row = self.get(&hold.key).await?;
+        let mut hold = hold.clone();
+        let mut replaces = replaces.clone();
+        if let (ConsumerFlaw::CommitsOverAnyRow, Some(row)) = (self.flaw(), &row) {
+            replaces.clone_from(&row.checkpoint);
+            hold.term = row.term;
+            hold.owner = row.owner.clone().unwrap_or(hold.owner);
+        }
         let change = LeaseChange::Checkpoint {
-            owner: hold.owner.clone(),
+            owner: hold.owner,
             term: hold.term,
-            replaces: replaces.clone(),
+            replaces,
             to: to.clone(),
             pending: None,
             bytes_per_second: None,

@@ -197,6 +197,8 @@ pub(crate) struct Desk {
 struct Inside {
     /// Every lease that this life took, by its term.
     holds: BTreeMap<(LeaseKey, u64), Hold>,
+    /// The lease under which each record was handed out last.
+    handed: BTreeMap<Position, Hold>,
     /// The records that arrived and are not done.
     held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
     /// Their bytes.
@@ -228,15 +230,14 @@ impl Desk {
             _ => {}
         }
         self.note(What::Told(event.clone()));
-        if let Event::Shard(ShardEvent::Parked { shard, at, .. }) = event {
-            self.parked(shard, *at);
+        if let Event::Shard(ShardEvent::Parked { at, .. }) = event {
+            self.parked(*at);
         }
     }
 
     /// A record is among the dead letters, so that it is done.
-    fn parked(&self, shard: &LeaseKey, at: Position) {
-        let mine = (shard.clone(), 0)..=(shard.clone(), u64::MAX);
-        let hold = self.inside().holds.range(mine).next_back().map(|(_, hold)| hold.clone());
+    fn parked(&self, at: Position) {
+        let hold = self.inside().handed.get(&at).cloned();
         let Some((grain, hold)) = self.fleet.supply.at(at).zip(hold) else { return };
         if self.fleet.supply.is_buried(&grain) {
             self.done(&[Call { hold, grain }]);
@@ -296,6 +297,7 @@ impl Desk {
             self.note(What::Called { hold: hold.clone(), records: grains.len() });
         }
         let calls = grains.into_iter().map(|grain| {
+            self.inside().handed.insert(grain.at, hold.clone());
             self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
             Call { hold: hold.clone(), grain }
         });

@@ -32,6 +32,11 @@ impl Effect {
     pub fn new(happens: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(happens))
     }
+
+    /// Has it happen.
+    pub(crate) fn happen(&self) {
+        (self.0)();
+    }
 }
 
 impl fmt::Debug for Effect {
@@ -141,8 +146,8 @@ impl LeaseStore for Rows {
                 self.rangeless().remove(key);
             }
             let effect = self.effects().get(&nonce.0).cloned();
-            if let Some(Effect(happens)) = effect {
-                happens();
+            if let Some(effect) = effect {
+                effect.happen();
             }
         }
         Ok(match outcome {

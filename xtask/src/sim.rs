@@ -42,7 +42,8 @@ pub(crate) fn tests(tally: &mut Tally) {
     for test in TESTS {
         command.args(["--test", test]);
     }
-    command.arg("--no-fail-fast").stderr(Stdio::inherit());
+    // The tables of what was drawn, and of flaws with the seeds that they took.
+    command.args(["--no-fail-fast", "--", "--show-output"]).stderr(Stdio::inherit());
     println!(
         "$ cargo test --profile {} --workspace --test {}",
         shell::profile(),

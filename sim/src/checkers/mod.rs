@@ -27,21 +27,19 @@ use anabranch_model::lease::Layout;
 
 /// The first promise that the history breaks, of those that hold at every moment in this layout.
 pub fn always(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
-    let tenure = match layout {
-        Layout::Native => None,
-        Layout::Kcl => tenure::check(lines, lease_time_ms),
-    };
-    let owned = ownership::check(lines, lease_time_ms);
+    let [owned, tenure] = owned(lines, layout, lease_time_ms);
     let checks = [owned, tenure, fencing::check(lines), resumption::check(lines)];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)
 }
 
-/// In KCL's layout a lease can be stolen, and its owner learns of it by its next write.
-fn owned(lines: &[Line], layout: Layout, lease_time_ms: u64) -> Option<Violation> {
-    match layout {
-        Layout::Native => ownership::check(lines, lease_time_ms),
+/// One worker at a time delivers a shard, in KCL's layout too: all workers of a fleet hand over.
+/// There each row is renewed by itself.
+fn owned(lines: &[Line], layout: Layout, lease_time_ms: u64) -> [Option<Violation>; 2] {
+    let tenure = match layout {
+        Layout::Native => None,
         Layout::Kcl => tenure::check(lines, lease_time_ms),
-    }
+    };
+    [ownership::check(lines, lease_time_ms), tenure]
 }
 
 /// What is promised depends on how a fleet of consumers works.
@@ -61,12 +59,14 @@ pub struct Fleet {
 /// such a fleet.
 pub fn of_consumer(lines: &[Line], fleet: Fleet) -> Option<Violation> {
     let Fleet { layout, lease_time_ms, mode, lanes } = fleet;
+    let [owned, tenure] = owned(lines, layout, lease_time_ms);
     let checks = [
         order::check(lines),
         lineage::check(lines),
         checkpoint::check(lines),
         duplicates::check_in(lines, layout, lanes, mode.checkpoints_by_itself()),
-        owned(lines, layout, lease_time_ms),
+        owned,
+        tenure,
         fencing::check(lines),
         content::check(lines),
         memory::check(lines),

@@ -82,11 +82,23 @@ pub enum ConsumerFlaw {
     SwapsNeighbours,
     /// The byte budget is not kept.
     IgnoresItsBudget,
+
+    // Dead letters.
+    /// Now and then a dead letter is acknowledged and not stored.
+    LosesALetter,
+    /// Now and then a dead letter is stored without its last bytes.
+    CutsALetter,
+
+    // Effects exactly once.
+    /// The effects of a transaction stay although its checkpoint is refused.
+    KeepsRefusedEffects,
+    /// A transaction asks neither for its lease nor for the checkpoint that it replaces.
+    CommitsOverAnyRow,
 }
 
 impl ConsumerFlaw {
     /// Every flaw.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 34] = [
         Self::StartsAfterOneParent,
         Self::MissingRowCountsAsEnded,
         Self::ChildAtLatest,
@@ -117,6 +129,10 @@ impl ConsumerFlaw {
         Self::HandsTwice,
         Self::SwapsNeighbours,
         Self::IgnoresItsBudget,
+        Self::LosesALetter,
+        Self::CutsALetter,
+        Self::KeepsRefusedEffects,
+        Self::CommitsOverAnyRow,
     ];
 
     /// The flaw of that name.

@@ -45,6 +45,11 @@ impl<S: LeaseStore> Warped<S> {
         }
     }
 
+    /// The broken rule.
+    pub(crate) fn flaw(&self) -> ConsumerFlaw {
+        self.flaw
+    }
+
     fn shown(&self, mut row: Lease) -> Lease {
         if self.flaw == ConsumerFlaw::StartsAfterOneParent {
             row.parents.truncate(1);
@@ -67,18 +72,6 @@ impl<S: LeaseStore> Warped<S> {
             believed.remove(&row.key);
         }
         row
-    }
-
-    /// A row at its end for a shard that has none.
-    fn ended(key: &LeaseKey) -> Lease {
-        let new = NewLease {
-            shard: key.shard.clone(),
-            parents: Vec::new(),
-            range: anabranch_model::hash::HashRange::ALL,
-            checkpoint: Position::TrimHorizon,
-        };
-        let checkpoint = Checkpoint::at(Position::ShardEnd);
-        Lease { checkpoint, ..new.into_lease(&key.stream) }
     }
 
     /// Whether this is one of the writes at which the flaw shows.
@@ -198,6 +191,28 @@ impl<S: LeaseStore> Warped<S> {
     }
 }
 
+/// A row at its end for a shard that has none.
+fn ended(key: &LeaseKey) -> Lease {
+    let new = NewLease {
+        shard: key.shard.clone(),
+        parents: Vec::new(),
+        range: anabranch_model::hash::HashRange::ALL,
+        checkpoint: Position::TrimHorizon,
+    };
+    let checkpoint = Checkpoint::at(Position::ShardEnd);
+    Lease { checkpoint, ..new.into_lease(&key.stream) }
+}
+
+/// Rows at their end for the parents that have none.
+fn ended_parents(rows: &[Lease]) -> Vec<Lease> {
+    let keys: BTreeSet<&LeaseKey> = rows.iter().map(|row| &row.key).collect();
+    let parents = rows.iter().flat_map(|row| {
+        row.parents.iter().map(|parent| LeaseKey { shard: parent.clone(), ..row.key.clone() })
+    });
+    let missing: BTreeSet<LeaseKey> = parents.filter(|key| !keys.contains(key)).collect();
+    missing.iter().map(ended).collect()
+}
+
 /// Whether this is the second of two children.
 fn forgets(new: &NewLease) -> bool {
     let number = new.shard.as_str().chars().last().and_then(|digit| digit.to_digit(10));
@@ -226,6 +241,7 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
         match self.flaw {
             ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows).await,
             ConsumerFlaw::HidesALease => drop(rows.pop()),
+            ConsumerFlaw::MissingRowCountsAsEnded => rows.extend(ended_parents(&rows)),
             _ => {}
         }
         Ok(rows.into_iter().map(|row| self.shown(row)).collect())
@@ -234,7 +250,7 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         let row = self.inner.get(key).await?.map(|row| self.shown(row));
         Ok(match self.flaw {
-            ConsumerFlaw::MissingRowCountsAsEnded => row.or_else(|| Some(Self::ended(key))),
+            ConsumerFlaw::MissingRowCountsAsEnded => row.or_else(|| Some(ended(key))),
             _ => row,
         })
     }

@@ -15,9 +15,12 @@ use anabranch_model::sequence::SequenceNumber;
 use futures_core::Stream;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+
+/// A flaw that shows now and then shows at one dead letter in so many.
+const NOW_AND_THEN: u64 = 3;
 
 /// A stream that may give what is not so.
 #[derive(Debug)]
@@ -30,12 +33,20 @@ pub struct Bent<A> {
     expired: AtomicBool,
     /// The records that each iterator's reply is to begin with.
     again: Mutex<BTreeMap<Arc<str>, Vec<Record>>>,
+    /// Counts the dead letters.
+    letters: AtomicU64,
 }
 
 impl<A: StreamApi> Bent<A> {
     /// The stream, with one flaw or none.
     pub fn new(inner: A, flaw: ConsumerFlaw) -> Self {
-        Self { inner, flaw, expired: AtomicBool::new(false), again: Mutex::default() }
+        let (expired, letters) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { inner, flaw, expired, again: Mutex::default(), letters }
+    }
+
+    /// Whether this is one of the dead letters at which the flaw shows.
+    fn now_and_then(&self) -> bool {
+        self.letters.fetch_add(1, Ordering::Relaxed) % NOW_AND_THEN == NOW_AND_THEN - 1
     }
 
     async fn bend(
@@ -219,6 +230,17 @@ impl<A: StreamApi> StreamApi for Bent<A> {
         entry: &Entry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
-        self.inner.put_record(stream, entry, after).await
+        match self.flaw {
+            ConsumerFlaw::LosesALetter if self.now_and_then() => Ok(Placement {
+                shard: ShardId::from_index(0),
+                sequence: SequenceNumber::from_limbs(0, 0, 1).expect("1 is a sequence number"),
+            }),
+            ConsumerFlaw::CutsALetter if self.now_and_then() => {
+                let mut entry = entry.clone();
+                entry.data.truncate(entry.data.len().saturating_sub(3));
+                self.inner.put_record(stream, &entry, after).await
+            }
+            _ => self.inner.put_record(stream, entry, after).await,
+        }
     }
 }
