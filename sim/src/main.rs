@@ -161,6 +161,9 @@ fn one(seed: u64, asked: &Asked, story: &Story) -> ExitCode {
     if asked.full {
         print!("{}", report.history());
     }
+    if !report.drawn.is_empty() {
+        println!("seed {seed} draws: {}", report.drawn.join(", "));
+    }
     if let Some(story) = report.story() {
         println!("{story}");
         return ExitCode::FAILURE;

@@ -56,8 +56,7 @@ impl Broken {
 }
 
 /// What records that are lost, or counted as done too early, break first.
-const LOSS: &[&str] =
-    &[order::PROMISE, lineage::PROMISE, checkpoint::PROMISE, delivery::PROMISE];
+const LOSS: &[&str] = &[order::PROMISE, lineage::PROMISE, checkpoint::PROMISE, delivery::PROMISE];
 
 /// What a child that starts before its parents have ended breaks.
 const EARLY_CHILD: &[&str] = &[order::PROMISE, lineage::PROMISE];
@@ -107,11 +106,7 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
         ("hand-over", Consumer(ConsumerFlaw::PassesBeforeTheDrain), TWO_OWNERS),
         ("hand-over", Consumer(ConsumerFlaw::TakesFromALiveOwner), TWO_OWNERS),
         ("hand-over", Consumer(ConsumerFlaw::OldSessionGoesOn), &[ownership::PROMISE]),
-        (
-            "coordinator",
-            Consumer(ConsumerFlaw::GoesOnWhenFenced),
-            &[ownership::PROMISE],
-        ),
+        ("coordinator", Consumer(ConsumerFlaw::GoesOnWhenFenced), &[ownership::PROMISE]),
         ("coordinator", Consumer(ConsumerFlaw::HidesALease), &[liveness::PROMISE, stage::LIVENESS]),
         ("coordinator", Consumer(ConsumerFlaw::NeverAsks), &[liveness::PROMISE]),
         ("fetch", Consumer(ConsumerFlaw::DropsTheLast), LOSS),
@@ -124,7 +119,11 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
         ("decode", Consumer(ConsumerFlaw::DropsTheLastPart), LOSS),
         ("decode", Consumer(ConsumerFlaw::CutsData), &[content::PROMISE]),
         ("lanes", Consumer(ConsumerFlaw::SkipsWhatFailed), LOSS),
-        ("lanes", Consumer(ConsumerFlaw::AcksBeforeItIsDone), &[order::PROMISE, checkpoint::PROMISE]),
+        (
+            "lanes",
+            Consumer(ConsumerFlaw::AcksBeforeItIsDone),
+            &[order::PROMISE, checkpoint::PROMISE],
+        ),
         ("lanes", Consumer(ConsumerFlaw::SkipsARecord), LOSS),
         ("lanes", Consumer(ConsumerFlaw::HandsTwice), &[duplicates::PROMISE]),
         ("lanes", Consumer(ConsumerFlaw::SwapsNeighbours), &[order::PROMISE]),
@@ -153,15 +152,20 @@ fn every_flaw_is_noticed_by_a_promise_that_it_breaks() {
         let name = broken.name();
         let is_own = |words: &str| promises.iter().any(|promise| words.contains(promise));
         let goes_on = |report: &Report| {
-            !report.violation.as_ref().is_some_and(|violation| promises.contains(&violation.promise))
+            !report
+                .violation
+                .as_ref()
+                .is_some_and(|violation| promises.contains(&violation.promise))
         };
         let summary = seeds::run(0..SEEDS, |seed| broken.run(seed), |_, report| goes_on(report));
-        let firsts = summary.broken.iter().map(|(seed, story)| {
-            (*seed, story.lines().next().unwrap_or_default(), story)
-        });
+        let firsts = summary
+            .broken
+            .iter()
+            .map(|(seed, story)| (*seed, story.lines().next().unwrap_or_default(), story));
         match firsts.clone().find(|(_, first, _)| is_own(first)) {
-            Some((seed, first, _)) => table
-                .push(format!("{area:<12} {name:<44} {:>4} seeds  {first:.120}", seed + 1)),
+            Some((seed, first, _)) => {
+                table.push(format!("{area:<12} {name:<44} {:>4} seeds  {first:.120}", seed + 1))
+            }
             None => wrong.push(match firsts.clone().next() {
                 Some((_, _, story)) => format!("{name} was noticed otherwise: {story}"),
                 None => format!("{name} went unnoticed in {SEEDS} seeds"),

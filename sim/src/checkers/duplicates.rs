@@ -4,7 +4,7 @@
 use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
-use anabranch::event::{Event, ShardEvent, ShardStop};
+use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
     Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
@@ -85,6 +85,12 @@ pub fn check_in(
                     if *why == ShardStop::Lost {
                         known.lost.insert((&**shard, *term));
                     }
+                }
+            }
+            // The worker may pass the row on before its reader has stopped.
+            What::Told(Event::Lease(LeaseEvent::Lost { lease })) => {
+                if let Some(term) = known.reads.get(&(line.host, lease)) {
+                    known.lost.insert((lease, *term));
                 }
             }
             // What the store refuses to store comes again.

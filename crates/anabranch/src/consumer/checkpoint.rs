@@ -58,7 +58,7 @@ impl Checkpoints {
         }
         self.vitals.writing();
         let shard = Arc::clone(&self.shard);
-        let error = match grip.checkpoint(at.clone(), None).await {
+        let error = match grip.checkpoint_done(at.clone()).await {
             Checkpointed::Done => {
                 self.vitals.written(&at);
                 self.events.emit(ShardEvent::Checkpointed { shard, at: at.clone() });

@@ -310,6 +310,20 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         self.worker.events.emit(ShardEvent::CallFailed { shard, call, error });
     }
 
+    /// Writes down what is done before the lease is given back, and what the user's code does while
+    /// that is under way. It takes no more records then, so this ends.
+    async fn note_last(&mut self, session: &Session) -> Tenancy {
+        loop {
+            let done = self.work.done(&session.progress, self.worker.layout);
+            if self.note(session).await == Tenancy::Lost {
+                return Tenancy::Lost;
+            }
+            if self.work.done(&session.progress, self.worker.layout) == done {
+                return Tenancy::Kept;
+            }
+        }
+    }
+
     /// Writes down what is done.
     async fn note(&mut self, session: &Session) -> Tenancy {
         self.grip.note_read(session.progress.take_read_bytes());

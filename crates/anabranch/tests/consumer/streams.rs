@@ -5,7 +5,7 @@ use crate::world::{Running, STREAM, World, pause, until};
 use anabranch::consumer::{
     Consumer, Delivery, HandlerError, OnError, ParkFile, ShardRecord, ShardStream,
 };
-use anabranch::event::{Event, ShardEvent};
+use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
@@ -66,6 +66,32 @@ async fn shard_streams_keep_order_through_reshards_and_stops() {
     }
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_acked_while_checkpoints_failed_is_written_before_the_lease_is_given_back() {
+    let world = World::new(1);
+    world.put_round(5);
+    let off = Arc::new(AtomicBool::new(false));
+    let cut = Cut { store: world.leases.clone(), off: off.clone(), what: CutOff::Checkpoints };
+    let mut shards = outage::consumer(&world, cut).shard_streams(8);
+    let mut shard = shards.next().await.unwrap();
+    off.store(true, Ordering::Relaxed);
+    let mut acked = None;
+    for _ in 0..3 {
+        let record = shard.next().await.unwrap();
+        acked = Some(record.position());
+        record.ack();
+    }
+    drop(shard);
+    let stopped = |event: &Event| matches!(event, Event::Shard(ShardEvent::Stopped { .. }));
+    world.until("the reading ends", || world.told(stopped)).await;
+    assert!(!world.rows()[0].has_moved(), "no checkpoint was stored");
+    off.store(false, Ordering::Relaxed);
+    let released = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Released { .. }));
+    world.until("the lease is given back", || world.told(released)).await;
+    assert_eq!(Some(world.rows()[0].checkpoint.lowest()), acked);
+    shards.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,17 +28,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.asked_to_stop() => return self.stop(session, stop).await,
-                () = work.gives_up() => {
-                    session.drop_all().await;
-                    // The lease waits before it is given back anyway.
-                    tokio::select! {
-                        biased;
-                        stop = grip.asked_to_stop() => return self.stop(session, stop).await,
-                        () = work.is_settled() => {}
-                        () = worker.clock.sleep(SETTLE_MS) => {}
-                    }
-                    return self.fail(session).await;
-                }
+                () = work.gives_up() => return self.fail(session).await,
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
                     TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),
@@ -107,13 +97,26 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         }
     }
 
-    /// The shard can't be read now. What was done of it is written down all the same: a stop that
-    /// comes while the lease waits to be given back finds nothing else to write.
+    /// The shard can't be read now. What was done of it is written down all the same, at once and
+    /// again when what the user's code took is settled: the lease waits before it is given back
+    /// anyway, and a stop that comes meanwhile finds nothing else to write.
     pub(super) async fn fail(&mut self, session: &mut Session) -> SessionEnd {
         session.drop_all().await;
-        match self.note_in_time(session).await {
-            Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
-            Tenancy::Lost => LOST,
+        self.work.stop_soon();
+        let noted = self.note_in_time(session).await;
+        let settled = tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => Err(stop),
+            () = self.work.is_settled() => Ok(()),
+            () = self.worker.clock.sleep(SETTLE_MS) => Ok(()),
+        };
+        match (noted, settled) {
+            (Tenancy::Lost, _) => LOST,
+            (Tenancy::Kept, Err(stop)) => self.stop(session, stop).await,
+            (Tenancy::Kept, Ok(())) => match self.note_in_time(session).await {
+                Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+                Tenancy::Lost => LOST,
+            },
         }
     }
 
@@ -142,7 +145,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let patience_ms = self.worker.settings.lease_time_ms / 2;
         tokio::select! {
             biased;
-            noted = self.note(session) => noted,
+            noted = self.note_last(session) => noted,
             () = clock.sleep(patience_ms) => Tenancy::Kept,
         }
     }

@@ -52,7 +52,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         if self.vitals.is_unstoppable() {
             self.has_returned().await;
         }
-        match self.note(session).await {
+        match self.note_last(session).await {
             Tenancy::Kept => DRAINED,
             Tenancy::Lost => LOST,
         }
@@ -113,7 +113,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             };
         }
         session.ended().await;
-        let noted = self.note(session).await;
+        let noted = self.note_last(session).await;
         self.has_returned().await;
         match noted {
             Tenancy::Kept => DRAINED,

@@ -75,6 +75,7 @@ pub(super) fn give<S: LeaseStore, A: StreamApi>(
             pause(&crew).await;
         }
         held.silence();
+        held.write_unwritten(&crew.tools).await;
         match held.is_drained_for().filter(|_| how == How::Drained && !crew.is_stopping()) {
             Some(to) => pass(&crew, &held, to).await,
             None => release(&crew, &held).await,

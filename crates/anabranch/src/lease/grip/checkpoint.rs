@@ -1,7 +1,8 @@
 //! Checkpoints: fenced, and conditional on what they replace.
 
-use super::Grip;
 use super::own::OwnWrite;
+use super::{Grip, Held};
+use crate::lease::coordinator::Tools;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, PendingCheckpoint};
@@ -31,31 +32,16 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         to: Checkpoint,
         pending: Option<PendingCheckpoint>,
     ) -> Checkpointed {
-        let mut row = self.held.row().await;
-        // A checkpoint that is made anyway says what the shard weighs.
-        let rate = self.held.rate().told(self.tools.clock.now_ms());
-        loop {
-            // The moment that LATEST stands for says more, and nothing was done since.
-            let to = if to == Position::Latest && is_moment(&row.checkpoint) {
-                row.checkpoint.clone()
-            } else {
-                to.clone()
-            };
-            if !row.checkpoint.may_become(&to) {
-                return Checkpointed::GoesBack;
-            }
-            let nonce = self.tools.chance.nonce();
-            let replaces = row.checkpoint.clone();
-            let pending = pending.clone();
-            let write = row.hold.checkpoint_at_rate(replaces, to, pending, rate, nonce);
-            match self.held.write_own(&self.tools, &mut row, &write).await {
-                OwnWrite::Done => return Checkpointed::Done,
-                OwnWrite::Moved => {}
-                OwnWrite::Lost => return Checkpointed::Lost,
-                OwnWrite::Wrong => return Checkpointed::GoesBack,
-                OwnWrite::Failed(error) => return Checkpointed::Failed(error),
-            }
-        }
+        self.held.checkpoint(&self.tools, to, pending).await
+    }
+
+    /// The same, for what the library knows to be done. If the row does not hold it when the lease
+    /// is given back, because this was dropped before the store answered, it is written then.
+    pub(crate) async fn checkpoint_done(&self, to: Checkpoint) -> Checkpointed {
+        self.held.set_unwritten(Some(to.clone()));
+        let made = self.held.checkpoint(&self.tools, to, None).await;
+        self.held.set_unwritten(None);
+        made
     }
 
     /// Notes on a row at LATEST the moment, in milliseconds since 1970, that this stands for: whoever
@@ -87,6 +73,49 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         }
         if refuse {
             self.held.run_on();
+        }
+    }
+}
+
+impl Held {
+    /// Writes what is done and may not be on the row yet, before the lease is given back.
+    pub(crate) async fn write_unwritten<S: LeaseStore, A>(&self, tools: &Tools<S, A>) {
+        if let Some(at) = self.unwritten() {
+            // What can't be written comes again.
+            let _ = self.checkpoint(tools, at, None).await;
+        }
+    }
+
+    async fn checkpoint<S: LeaseStore, A>(
+        &self,
+        tools: &Tools<S, A>,
+        to: Checkpoint,
+        pending: Option<PendingCheckpoint>,
+    ) -> Checkpointed {
+        let mut row = self.row().await;
+        // A checkpoint that is made anyway says what the shard weighs.
+        let rate = self.rate().told(tools.clock.now_ms());
+        loop {
+            // The moment that LATEST stands for says more, and nothing was done since.
+            let to = if to == Position::Latest && is_moment(&row.checkpoint) {
+                row.checkpoint.clone()
+            } else {
+                to.clone()
+            };
+            if !row.checkpoint.may_become(&to) {
+                return Checkpointed::GoesBack;
+            }
+            let nonce = tools.chance.nonce();
+            let replaces = row.checkpoint.clone();
+            let pending = pending.clone();
+            let write = row.hold.checkpoint_at_rate(replaces, to, pending, rate, nonce);
+            match self.write_own(tools, &mut row, &write).await {
+                OwnWrite::Done => return Checkpointed::Done,
+                OwnWrite::Moved => {}
+                OwnWrite::Lost => return Checkpointed::Lost,
+                OwnWrite::Wrong => return Checkpointed::GoesBack,
+                OwnWrite::Failed(error) => return Checkpointed::Failed(error),
+            }
         }
     }
 }

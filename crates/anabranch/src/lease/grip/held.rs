@@ -23,6 +23,8 @@ pub(crate) struct Held {
     row: tokio::sync::Mutex<OwnRow>,
     /// The row's checkpoint as it was last heard of, for those who can't wait for a write.
     heard: Mutex<Checkpoint>,
+    /// Up to where the shard is done, while the row may not hold it.
+    unwritten: Mutex<Option<Checkpoint>>,
     /// What whoever runs the shard is asked for.
     asked: watch::Sender<Asked>,
     /// Whether nothing may be delivered although the heart beats. Asked before each call of a
@@ -88,6 +90,7 @@ impl Held {
             owner: hold.owner.clone(),
             heard: Mutex::new(checkpoint.clone()),
             row: tokio::sync::Mutex::new(OwnRow { hold, checkpoint, unresolved_ms: None }),
+            unwritten: Mutex::default(),
             taken,
             created_ms,
             pulse,
@@ -149,6 +152,16 @@ impl Held {
     /// it.
     pub(crate) fn heard(&self) -> Checkpoint {
         self.lock_heard().clone()
+    }
+
+    /// Notes up to where the shard is done before that is written, and `None` once it is.
+    pub(super) fn set_unwritten(&self, at: Option<Checkpoint>) {
+        *self.lock_unwritten() = at;
+    }
+
+    /// Up to where the shard is done, if the row may not hold it.
+    pub(super) fn unwritten(&self) -> Option<Checkpoint> {
+        self.lock_unwritten().clone()
     }
 
     /// Whether no grip is out.
@@ -306,6 +319,11 @@ impl Held {
     fn lock_heard(&self) -> MutexGuard<'_, Checkpoint> {
         // It is replaced as a whole, so a panic leaves no half of one.
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_unwritten(&self) -> MutexGuard<'_, Option<Checkpoint>> {
+        // It is replaced as a whole, so a panic leaves no half of one.
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, Stage> {
