@@ -10,11 +10,12 @@ use crate::modes::{self, Api, Mode};
 use crate::rows::Rows;
 use crate::supply::{CONTAINER_MAX_BYTES, Grain, Supply};
 use crate::tap::Tap;
-use crate::workload::{DEAD_LETTERS, STREAM};
+use crate::workload::DEAD_LETTERS;
 use crate::world::Ground;
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
+use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Hold, LeaseKey};
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::record::{Record, UserRecord};
@@ -140,10 +141,11 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     let heard = Arc::clone(&desk);
     let tap = Tap::new(&fleet.supply, &fleet.rows, fleet.start);
     let api = FaultyStream::new(Arc::new(tap), link)
-        .heard_by(Arc::new(move |records| heard.arrived(records)));
+        .heard_by(Arc::new(move |stream, records| heard.arrived(stream, records)));
     let api = Bent::new(api, fleet.flaw);
     let told = Arc::clone(&desk);
-    let consumer: Consumer<Api, _> = Consumer::new(STREAM, "app")
+    let streams = fleet.supply.streams().iter().cloned();
+    let consumer: Consumer<Api, _> = Consumer::streams(streams, "app")
         .with_kinesis(api)
         .with_leases(store)
         .with_clock(desk.clock.clone(), chance)
@@ -198,7 +200,7 @@ struct Inside {
     /// Every lease that this life took, by its term.
     holds: BTreeMap<(LeaseKey, u64), Hold>,
     /// The lease under which each record was handed out last.
-    handed: BTreeMap<Position, Hold>,
+    handed: BTreeMap<(LeaseKey, Position), Hold>,
     /// The records that arrived and are not done.
     held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
     /// Their bytes.
@@ -230,15 +232,15 @@ impl Desk {
             _ => {}
         }
         self.note(What::Told(event.clone()));
-        if let Event::Shard(ShardEvent::Parked { at, .. }) = event {
-            self.parked(*at);
+        if let Event::Shard(ShardEvent::Parked { shard, at, .. }) = event {
+            self.parked(shard, *at);
         }
     }
 
     /// A record is among the dead letters, so that it is done.
-    fn parked(&self, at: Position) {
-        let hold = self.inside().handed.get(&at).cloned();
-        let Some((grain, hold)) = self.fleet.supply.at(at).zip(hold) else { return };
+    fn parked(&self, shard: &LeaseKey, at: Position) {
+        let hold = self.inside().handed.get(&(shard.clone(), at)).cloned();
+        let Some((grain, hold)) = self.fleet.supply.at(&shard.stream, at).zip(hold) else { return };
         if self.fleet.supply.is_buried(&grain) {
             self.done(&[Call { hold, grain }]);
         } else {
@@ -254,15 +256,16 @@ impl Desk {
     }
 
     /// Takes in records that arrived.
-    fn arrived(&self, records: &[Record]) {
-        let parts = records.iter().flat_map(|record| self.fleet.supply.open_parts(record));
+    fn arrived(&self, stream: &StreamName, records: &[Record]) {
+        let supply = &self.fleet.supply;
+        let parts = records.iter().flat_map(|record| supply.open_parts(stream, record));
         let parts: Vec<Arc<Grain>> = parts.collect();
         if !parts.is_empty() {
             self.fleet.ground.history.note(self.host, What::Arrived(parts.clone()));
         }
         let mut inside = self.inside();
         for grain in parts {
-            let key = LeaseKey::new(STREAM, grain.shard.as_str());
+            let key = grain.shard.clone();
             inside.held.insert((key, grain.number, Arc::clone(&grain.key)), grain.bytes);
         }
         inside.bytes = inside.held.values().sum();
@@ -289,7 +292,7 @@ impl Desk {
         let hold = hold.ok_or_else(|| garbled(format!("records under term {term:?}")))?;
         let mut grains = Vec::new();
         for record in records {
-            let grain = self.fleet.supply.find(record);
+            let grain = self.fleet.supply.find(&shard.stream, record);
             let never_put = || garbled(format!("what was never put at {}", record.position()));
             grains.push(grain.ok_or_else(never_put)?);
         }
@@ -297,7 +300,7 @@ impl Desk {
             self.note(What::Called { hold: hold.clone(), records: grains.len() });
         }
         let calls = grains.into_iter().map(|grain| {
-            self.inside().handed.insert(grain.at, hold.clone());
+            self.inside().handed.insert((hold.key.clone(), grain.at), hold.clone());
             self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
             Call { hold: hold.clone(), grain }
         });

@@ -3,7 +3,6 @@
 use crate::clock::WorldClock;
 use crate::supply::Grain;
 use anabranch::event::Event;
-use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Hold, LeaseKey, Outcome, Write};
 use anabranch_model::position::Position;
 use std::fmt;
@@ -83,9 +82,9 @@ pub enum What {
     /// Shards were closed, and others follow them.
     Resharded {
         /// The ones that were closed.
-        closed: Vec<ShardId>,
+        closed: Vec<LeaseKey>,
         /// The ones that follow.
-        opened: Vec<ShardId>,
+        opened: Vec<LeaseKey>,
     },
     /// The retention of everything that was put so far is over.
     Trimmed,
@@ -146,7 +145,7 @@ pub enum What {
 
 /// A hold in a few words.
 pub fn brief(hold: &Hold) -> String {
-    format!("{} term {} of {}", hold.key.shard, hold.term, hold.owner)
+    format!("{} term {} of {}", hold.key, hold.term, hold.owner)
 }
 
 impl fmt::Display for Line {
@@ -195,7 +194,7 @@ impl fmt::Display for Line {
     }
 }
 
-fn named(shards: &[ShardId]) -> String {
+fn named(shards: &[LeaseKey]) -> String {
     shards.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 

@@ -1,14 +1,14 @@
-//! Keyed records for a stream: what was put where, in which order, and what of it is done.
+//! Keyed records for one stream or two: what was put where, in which order, and what of it is done.
 
 use crate::faults::store::at_once;
 use crate::history::{History, What};
-use crate::workload::{Reshard, STREAM, Workload};
+use crate::workload::{OTHER_STREAM, Reshard, STREAM, Workload};
 use anabranch::consumer::Parked;
 use anabranch::stream::api::{Entry, Placement, StreamApi};
 use anabranch_model::aggregate::encode::{self, Builder};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Checkpoint, Lease};
+use anabranch_model::lease::{Checkpoint, Lease, LeaseKey};
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
 use anabranch_model::record::{Record, UserRecord};
@@ -16,6 +16,7 @@ use anabranch_model::sequence::SequenceNumber;
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Longer than the stream keeps a record.
@@ -34,8 +35,8 @@ pub struct Grain {
     pub key: Arc<str>,
     /// The how manieth of its key, from 1.
     pub number: u64,
-    /// The shard that took it.
-    pub shard: ShardId,
+    /// The shard that took it, and its stream.
+    pub shard: LeaseKey,
     /// Its place there.
     pub at: Position,
     /// How many bytes it has.
@@ -63,19 +64,26 @@ impl fmt::Display for Grain {
 /// What a supply is made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mix {
-    /// How many shards the stream begins with.
+    /// Whether there are two streams, whose shards and keys have the same names.
+    pub two_streams: bool,
+    /// How many shards each stream begins with.
     pub shards: u32,
-    /// How many keys there are. Each third one has an explicit hash key.
+    /// How many keys each stream has. Each third one has an explicit hash key.
     pub keys: usize,
     /// The largest record.
     pub bytes_max: usize,
 }
 
-/// A stream, its producer, and what is known of every record. Clones share it.
+/// Where a record is. A sequence number names its shard, and not its stream.
+type Place = (StreamName, SequenceNumber, u64);
+
+/// One stream or two, their producer, and what is known of every record. Clones share it.
 #[derive(Clone)]
 pub struct Supply {
-    /// The stream.
+    /// The streams.
     workload: Workload,
+    /// Their names.
+    streams: Vec<StreamName>,
     /// Where puts and reshards are noted.
     history: History,
     /// The largest record.
@@ -87,14 +95,14 @@ pub struct Supply {
 struct Inside {
     /// The keys.
     keys: Vec<KeyCount>,
-    /// Every record by its place. A sequence number names its shard too.
-    grains: BTreeMap<(SequenceNumber, u64), Arc<Grain>>,
+    /// Every record by its place.
+    grains: BTreeMap<Place, Arc<Grain>>,
     /// Those that are neither done, nor past retention, nor before the start.
-    open: BTreeSet<(SequenceNumber, u64)>,
+    open: BTreeSet<Place>,
     /// Those that lie before the start of the application and need not be delivered.
-    skipped: BTreeSet<(SequenceNumber, u64)>,
+    skipped: BTreeSet<Place>,
     /// Those that were found among the dead letters.
-    buried: BTreeSet<(SequenceNumber, u64)>,
+    buried: BTreeSet<Place>,
     /// Up to where the dead letters were looked through.
     looked: Option<SequenceNumber>,
     /// Those that were not done when retention passed.
@@ -103,6 +111,7 @@ struct Inside {
 
 /// A key and how many records it has.
 struct KeyCount {
+    stream: StreamName,
     name: Arc<str>,
     hash: Option<HashKey>,
     puts: u64,
@@ -112,18 +121,46 @@ impl KeyCount {
     fn place(&self) -> HashKey {
         HashKey::effective(&self.name, self.hash)
     }
+
+    fn belongs_to(&self, shard: &OpenShard) -> bool {
+        self.stream == shard.stream && shard.range.contains(self.place())
+    }
+}
+
+/// A shard that takes records, and its stream.
+#[derive(Clone, Debug)]
+pub struct OpenShard {
+    /// The stream.
+    pub stream: StreamName,
+    shard: Shard,
+}
+
+impl Deref for OpenShard {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
 }
 
 impl Supply {
-    /// A stream without records.
+    /// Streams without records.
     pub fn new(mix: &Mix, history: History, rng: &mut Rng) -> Self {
-        let key = |at: usize| KeyCount {
+        let workload = Workload::new(mix.shards);
+        let mut streams = vec![StreamName::from(STREAM)];
+        if mix.two_streams {
+            workload.add_stream(OTHER_STREAM, mix.shards);
+            streams.push(OTHER_STREAM.into());
+        }
+        let keys = streams.iter().flat_map(|stream| (0..mix.keys).map(move |at| (stream, at)));
+        let key = |(stream, at): (&StreamName, usize)| KeyCount {
+            stream: stream.clone(),
             name: format!("key-{at}").into(),
             hash: (at % 3 == 2).then(|| HashKey(rng.u128(..))),
             puts: 0,
         };
         let inside = Inside {
-            keys: (0..mix.keys).map(key).collect(),
+            keys: keys.map(key).collect(),
             grains: BTreeMap::new(),
             open: BTreeSet::new(),
             skipped: BTreeSet::new(),
@@ -132,14 +169,20 @@ impl Supply {
             trimmed: 0,
         };
         Self {
-            workload: Workload::new(mix.shards),
+            workload,
+            streams,
             history,
             bytes_max: mix.bytes_max,
             inside: Arc::new(Mutex::new(inside)),
         }
     }
 
-    /// The stream.
+    /// The names of the streams.
+    pub fn streams(&self) -> &[StreamName] {
+        &self.streams
+    }
+
+    /// The streams.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
@@ -159,7 +202,7 @@ impl Supply {
         let mut keys = vec![first];
         if rng.bool() {
             let shards = self.open_shards();
-            let here = |shard: &&Shard| shard.range.contains(self.inside().keys[first].place());
+            let here = |shard: &&OpenShard| self.inside().keys[first].belongs_to(shard);
             let near = shards.iter().find(here).map_or(Vec::new(), |shard| self.keys_of(shard));
             keys.extend((0..rng.usize(1..6)).filter_map(|_| rng.choice(&near)));
         }
@@ -176,21 +219,22 @@ impl Supply {
         }
     }
 
-    fn keys_of(&self, shard: &Shard) -> Vec<usize> {
+    fn keys_of(&self, shard: &OpenShard) -> Vec<usize> {
         let inside = self.inside();
         let keys = inside.keys.iter().enumerate();
-        keys.filter(|(_, key)| shard.range.contains(key.place())).map(|(at, _)| at).collect()
+        keys.filter(|(_, key)| key.belongs_to(shard)).map(|(at, _)| at).collect()
     }
 
     /// Puts the next records of these keys as one container.
     fn put(&self, keys: &[usize], rng: &mut Rng) {
         let mut inside = self.inside();
+        let stream = inside.keys[keys[0]].stream.clone();
         let mut builder = Builder::new();
         let mut parts = Vec::new();
         for key in keys {
             let key = &mut inside.keys[*key];
             let (name, number) = (Arc::clone(&key.name), key.puts + 1);
-            let text = text(&name, number);
+            let text = text(&stream, &name, number);
             let bytes = rng.usize(0..=self.bytes_max).max(text.len());
             // Filled at once: to resize a vector costs a step for each byte without optimisation.
             let mut data = vec![b'.'; bytes];
@@ -209,42 +253,42 @@ impl Supply {
             hash: container.explicit_hash_key,
             data: container.data,
         };
-        let stream = StreamName::from(STREAM);
         let placed = at_once(self.workload.api().put_record(&stream, &entry, None));
         let Placement { shard, sequence } = placed.expect("the engine takes every record");
         let arrived_ms = self.workload.now_ms();
         for (sub, (key, number, bytes)) in (0..).zip(parts) {
             let at = Position::At { sequence, sub };
-            let shard = shard.clone();
+            let shard = LeaseKey { stream: stream.clone(), shard: shard.clone() };
             let grain = Arc::new(Grain { key, number, shard, at, bytes, arrived_ms });
             self.history.note_what(What::Put(Arc::clone(&grain)));
-            inside.grains.insert((sequence, sub), grain);
-            inside.open.insert((sequence, sub));
+            inside.grains.insert((stream.clone(), sequence, sub), grain);
+            inside.open.insert((stream.clone(), sequence, sub));
         }
     }
 
     /// The record that was delivered, if it was put and is whole.
-    pub fn find(&self, record: &UserRecord) -> Option<Arc<Grain>> {
+    pub fn find(&self, stream: &StreamName, record: &UserRecord) -> Option<Arc<Grain>> {
         let inside = self.inside();
-        let grain = inside.grains.get(&(record.sequence, record.sub))?;
+        let grain = inside.grains.get(&(stream.clone(), record.sequence, record.sub))?;
         let whole = record.data.len() == grain.bytes
-            && record.data.starts_with(text(&grain.key, grain.number).as_bytes())
+            && record.data.starts_with(text(stream, &grain.key, grain.number).as_bytes())
             && *record.partition_key.as_str() == *grain.key;
         whole.then(|| Arc::clone(grain))
     }
 
     /// The user records of a record that arrived, but for those that are done.
-    pub fn open_parts(&self, record: &Record) -> Vec<Arc<Grain>> {
+    pub fn open_parts(&self, stream: &StreamName, record: &Record) -> Vec<Arc<Grain>> {
         let inside = self.inside();
-        let places = (record.sequence, 0)..=(record.sequence, u64::MAX);
+        let place = |sub| (stream.clone(), record.sequence, sub);
+        let places = place(0)..=place(u64::MAX);
         let parts = inside.grains.range(places);
         parts.filter(|(at, _)| inside.open.contains(at)).map(|(_, it)| Arc::clone(it)).collect()
     }
 
     /// The handler is done with a record.
     pub fn done(&self, grain: &Grain) {
-        if let Position::At { sequence, sub } = grain.at {
-            self.inside().open.remove(&(sequence, sub));
+        if let Some(place) = place_of(grain) {
+            self.inside().open.remove(&place);
         }
     }
 
@@ -253,36 +297,32 @@ impl Supply {
     pub fn skip(&self, lies_before: impl Fn(&Grain) -> bool) {
         let mut inside = self.inside();
         let open = inside.open.iter().filter(|at| lies_before(&inside.grains[at]));
-        for at in open.copied().collect::<Vec<_>>() {
+        for at in open.cloned().collect::<Vec<_>>() {
             inside.open.remove(&at);
-            inside.skipped.insert(at);
             self.history.note_what(What::Skipped(Arc::clone(&inside.grains[&at])));
+            inside.skipped.insert(at);
         }
     }
 
-    /// The user record at a place.
-    pub fn at(&self, at: Position) -> Option<Arc<Grain>> {
+    /// The user record at a place in a stream.
+    pub fn at(&self, stream: &StreamName, at: Position) -> Option<Arc<Grain>> {
         let Position::At { sequence, sub } = at else { return None };
-        self.inside().grains.get(&(sequence, sub)).cloned()
+        self.inside().grains.get(&(stream.clone(), sequence, sub)).cloned()
     }
 
     /// Whether a record was put aside whole.
     pub fn is_buried(&self, grain: &Grain) -> bool {
         self.look_for_dead_letters();
-        let Position::At { sequence, sub } = grain.at else { return false };
-        self.inside().buried.contains(&(sequence, sub))
+        place_of(grain).is_some_and(|place| self.inside().buried.contains(&place))
     }
 
     fn look_for_dead_letters(&self) {
         let looked = self.inside().looked;
         for letter in self.workload.dead_letters(looked) {
             self.inside().looked = Some(letter.sequence);
-            let parked = Parked::of(&letter);
-            if let Some(grain) = parked.ok().and_then(|parked| self.find(&parked.record))
-                && let Position::At { sequence, sub } = grain.at
-            {
-                self.inside().buried.insert((sequence, sub));
-            }
+            let parked = Parked::of(&letter).ok();
+            let grain = parked.and_then(|parked| self.find(&parked.shard.stream, &parked.record));
+            self.inside().buried.extend(grain.and_then(|grain| place_of(&grain)));
         }
     }
 
@@ -303,22 +343,22 @@ impl Supply {
         self.inside().trimmed
     }
 
-    /// What of the stream these rows leave to do, in words.
+    /// What of the streams these rows leave to do, in words.
     pub fn left(&self, rows: &[Lease]) -> Option<String> {
         if let Some(grain) = self.open().first() {
             return Some(format!("{grain} of {} is not done", grain.shard));
         }
-        let shards = self.workload.listed();
+        let open = self.open_shards();
         for row in rows.iter().filter(|row| !row.is_ended()) {
-            let shard = &row.key.shard;
-            if !shards.iter().any(|listed| listed.id == *shard && listed.is_open()) {
+            let shard = &row.key;
+            if !open.iter().any(|open| open.stream == shard.stream && open.id == shard.shard) {
                 return Some(format!("{shard} is closed, and its row does not say its end"));
             }
             let inside = self.inside();
             let mut of_shard = inside.grains.values().filter(|grain| grain.shard == *shard);
             let unsaid = |grain: &&Arc<Grain>| {
-                let Position::At { sequence, sub } = grain.at else { return false };
-                !grain.is_behind(&row.checkpoint) && !inside.skipped.contains(&(sequence, sub))
+                let skipped = || place_of(grain).is_some_and(|at| inside.skipped.contains(&at));
+                !grain.is_behind(&row.checkpoint) && !skipped()
             };
             if let Some(grain) = of_shard.find(unsaid) {
                 return Some(format!("{grain} of {shard} is done, and the row does not say so"));
@@ -343,10 +383,15 @@ impl Supply {
         self.history.note_what(What::Trimmed);
     }
 
-    /// The open shards, from the lowest keys on.
-    pub fn open_shards(&self) -> Vec<Shard> {
-        let shards = self.workload.listed().into_iter().filter(Shard::is_open);
-        let mut shards: Vec<Shard> = shards.collect();
+    /// The open shards, stream by stream, each from the lowest keys on.
+    pub fn open_shards(&self) -> Vec<OpenShard> {
+        self.streams.iter().flat_map(|stream| self.open_shards_of(stream)).collect()
+    }
+
+    fn open_shards_of(&self, stream: &StreamName) -> Vec<OpenShard> {
+        let shards = self.workload.listed(stream).into_iter().filter(Shard::is_open);
+        let mut shards: Vec<OpenShard> =
+            shards.map(|shard| OpenShard { stream: stream.clone(), shard }).collect();
         shards.sort_by_key(|shard| shard.range.start());
         shards
     }
@@ -355,44 +400,59 @@ impl Supply {
     pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
         let open = self.open_shards();
         let at = rng.usize(0..open.len());
-        if at + 1 < open.len() && rng.bool() { self.merge(at) } else { self.split(at) }
+        let next = open.get(at + 1).filter(|next| next.stream == open[at].stream);
+        if next.is_some() && rng.bool() { self.merge(at) } else { self.split(at) }
     }
 
     /// Splits the `at`-th open shard in the middle.
     pub fn split(&self, at: usize) -> Option<Reshard> {
-        let change = self.workload.split(self.open_shards().get(at)?)?;
-        self.changed(&change);
-        Some(change)
+        self.split_one(self.open_shards().get(at)?)
     }
 
     /// Merges the `at`-th open shard with the next.
     pub fn merge(&self, at: usize) -> Option<Reshard> {
         let open = self.open_shards();
-        let change = self.workload.merge(open.get(at)?, open.get(at + 1)?)?;
-        self.changed(&change);
+        self.merge_two(open.get(at)?, open.get(at + 1)?)
+    }
+
+    /// Splits every open shard, or merges every two that lie side by side, as a change of a stream's
+    /// shard count does.
+    pub fn reshard_all(&self, rng: &mut Rng) -> Vec<Reshard> {
+        let mut changes = Vec::new();
+        for stream in &self.streams {
+            let open = self.open_shards_of(stream);
+            if open.len() > OPEN_MAX / 2 || open.len() > 1 && rng.bool() {
+                let pairs = open.chunks_exact(2);
+                changes.extend(pairs.filter_map(|pair| self.merge_two(&pair[0], &pair[1])));
+            } else {
+                changes.extend(open.iter().filter_map(|shard| self.split_one(shard)));
+            }
+        }
+        changes
+    }
+
+    fn split_one(&self, shard: &OpenShard) -> Option<Reshard> {
+        let change = self.workload.split(&shard.stream, shard)?;
+        self.changed(&shard.stream, &change);
         Some(change)
     }
 
-    /// Splits every open shard, or merges every two that lie side by side, as a change of the
-    /// stream's shard count does.
-    pub fn reshard_all(&self, rng: &mut Rng) -> Vec<Reshard> {
-        let open = self.open_shards().len();
-        if open > OPEN_MAX / 2 || open > 1 && rng.bool() {
-            // After the merge of the pair at `at`, the next pair begins behind the merged shard.
-            (0..open / 2).filter_map(|at| self.merge(at)).collect()
-        } else {
-            (0..open).filter_map(|at| self.split(at * 2)).collect()
-        }
+    fn merge_two(&self, one: &OpenShard, other: &OpenShard) -> Option<Reshard> {
+        let change = self.workload.merge(&one.stream, one, other)?;
+        self.changed(&one.stream, &change);
+        Some(change)
     }
 
-    fn changed(&self, change: &Reshard) {
+    fn changed(&self, stream: &StreamName, change: &Reshard) {
         let closed = match change {
-            Reshard::Split(shard) => vec![shard.clone()],
-            Reshard::Merge(one, other) => vec![one.clone(), other.clone()],
+            Reshard::Split(shard) => vec![shard],
+            Reshard::Merge(one, other) => vec![one, other],
         };
-        let mut opened = self.open_shards();
-        opened.retain(|shard| shard.parents().any(|parent| closed.contains(parent)));
-        let opened = opened.into_iter().map(|shard| shard.id).collect();
+        let mut opened = self.open_shards_of(stream);
+        opened.retain(|shard| shard.parents().any(|parent| closed.contains(&parent)));
+        let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
+        let closed = closed.into_iter().map(key).collect();
+        let opened = opened.iter().map(|shard| key(&shard.id)).collect();
         self.history.note_what(What::Resharded { closed, opened });
     }
 
@@ -402,6 +462,11 @@ impl Supply {
     }
 }
 
-fn text(key: &str, number: u64) -> String {
-    format!("{key} {number} ")
+fn place_of(grain: &Grain) -> Option<Place> {
+    let Position::At { sequence, sub } = grain.at else { return None };
+    Some((grain.shard.stream.clone(), sequence, sub))
+}
+
+fn text(stream: &StreamName, key: &str, number: u64) -> String {
+    format!("{stream} {key} {number} ")
 }

@@ -9,7 +9,7 @@ use anabranch::stream::api::{
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease};
+use anabranch_model::lease::{Layout, Lease, LeaseKey};
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
@@ -37,8 +37,7 @@ impl Tap {
         let Some((supply, rows)) = &self.passes_over else { return };
         let rows = rows.leases(stream);
         let unread = |row: &&Lease| row.checkpoint.lowest() == Position::Latest;
-        let shards: BTreeSet<&ShardId> =
-            rows.iter().filter(unread).map(|row| &row.key.shard).collect();
+        let shards: BTreeSet<&LeaseKey> = rows.iter().filter(unread).map(|row| &row.key).collect();
         supply.skip(|grain| shards.contains(&grain.shard));
     }
 }

@@ -20,6 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The name of the stream.
 pub const STREAM: &str = "river";
 
+/// The name of the other stream of a fleet that has two. Its shards have the same names.
+pub const OTHER_STREAM: &str = "brook";
+
 /// The name of the stream that takes records which handlers could not do.
 pub const DEAD_LETTERS: &str = "dead-letters";
 
@@ -60,16 +63,22 @@ impl Workload {
     /// A stream of that many shards.
     pub fn new(shards: u32) -> Self {
         let engine = Arc::new(Engine::new(Options::instant(), Clock::manual(EPOCH_MS)));
+        let workload = Self { api: LocalKinesis::new(engine), shards: Arc::default() };
         for (name, shards) in [(STREAM, shards), (DEAD_LETTERS, 1)] {
-            let request = create_stream::Request {
-                stream_name: Some(name.to_owned()),
-                shard_count: Some(shards.into()),
-                ..Default::default()
-            };
-            let created = engine.create_stream(&request);
-            debug_assert_eq!(created, Ok(()), "the engine is empty, and the request is right");
+            workload.add_stream(name, shards);
         }
-        Self { api: LocalKinesis::new(engine), shards: Arc::default() }
+        workload
+    }
+
+    /// Makes one more stream, of that many shards.
+    pub fn add_stream(&self, name: &str, shards: u32) {
+        let request = create_stream::Request {
+            stream_name: Some(name.to_owned()),
+            shard_count: Some(shards.into()),
+            ..Default::default()
+        };
+        let created = self.api.engine().create_stream(&request);
+        debug_assert_eq!(created, Ok(()), "the name is new, and the request is right");
     }
 
     /// The stream.
@@ -125,12 +134,13 @@ impl Workload {
 
     /// Splits a random shard, or merges two that lie side by side.
     pub fn reshard(&self, rng: &mut Rng) -> Option<Reshard> {
-        let open: Vec<Shard> = self.listed().into_iter().filter(Shard::is_open).collect();
+        let stream = StreamName::from(STREAM);
+        let open: Vec<Shard> = self.listed(&stream).into_iter().filter(Shard::is_open).collect();
         let shard = rng.choice(&open)?;
         let after = open.iter().find(|other| shard.range.is_followed_by(&other.range));
         let change = match after {
-            Some(neighbour) if rng.bool() => self.merge(shard, neighbour)?,
-            _ => self.split(shard)?,
+            Some(neighbour) if rng.bool() => self.merge(&stream, shard, neighbour)?,
+            _ => self.split(&stream, shard)?,
         };
         let closed = match &change {
             Reshard::Split(shard) => vec![shard],
@@ -144,10 +154,10 @@ impl Workload {
         Some(change)
     }
 
-    pub(crate) fn split(&self, shard: &Shard) -> Option<Reshard> {
+    pub(crate) fn split(&self, stream: &StreamName, shard: &Shard) -> Option<Reshard> {
         let (start, end) = (shard.range.start().0, shard.range.end().0);
         let request = split_shard::Request {
-            stream: StreamTarget::named(STREAM),
+            stream: StreamTarget::named(stream.as_str()),
             shard_to_split: Some(shard.id.to_string()),
             new_starting_hash_key: Some((start + (end - start) / 2 + 1).to_string()),
         };
@@ -155,9 +165,14 @@ impl Workload {
         Some(Reshard::Split(shard.id.clone()))
     }
 
-    pub(crate) fn merge(&self, shard: &Shard, neighbour: &Shard) -> Option<Reshard> {
+    pub(crate) fn merge(
+        &self,
+        stream: &StreamName,
+        shard: &Shard,
+        neighbour: &Shard,
+    ) -> Option<Reshard> {
         let request = merge_shards::Request {
-            stream: StreamTarget::named(STREAM),
+            stream: StreamTarget::named(stream.as_str()),
             shard_to_merge: Some(shard.id.to_string()),
             adjacent_shard_to_merge: Some(neighbour.id.to_string()),
         };
@@ -165,8 +180,8 @@ impl Workload {
         Some(Reshard::Merge(shard.id.clone(), neighbour.id.clone()))
     }
 
-    pub(crate) fn listed(&self) -> Vec<Shard> {
-        let list = at_once(self.api.list_shards(&StreamName::from(STREAM), ShardFilter::All));
+    pub(crate) fn listed(&self, stream: &StreamName) -> Vec<Shard> {
+        let list = at_once(self.api.list_shards(stream, ShardFilter::All));
         list.map(|list| list.shards).unwrap_or_default()
     }
 

@@ -106,7 +106,7 @@ fn a_shard_has_one_deliverer_at_a_time() {
     check(vec![delivered("a", 1, 1), delivered("a", 1, 2), delivered("b", 2, 3)], None);
     check(
         vec![delivered("a", 1, 1), delivered("b", 2, 2), delivered("a", 1, 2)],
-        Some("term 1 of a delivered, after shard-0 term 2 of b"),
+        Some("term 1 of a delivered, after s/shard-0 term 2 of b"),
     );
     check(vec![delivered("a", 1, 1), delivered("b", 1, 1)], Some("term 1 of b delivered"));
     check(vec![delivered("a", 2, 1), delivered("a", 1, 2)], Some("term 1 of a delivered"));
@@ -147,7 +147,7 @@ fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease
     // By its own clock, lines 1, 2 and 7 to 11 are a lease time.
     let others = vec![delivered("b", 2, 3); 5];
     let late = others.iter().cloned().chain([delivered("a", 1, 4)]).collect();
-    check(overlap(late), Some("term 1 of a delivered, after shard-0 term 2 of b"));
+    check(overlap(late), Some("term 1 of a delivered, after s/shard-0 term 2 of b"));
     // A pause explains nothing that happened before it.
     let mut story = vec![took("a", 1, 0), beat("a"), delivered("a", 1, 1), took("b", 2, 0)];
     story.extend([delivered("b", 2, 1), paused(4), delivered("a", 1, 2)]);
@@ -233,7 +233,7 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
 
 /// The record of that number, of one key, in the shard of that name.
 fn grain(shard: &str, number: u64) -> Arc<Grain> {
-    let (shard, at) = (ShardId::from(shard), position(number));
+    let (shard, at) = (LeaseKey::new("s", shard), position(number));
     Arc::new(Grain { key: "k".into(), number, shard, at, bytes: 1, arrived_ms: 0 })
 }
 
@@ -254,8 +254,9 @@ fn handled(shard: &str, number: u64, term: u64, done: bool) -> What {
 }
 
 fn split() -> What {
-    let opened = vec![ShardId::from("shard-1"), ShardId::from("shard-2")];
-    What::Resharded { closed: vec![ShardId::from("shard-0")], opened }
+    let shard = |name| LeaseKey::new("s", name);
+    let opened = vec![shard("shard-1"), shard("shard-2")];
+    What::Resharded { closed: vec![shard("shard-0")], opened }
 }
 
 fn lost(shard: &str) -> What {
@@ -295,6 +296,51 @@ fn a_key_comes_in_the_order_of_its_puts() {
     check(then(vec![What::Trimmed, early(), first]), Some("k#1 came for the first time after k#2"));
 }
 
+/// The same line of a stream whose shards and keys have the same names.
+fn elsewhere(what: What) -> What {
+    let there = |mut grain: Arc<Grain>| {
+        Arc::make_mut(&mut grain).shard.stream = "t".into();
+        grain
+    };
+    match what {
+        What::Put(grain) => What::Put(there(grain)),
+        What::Handed { mut hold, grain } => {
+            hold.key.stream = "t".into();
+            What::Handed { hold, grain: there(grain) }
+        }
+        What::Handled { mut hold, grain, done } => {
+            hold.key.stream = "t".into();
+            What::Handled { hold, grain: there(grain), done }
+        }
+        other => panic!("no line of these stories: {other:?}"),
+    }
+}
+
+#[test]
+fn streams_whose_shards_and_keys_have_the_same_names_are_kept_apart() {
+    let done = || handled("shard-0", 1, 1, true);
+    let end =
+        LeaseChange::End { owner: worker("a"), term: 1, replaces: Checkpoint::at(position(0)) };
+    let end = || landed(end.clone(), row(Some("a"), 1, 0));
+    // What is open in one stream holds nothing up in the other.
+    check(order::check, vec![elsewhere(put("shard-0", 1)), handed("shard-0", 2, 1)], None);
+    let story = vec![elsewhere(put("shard-0", 1)), split(), handed("shard-1", 2, 1)];
+    check(lineage::check, story, None);
+    check(checkpoint::check, vec![elsewhere(put("shard-0", 1)), end()], None);
+    check(effects::check, vec![done(), elsewhere(done())], None);
+    let handed = || handed("shard-0", 1, 1);
+    check(duplicates::check, vec![handed(), elsewhere(handed())], None);
+    // What is done in one stream is not done in the other.
+    let two = || vec![put("shard-0", 1), elsewhere(put("shard-0", 1)), elsewhere(done())];
+    check(delivery::check, two(), Some("k#1 of s/shard-0"));
+    check(checkpoint::check, [two(), vec![end()]].concat(), Some("k#1 is not done"));
+    let next = || put("shard-0", 2);
+    let early = || self::handed("shard-0", 2, 1);
+    check(order::check, [two(), vec![next(), early()]].concat(), Some("before k#1 was done"));
+    let child = self::handed("shard-1", 2, 1);
+    check(lineage::check, [two(), vec![split(), child]].concat(), Some("before s/shard-0"));
+}
+
 /// The worker on the host of these stories took the shard and received records up to this one.
 fn read(number: u64) -> Vec<What> {
     let grains = (1..=number).map(|number| grain("shard-0", number)).collect();
@@ -319,15 +365,15 @@ fn a_shard_waits_for_all_that_it_came_from() {
     let check = |story, expected| check(lineage::check, story, expected);
     let begin = || vec![put("shard-0", 1), split(), put("shard-1", 2)];
     let then = |rest: Vec<What>| begin().into_iter().chain(rest).collect::<Vec<_>>();
-    check(then(vec![handed("shard-1", 2, 1)]), Some("before shard-0 was done"));
+    check(then(vec![handed("shard-1", 2, 1)]), Some("before s/shard-0 was done"));
     check(then(vec![handled("shard-0", 1, 1, true), handed("shard-1", 2, 1)]), None);
     // A generation without records does not open the gate.
     let next = What::Resharded {
-        closed: vec![ShardId::from("shard-2")],
-        opened: vec![ShardId::from("shard-3"), ShardId::from("shard-4")],
+        closed: vec![LeaseKey::new("s", "shard-2")],
+        opened: vec![LeaseKey::new("s", "shard-3"), LeaseKey::new("s", "shard-4")],
     };
     let grandchild = vec![next, put("shard-3", 3), handed("shard-3", 3, 1)];
-    check(then(grandchild), Some("before shard-0 was done"));
+    check(then(grandchild), Some("before s/shard-0 was done"));
     let child = || handed("shard-1", 2, 1);
     check(then(vec![What::Trimmed, child()]), None);
 }

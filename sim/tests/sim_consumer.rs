@@ -81,6 +81,10 @@ fn consumers_keep_every_promise_on_every_seed() {
     ] {
         assert!(summary.faults.of(fault) > 10, "too few to prove anything: {fault}");
     }
+    for (option, least) in [("two streams", 80)] {
+        let fleets = summary.drawn.get(option).copied().unwrap_or(0);
+        assert!(fleets > least, "too few to prove anything: {fleets} fleets with {option}");
+    }
 }
 
 #[test]

@@ -5,8 +5,7 @@ use super::retention::Retention;
 use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
-use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{Checkpoint, LeaseChange, Outcome, Write};
+use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Outcome, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -15,7 +14,7 @@ pub const PROMISE: &str = "a checkpoint never passes a record that is not done";
 
 /// Whether every checkpoint that was stored had only done records behind it.
 pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut open: BTreeMap<&ShardId, BTreeMap<Position, &Grain>> = BTreeMap::new();
+    let mut open: BTreeMap<&LeaseKey, BTreeMap<Position, &Grain>> = BTreeMap::new();
     let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
@@ -30,7 +29,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             }
             What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
                 let Some(to) = reached(change) else { continue };
-                let mut open = open.get(&key.shard).into_iter().flat_map(BTreeMap::values);
+                let mut open = open.get(key).into_iter().flat_map(BTreeMap::values);
                 if let Some(passed) = open.find(|grain| grain.is_behind(&to)) {
                     let words = format!("{to} was stored, and {passed} is not done");
                     let lease = Some(key.clone());

@@ -7,7 +7,6 @@ use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent};
-use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, Write};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +21,7 @@ pub const DEAD_LETTERS: &str = "a record that is put aside is stored whole";
 pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
     lines.iter().enumerate().find_map(|(line, it)| match &it.what {
         What::LostLetter { grain } => {
-            let lease = Some(LeaseKey::new(crate::workload::STREAM, grain.shard.as_str()));
+            let lease = Some(grain.shard.clone());
             let words = format!("{grain} was put aside, and is not there");
             Some(Violation { promise: DEAD_LETTERS, words, line, lease })
         }
@@ -30,23 +29,30 @@ pub fn dead_letters(lines: &[Line]) -> Option<Violation> {
     })
 }
 
+/// Where a record is.
+type Place<'a> = (&'a LeaseKey, Position);
+
+fn place(grain: &Grain) -> Place<'_> {
+    (&grain.shard, grain.at)
+}
+
 /// What retention took and what was known of it then.
 #[derive(Default)]
 struct Known<'a> {
     /// The records that are neither done nor lost to retention.
-    open: BTreeMap<Position, (&'a Grain, usize)>,
+    open: BTreeMap<Place<'a>, (&'a Grain, usize)>,
     /// The records that retention took from closed shards with rows.
-    taken: BTreeMap<Position, (&'a Grain, usize)>,
+    taken: BTreeMap<Place<'a>, (&'a Grain, usize)>,
     /// The shards that every shard came from.
-    parents: BTreeMap<&'a ShardId, &'a [ShardId]>,
+    parents: BTreeMap<&'a LeaseKey, &'a [LeaseKey]>,
     /// The shards that were closed.
-    closed: BTreeSet<&'a ShardId>,
+    closed: BTreeSet<&'a LeaseKey>,
     /// Those of them that are past retention as a whole.
-    gone: BTreeSet<&'a ShardId>,
+    gone: BTreeSet<&'a LeaseKey>,
     /// The shards that had a row.
-    rows: BTreeSet<&'a ShardId>,
+    rows: BTreeSet<&'a LeaseKey>,
     /// The shards that the library said are lost.
-    lost: BTreeSet<&'a ShardId>,
+    lost: BTreeSet<&'a LeaseKey>,
 }
 
 /// Whether everything was delivered, at the end of a history that had time for it.
@@ -68,7 +74,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     let taken = known.taken.values().filter(|(grain, _)| unsaid(grain));
     let mut all = missing.chain(taken.map(|it| (it, "was lost, and nobody said so")));
     let ((grain, line), what) = all.next()?;
-    let lease = Some(LeaseKey::new(crate::workload::STREAM, grain.shard.as_str()));
+    let lease = Some(grain.shard.clone());
     let words = format!("{grain} of {}, put in line {line}, {what}", grain.shard);
     Some(Violation { promise: PROMISE, words, line: lines.len().saturating_sub(1), lease })
 }
@@ -77,11 +83,11 @@ impl<'a> Known<'a> {
     fn see(&mut self, at: usize, what: &'a What) {
         match what {
             What::Put(grain) => {
-                self.open.insert(grain.at, (grain, at));
+                self.open.insert(place(grain), (grain, at));
             }
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
-                self.open.remove(&grain.at);
-                self.taken.remove(&grain.at);
+                self.open.remove(&place(grain));
+                self.taken.remove(&place(grain));
             }
             What::Resharded { closed, opened } => {
                 self.closed.extend(closed);
@@ -91,10 +97,10 @@ impl<'a> Known<'a> {
                 write: Write::Lease { key, change: LeaseChange::Create(_), .. },
                 outcome: Outcome::Done(_),
             } => {
-                self.rows.insert(&key.shard);
+                self.rows.insert(key);
             }
             What::Told(Event::Lease(LeaseEvent::ShardLost { lease, .. })) => {
-                self.lost.insert(&lease.shard);
+                self.lost.insert(lease);
             }
             What::Trimmed => self.gone.clone_from(&self.closed),
             _ => {}
@@ -104,11 +110,11 @@ impl<'a> Known<'a> {
     /// Nobody can read a record any more. What an application never had a row for, it never began to
     /// read. From an open shard retention takes records without the service telling.
     fn lose(&mut self, grain: &'a Grain) {
-        let Some(lost) = self.open.remove(&grain.at) else { return };
+        let Some(lost) = self.open.remove(&place(grain)) else { return };
         let mut line = ancestors(&self.parents, &grain.shard);
         line.insert(&grain.shard);
         if self.gone.contains(&grain.shard) && !line.is_disjoint(&self.rows) {
-            self.taken.insert(grain.at, lost);
+            self.taken.insert(place(grain), lost);
         }
     }
 }

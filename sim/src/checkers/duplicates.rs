@@ -5,7 +5,6 @@ use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
-use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
     Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
 };
@@ -25,7 +24,7 @@ struct Known<'a> {
     /// Whether there may be several lanes.
     has_lanes: bool,
     /// What was put and has to be delivered.
-    puts: BTreeMap<&'a ShardId, BTreeSet<Position>>,
+    puts: BTreeMap<&'a LeaseKey, BTreeSet<Position>>,
     /// Where the row stood when each term began.
     began: BTreeMap<(LeaseKey, u64), Checkpoint>,
     /// Under which term the lease was taken, for each later value of its counter. Only in KCL's layout
@@ -133,7 +132,7 @@ impl<'a> Known<'a> {
 
     /// Whether a record between these places was not done with the others. It may be done by another
     /// owner.
-    fn has_gap(&self, shard: &ShardId, done: &[&Grain], from: Position, to: Position) -> bool {
+    fn has_gap(&self, shard: &LeaseKey, done: &[&Grain], from: Position, to: Position) -> bool {
         let done: BTreeSet<Position> = done.iter().map(|grain| grain.at).collect();
         let mut puts = self.puts.get(shard).into_iter().flat_map(|puts| puts.range(from..to));
         puts.any(|at| *at > from && !done.contains(at))
@@ -175,7 +174,7 @@ impl<'a> Known<'a> {
         let above = |grain: &&&Grain| !grain.is_behind(&row.checkpoint);
         let lost = done.iter().filter(above).min_by_key(|grain| grain.at)?;
         let until = if self.has_lanes { Position::ShardEnd } else { lost.at };
-        if self.one_position && self.has_gap(&key.shard, done, row.checkpoint.lowest(), until) {
+        if self.one_position && self.has_gap(key, done, row.checkpoint.lowest(), until) {
             return None;
         }
         Some(format!("given back at {}, and {lost} was done under term {term}", row.checkpoint))

@@ -3,7 +3,7 @@
 use super::retention::Retention;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What};
-use anabranch_model::ids::ShardId;
+use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,8 @@ pub const PROMISE: &str = "a shard is read when all shards that it came from are
 
 /// Whether every shard was begun after its ancestors were done.
 pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut parents: BTreeMap<&ShardId, &[ShardId]> = BTreeMap::new();
-    let mut open: BTreeMap<&ShardId, BTreeSet<Position>> = BTreeMap::new();
+    let mut parents: BTreeMap<&LeaseKey, &[LeaseKey]> = BTreeMap::new();
+    let mut open: BTreeMap<&LeaseKey, BTreeSet<Position>> = BTreeMap::new();
     let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
@@ -46,11 +46,11 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 
 /// All shards that this one came from, however long ago.
 pub(super) fn ancestors<'a>(
-    parents: &BTreeMap<&'a ShardId, &'a [ShardId]>,
-    shard: &ShardId,
-) -> BTreeSet<&'a ShardId> {
+    parents: &BTreeMap<&'a LeaseKey, &'a [LeaseKey]>,
+    shard: &LeaseKey,
+) -> BTreeSet<&'a LeaseKey> {
     let mut found = BTreeSet::new();
-    let mut next: Vec<&ShardId> = parents.get(shard).into_iter().copied().flatten().collect();
+    let mut next: Vec<&LeaseKey> = parents.get(shard).into_iter().copied().flatten().collect();
     while let Some(shard) = next.pop() {
         if found.insert(shard) {
             next.extend(parents.get(shard).into_iter().copied().flatten());

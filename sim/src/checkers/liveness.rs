@@ -3,7 +3,6 @@
 use super::retention::host_of;
 use super::violation::Violation;
 use crate::history::{HostId, Line, What};
-use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{Lease, LeaseKey};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,11 +76,16 @@ impl Shared {
     /// How these rows share the shards among these hosts.
     pub fn of(rows: &[Lease], up: impl IntoIterator<Item = HostId>) -> Self {
         let mut loads: BTreeMap<HostId, usize> = up.into_iter().map(|host| (host, 0)).collect();
-        let ended = |parent: &ShardId| {
-            rows.iter().filter(|row| row.key.shard == *parent).all(Lease::is_ended)
+        let ended =
+            |parent: &LeaseKey| rows.iter().filter(|row| row.key == *parent).all(Lease::is_ended);
+        let is_ready = |row: &Lease| {
+            let stream = &row.key.stream;
+            row.parents
+                .iter()
+                .all(|shard| ended(&LeaseKey { stream: stream.clone(), shard: shard.clone() }))
         };
         let mut unowned = BTreeSet::new();
-        for row in rows.iter().filter(|row| !row.is_ended() && row.parents.iter().all(ended)) {
+        for row in rows.iter().filter(|row| !row.is_ended() && is_ready(row)) {
             let owner = row.owner.as_ref().and_then(host_of);
             match owner.and_then(|host| loads.get_mut(&host)) {
                 Some(load) => *load += 1,

@@ -4,8 +4,8 @@ use super::retention::Retention;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What};
 use crate::supply::Grain;
+use anabranch_model::ids::StreamName;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// The promise.
 pub const PROMISE: &str = "each key's records come in the order of their puts";
@@ -23,14 +23,14 @@ struct Key {
 
 /// Whether every record was handed out after all that were put before it under its key were done.
 pub fn check(lines: &[Line]) -> Option<Violation> {
-    let mut keys: BTreeMap<Arc<str>, Key> = BTreeMap::new();
+    let mut keys: BTreeMap<(&StreamName, &str), Key> = BTreeMap::new();
     // How many records of the same call are still to come, and which came. Inside of a call it is the
     // handler that keeps the order.
     let (mut to_come, mut together) = (0, BTreeSet::new());
     let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
         for lost in retention.see(line.host, &line.what) {
-            let key = keys.entry(Arc::clone(&lost.grain.key)).or_default();
+            let key = keys.entry(name(lost.grain)).or_default();
             key.open.remove(&lost.grain.number);
             if lost.may_come {
                 key.excused.insert(lost.grain.number);
@@ -38,14 +38,14 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
         }
         match &line.what {
             What::Put(grain) => {
-                keys.entry(Arc::clone(&grain.key)).or_default().open.insert(grain.number);
+                keys.entry(name(grain)).or_default().open.insert(grain.number);
             }
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
-                keys.entry(Arc::clone(&grain.key)).or_default().open.remove(&grain.number);
+                keys.entry(name(grain)).or_default().open.remove(&grain.number);
             }
             What::Called { records, .. } => (to_come, together) = (*records, BTreeSet::new()),
             What::Handed { hold, grain } => {
-                let key = keys.entry(Arc::clone(&grain.key)).or_default();
+                let key = keys.entry(name(grain)).or_default();
                 if let Some(words) = handed(key, grain, &together) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
@@ -61,6 +61,11 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
         }
     }
     None
+}
+
+/// A key and the stream that it belongs to.
+fn name(grain: &Grain) -> (&StreamName, &str) {
+    (&grain.shard.stream, &grain.key)
 }
 
 fn handed(key: &mut Key, grain: &Grain, together: &BTreeSet<(&str, u64)>) -> Option<String> {

@@ -11,8 +11,7 @@
 use crate::history::{HostId, What};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
-use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{LeaseChange, Outcome, Stored, WorkerId, Write};
+use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, Stored, WorkerId, Write};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +42,7 @@ pub(super) struct Lost<'a> {
 /// The records that can still be read, or are in the memory of the session that reads their shard.
 #[derive(Default)]
 pub(super) struct Retention<'a> {
-    shards: BTreeMap<&'a ShardId, Shard<'a>>,
+    shards: BTreeMap<&'a LeaseKey, Shard<'a>>,
 }
 
 impl<'a> Retention<'a> {
@@ -76,29 +75,29 @@ impl<'a> Retention<'a> {
                 write: Write::Lease { key, change, .. },
                 outcome: Outcome::Done(Stored::Lease(row)),
             } if moves(change) => {
-                let shard = self.shard(&key.shard);
+                let shard = self.shard(key);
                 shard.reader = row.owner.as_ref().and_then(host_of);
                 return shard.over();
             }
             What::Told(Event::Shard(
                 ShardEvent::Stopped { shard, .. } | ShardEvent::Stuck { shard, .. },
-            )) => return self.told(host, &shard.shard),
+            )) => return self.told(host, shard),
             What::StartedOver(lease)
             | What::Told(Event::Lease(
                 LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease },
-            )) => return self.told(host, &lease.shard),
+            )) => return self.told(host, lease),
             _ => {}
         }
         Vec::new()
     }
 
     /// A session of this host has ended, or fetches again.
-    fn told(&mut self, host: Option<HostId>, shard: &'a ShardId) -> Vec<Lost<'a>> {
+    fn told(&mut self, host: Option<HostId>, shard: &'a LeaseKey) -> Vec<Lost<'a>> {
         let shard = self.shard(shard);
         if host == shard.reader { shard.over() } else { Vec::new() }
     }
 
-    fn shard(&mut self, shard: &'a ShardId) -> &mut Shard<'a> {
+    fn shard(&mut self, shard: &'a LeaseKey) -> &mut Shard<'a> {
         self.shards.entry(shard).or_default()
     }
 }

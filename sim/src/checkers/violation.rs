@@ -56,13 +56,11 @@ impl Violation {
     fn is_about(&self, line: &Line) -> bool {
         let Some(lease) = &self.lease else { return !matches!(line.what, What::Delivered { .. }) };
         match &line.what {
-            What::Resharded { closed, opened } => {
-                closed.contains(&lease.shard) || opened.contains(&lease.shard)
-            }
+            What::Resharded { closed, opened } => closed.contains(lease) || opened.contains(lease),
             What::Put(grain) | What::Skipped(grain) | What::LostLetter { grain } => {
-                grain.shard == lease.shard
+                grain.shard == *lease
             }
-            What::Arrived(grains) => grains.iter().any(|grain| grain.shard == lease.shard),
+            What::Arrived(grains) => grains.iter().any(|grain| grain.shard == *lease),
             What::StartedOver(of) | What::Garbled { lease: of, .. } => of == lease,
             What::World(_)
             | What::Paused { .. }

@@ -20,6 +20,7 @@ use super::weather::Weather;
 use crate::clock::WorldClock;
 use crate::history::HostId;
 use anabranch::stream::api::{ShardFilter, ShardList};
+use anabranch_model::ids::StreamName;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,7 +82,7 @@ struct State {
     /// The looks at the store that each host waits for.
     looks: BTreeMap<HostId, usize>,
     /// The lists of shards that were answered lately, and when.
-    lists: Vec<(u64, ShardFilter, ShardList)>,
+    lists: Vec<(u64, (StreamName, ShardFilter), ShardList)>,
     /// What went wrong so far.
     counts: FaultCounts,
 }

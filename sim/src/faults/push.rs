@@ -1,8 +1,9 @@
 //! A subscription behind the network: events arrive at the host's own pace, until the line breaks.
 
 use super::network::Link;
-use super::stream::{Heard, weather};
+use super::stream::weather;
 use anabranch::stream::api::{StreamError, Subscription, SubscriptionEvent};
+use anabranch_model::record::Record;
 use anabranch_model::retry::Fault;
 use futures_core::Stream;
 use std::future::Future;
@@ -13,6 +14,9 @@ use tokio::time::Sleep;
 
 /// The pause between two looks for an event.
 const LOOK_MS: u64 = 25;
+
+/// Who hears of the records that a subscription brings.
+type Heard = Box<dyn Fn(&[Record]) + Send>;
 
 /// The events of a subscription as one host sees them. The subscription itself is asked again and
 /// again with a waker that wakes nobody: who wakes whom is then no matter of chance.

@@ -24,7 +24,7 @@ pub struct FaultyStream<A> {
 }
 
 /// Who hears of all records that arrive at a host.
-pub type Heard = Arc<dyn Fn(&[Record]) + Send + Sync>;
+pub type Heard = Arc<dyn Fn(&StreamName, &[Record]) + Send + Sync>;
 
 impl<A> Clone for FaultyStream<A> {
     fn clone(&self) -> Self {
@@ -36,7 +36,7 @@ impl<A> Clone for FaultyStream<A> {
 impl<A: StreamApi> FaultyStream<A> {
     /// The stream, reached over `link`.
     pub fn new(inner: Arc<A>, link: Link) -> Self {
-        Self { inner, link, heard: Arc::new(|_| ()) }
+        Self { inner, link, heard: Arc::new(|_, _| ()) }
     }
 
     /// Tells `heard` of all records that arrive.
@@ -64,6 +64,11 @@ impl<A: StreamApi> FaultyStream<A> {
     }
 }
 
+/// The stream that a fan-out consumer is registered with, from its ARN.
+fn stream_of(consumer: &FanOutConsumer) -> StreamName {
+    consumer.arn.split('/').nth(1).unwrap_or_default().into()
+}
+
 /// The weather was bad.
 pub(super) fn weather(fault: Fault, operation: &'static str, target: &str) -> StreamError {
     let detail = "the simulator's weather".to_owned();
@@ -86,7 +91,7 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         let stale = self.link.is_stale();
         let ask = move |api: &A| {
             let list = at_once(api.list_shards(&name, filter))?;
-            let older = link.older_list(filter, list.clone());
+            let older = link.older_list(&name, filter, list.clone());
             Ok(if stale { older } else { list })
         };
         self.call("ListShards", stream.as_str(), ask).await
@@ -122,7 +127,7 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
             fetched.next = None;
             fetched.children.clear();
         }
-        (self.heard)(&fetched.records);
+        (self.heard)(stream, &fetched.records);
         Ok(fetched)
     }
 
@@ -163,7 +168,9 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         let (asked, shard) = (consumer.clone(), shard.clone());
         let ask = move |api: &A| at_once(api.subscribe(&asked, &shard, at));
         let events = self.call("SubscribeToShard", &consumer.name, ask).await?;
-        Ok(Box::pin(Pushed::new(events, self.link.clone(), Arc::clone(&self.heard))))
+        let (stream, heard) = (stream_of(consumer), Arc::clone(&self.heard));
+        let heard = move |records: &[Record]| heard(&stream, records);
+        Ok(Box::pin(Pushed::new(events, self.link.clone(), Box::new(heard))))
     }
 
     async fn put_records(

@@ -68,7 +68,7 @@ pub fn run(when: When, change: Change, trouble: Trouble, seed: u64) -> Report {
         seed,
         replay: format!("cases::run({when:?}, {change:?}, {trouble:?}, {seed})"),
         hosts: 2,
-        mix: Mix { shards: 2, keys: 10, bytes_max: 40 },
+        mix: Mix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
         temper: Temper { lanes: vec![1, 2, 4], call_ms: 40, ..Temper::default() },
         put_every_ms: 50,
         ..Setting::default()

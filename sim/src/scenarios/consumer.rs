@@ -119,11 +119,13 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
     if more.u32(0..30) == 0 {
         (hosts, shards, keys) = (more.usize(3..=5), more.u32(4..=8), more.usize(16..=64));
     }
+    // Drawn apart, so that the rest of the seed is what it is without.
+    let two_streams = Rng::with_seed(seed ^ 0x7477_6f73_7472_6561).u32(0..8) == 0;
     Setting {
         seed,
         replay: format!("cargo xtask sim --consumer --seed {seed}"),
         hosts,
-        mix: Mix { shards, keys, bytes_max: if large { 60_000 } else { 40 } },
+        mix: Mix { two_streams, shards, keys, bytes_max: if large { 60_000 } else { 40 } },
         start,
         layout,
         old_rows,

@@ -58,7 +58,12 @@ pub fn run(story: Story, seed: u64, flaw: ConsumerFlaw) -> Report {
         seed,
         replay: format!("fixed::run({story:?}, {seed}, {flaw:?})"),
         hosts: 3,
-        mix: Mix { shards, keys: 12, bytes_max: if full { 400_000 } else { 40 } },
+        mix: Mix {
+            two_streams: false,
+            shards,
+            keys: 12,
+            bytes_max: if full { 400_000 } else { 40 },
+        },
         temper: Temper {
             lanes: vec![1, 3],
             call_ms: if full { 400 } else { 30 },

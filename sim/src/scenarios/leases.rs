@@ -166,7 +166,7 @@ impl Stage {
             let mut before = lineage.ancestors(other).into_iter().filter_map(row);
             row(other).is_none() && before.any(|ancestor| !ancestor.is_ended())
         };
-        let lineage = Lineage::new(self.workload.listed());
+        let lineage = Lineage::new(self.workload.listed(&StreamName::from(STREAM)));
         let children = lineage.children(shard).iter().filter_map(|child| lineage.get(child));
         let mut parents = children.flat_map(Shard::parents);
         if self.layout == Layout::Kcl && parents.any(|other| is_coming(&lineage, other)) {

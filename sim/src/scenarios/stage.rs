@@ -13,7 +13,7 @@ use crate::history::{HostId, What};
 use crate::modes::Mode;
 use crate::rows::Rows;
 use crate::supply::{Mix, Supply};
-use crate::workload::{Reshard, STREAM};
+use crate::workload::Reshard;
 use crate::world::{Ground, World};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
@@ -75,7 +75,7 @@ impl Default for Setting {
             seed: 0,
             replay: String::new(),
             hosts: 2,
-            mix: Mix { shards: 2, keys: 10, bytes_max: 40 },
+            mix: Mix { two_streams: false, shards: 2, keys: 10, bytes_max: 40 },
             temper: Temper::default(),
             start: StartPosition::TrimHorizon,
             layout: Layout::Native,
@@ -98,7 +98,7 @@ pub struct Stage {
     /// Whether records are put while time goes by.
     pub puts: bool,
     /// Where the application starts to read.
-    start: Start,
+    start: Vec<Start>,
     /// What must not happen at all, such as a panic.
     mishap: Option<Violation>,
 }
@@ -122,7 +122,7 @@ impl Stage {
             make_old_rows(&fleet);
         }
         let world = World::new(setting.seed, ground, setting.hosts, fleet.boot());
-        let start = Start::new(&fleet);
+        let start = Start::of(&fleet);
         Self { setting, fleet, world, rng, puts: true, start, mishap: None }
     }
 
@@ -146,7 +146,7 @@ impl Stage {
         let start = &mut self.start;
         let ran = self.world.run(for_ms, |_, step_ms| {
             supply.advance(step_ms);
-            start.look();
+            start.iter_mut().for_each(Start::look);
             if every_ms.is_some_and(|every_ms| rng.u64(0..every_ms) < step_ms) {
                 supply.put_any(rng);
             }
@@ -213,7 +213,8 @@ impl Stage {
 
     /// The rows as they stand.
     pub fn rows(&self) -> Vec<Lease> {
-        self.fleet.rows.leases(&StreamName::from(STREAM))
+        let streams = self.fleet.supply.streams().iter();
+        streams.flat_map(|stream| self.fleet.rows.leases(stream)).collect()
     }
 
     /// Faults end, and everything has to be done in time. `dead` stays down for good.
@@ -239,7 +240,7 @@ impl Stage {
             let (now_ms, rows) = (self.world.now_ms(), self.rows());
             let shared = Shared::of(&rows, self.world.up());
             // KCL counts finished leases too, so load need not be level.
-            let level = kcl || shared.is_level();
+            let level = kcl || shared.is_level() || self.has_left_a_stream();
             let left = self.fleet.supply.left(&rows);
             if let Some(words) = unowned.look(now_ms, &shared, owned_ms) {
                 self.broken(liveness::PROMISE, words);
@@ -259,6 +260,16 @@ impl Stage {
         }
         let took_ms = self.world.now_ms() - from_ms;
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
+    }
+
+    /// Whether a worker was told, by mistake, that a stream is gone. It reads the others on, so its
+    /// load need not be level until it starts again.
+    fn has_left_a_stream(&self) -> bool {
+        let all = self.fleet.supply.streams();
+        let reads_all = |reads: &Vec<StreamName>| all.iter().all(|name| reads.contains(name));
+        let rows = self.fleet.rows.snapshot();
+        let mut alive = rows.workers().filter(|worker| worker.is_alive());
+        alive.any(|worker| !worker.reads.as_ref().is_none_or(reads_all))
     }
 
     /// The longest lease time of a life.
@@ -316,6 +327,7 @@ fn drawn(setting: &Setting) -> Vec<String> {
         format!("start {}", named(&start)),
     ];
     let special = [
+        (setting.mix.two_streams, "two streams"),
         (setting.old_rows, "rows without hash ranges"),
         (setting.temper.attempts.is_some(), "dead letters"),
         (setting.mix.shards > 3, "4 to 8 shards at first"),
@@ -328,9 +340,8 @@ fn drawn(setting: &Setting) -> Vec<String> {
 
 /// Makes the rows of an application that ran under an old KCL version.
 fn make_old_rows(fleet: &Fleet) {
-    let stream = StreamName::from(STREAM);
-    for shard in fleet.supply.workload().listed() {
-        let write = fleet.rows.add_old(&stream, &shard);
+    for shard in fleet.supply.open_shards() {
+        let write = fleet.rows.add_old(&shard.stream, &shard);
         let outcome = at_once(fleet.rows.write(&write)).expect("rows in memory take every write");
         fleet.ground.history.note_what(What::Landed { write, outcome });
     }

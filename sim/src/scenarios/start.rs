@@ -11,15 +11,15 @@
 
 use crate::fleet::Fleet;
 use crate::rows::Rows;
-use crate::supply::Supply;
-use crate::workload::STREAM;
+use crate::supply::{Grain, Supply};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use anabranch_model::position::StartPosition;
 
-/// Looks for records before the start.
+/// Looks for records of one stream before the start.
 pub(super) struct Start {
+    stream: StreamName,
     at: StartPosition,
     rows: Rows,
     supply: Supply,
@@ -28,10 +28,15 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn new(fleet: &Fleet) -> Self {
-        let at = fleet.start;
+    /// The start of each stream.
+    pub(super) fn of(fleet: &Fleet) -> Vec<Self> {
+        fleet.supply.streams().iter().map(|stream| Self::new(fleet, stream)).collect()
+    }
+
+    fn new(fleet: &Fleet, stream: &StreamName) -> Self {
+        let (at, stream) = (fleet.start, stream.clone());
         let (rows, supply) = (fleet.rows.clone(), fleet.supply.clone());
-        Self { at, rows, supply, is_known: at == StartPosition::TrimHorizon }
+        Self { stream, at, rows, supply, is_known: at == StartPosition::TrimHorizon }
     }
 
     /// Looks once. It has to be done before what was read of a new row can arrive.
@@ -42,21 +47,25 @@ impl Start {
         match (self.at, self.rows.layout()) {
             (StartPosition::TrimHorizon, _) => {}
             (StartPosition::AtTimestamp(ms), _) => {
-                self.supply.skip(|grain| grain.arrived_ms < ms);
+                self.skip(|grain| grain.arrived_ms < ms);
                 self.is_known = self.supply.workload().now_ms() > ms;
             }
             (StartPosition::Latest, Layout::Native) => {
                 let table = self.rows.snapshot();
-                let facts = table.application().streams.get(&StreamName::from(STREAM));
+                let facts = table.application().streams.get(&self.stream);
                 if let Some(facts) = facts {
-                    self.supply.skip(|grain| grain.arrived_ms < facts.t0_ms);
+                    self.skip(|grain| grain.arrived_ms < facts.t0_ms);
                     self.is_known = true;
                 }
             }
             (StartPosition::Latest, Layout::Kcl) => {
-                self.is_known = !self.rows.leases(&StreamName::from(STREAM)).is_empty();
-                self.supply.skip(|_| true);
+                self.is_known = !self.rows.leases(&self.stream).is_empty();
+                self.skip(|_| true);
             }
         }
+    }
+
+    fn skip(&self, lies_before: impl Fn(&Grain) -> bool) {
+        self.supply.skip(|grain| grain.shard.stream == self.stream && lies_before(grain));
     }
 }

@@ -3,6 +3,7 @@
 use super::{Fault, Link, Weather};
 use crate::faults::lag::{Lags, Part, SlowCommit};
 use anabranch::stream::api::{ShardFilter, ShardList};
+use anabranch_model::ids::StreamName;
 
 /// How old a list of shards may be.
 const STALE_MS: u64 = 5_000;
@@ -57,12 +58,18 @@ impl Link {
     }
 
     /// Remembers a list, and gives the oldest of its kind that may still be answered.
-    pub fn older_list(&self, filter: ShardFilter, list: ShardList) -> ShardList {
+    pub fn older_list(
+        &self,
+        stream: &StreamName,
+        filter: ShardFilter,
+        list: ShardList,
+    ) -> ShardList {
         let now_ms = self.network.clock.now_ms();
         let mut state = self.network.state();
         state.lists.retain(|(at_ms, ..)| at_ms + STALE_MS > now_ms);
-        state.lists.push((now_ms, filter, list.clone()));
-        let oldest = state.lists.iter().find(|(_, kind, _)| *kind == filter);
+        let asked = (stream.clone(), filter);
+        state.lists.push((now_ms, asked.clone(), list.clone()));
+        let oldest = state.lists.iter().find(|(_, of, _)| *of == asked);
         oldest.map_or(list, |(_, _, old)| old.clone())
     }
 
