@@ -10,6 +10,7 @@ use crate::modes::{self, Api, Mode};
 use crate::rows::Rows;
 use crate::supply::{CONTAINER_MAX_BYTES, Grain, Supply};
 use crate::tap::Tap;
+use crate::thread::Thread;
 use crate::workload::DEAD_LETTERS;
 use crate::world::Ground;
 use anabranch::clock::{Chance, Clock};
@@ -48,8 +49,10 @@ pub struct Temper {
     pub call_ms: u64,
     /// Calls in a thousand that take up to `slow_ms`.
     pub slow: u64,
-    /// How long a slow call takes, at most.
+    /// How long a slow call takes, or one that blocks its thread, at most.
     pub slow_ms: u64,
+    /// Calls in a thousand that block their thread for up to `slow_ms`.
+    pub blocks: u64,
     /// Calls in a thousand that fail.
     pub fails: u64,
     /// How long a stop waits for handlers.
@@ -76,6 +79,7 @@ impl Default for Temper {
             call_ms: 8,
             slow: 0,
             slow_ms: 1,
+            blocks: 0,
             fails: 0,
             grace_ms: 2_000,
             checkpoint_ms: 500,
@@ -130,6 +134,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         host,
         fleet: fleet.clone(),
         clock: Clock::of_runtime(),
+        thread: berth.thread.clone(),
         chance: Chance::seeded(berth.seed ^ 0x6861_6e64),
         inside: Mutex::default(),
     });
@@ -191,6 +196,7 @@ pub(crate) struct Desk {
     host: HostId,
     pub(crate) fleet: Fleet,
     clock: Clock,
+    thread: Thread,
     pub(crate) chance: Chance,
     inside: Mutex<Inside>,
 }
@@ -333,7 +339,12 @@ impl Desk {
             (false, true) => temper.call_ms,
             (false, false) => temper.call_ms.min(CALM_CALL_MS),
         };
-        self.clock.sleep(self.chance.below(most_ms + 1)).await;
+        if foul && temper.blocks > 0 && self.chance.below(1_000) < temper.blocks {
+            self.fleet.ground.network.count(Fault::Blocked);
+            self.thread.block(1 + self.chance.below(temper.slow_ms)).await;
+        } else {
+            self.clock.sleep(self.chance.below(most_ms + 1)).await;
+        }
         self.chance.below(1_000) >= temper.fails || !foul
     }
 

@@ -2,17 +2,19 @@
 //!
 //! | state | crash | freeze | stop | time comes |
 //! |---|---|---|---|---|
-//! | up | down | frozen | up, told to stop | runs on; down when its life ends by itself |
+//! | up | down | frozen | up, told to stop | runs on; down when its life ends by itself; frozen when a handler blocks its thread |
 //! | frozen | down | frozen | frozen, told to stop | up, and its clock jumps, unless it was paused |
 //! | down | down | down | down | up, with a new life |
 
 use crate::history::{History, HostId, What};
+use crate::thread::Thread;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// What a life on a host is given.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub struct Berth {
     pub seed: u64,
     /// Turns true when the host is asked to stop.
     pub stop: watch::Receiver<bool>,
+    /// The thread that everything on the host runs on.
+    pub thread: Thread,
 }
 
 /// A life: everything that runs on a host from its start to its end.
@@ -48,7 +52,17 @@ pub(crate) struct Host {
 enum State {
     Down { until_ms: u64 },
     Up(Running),
-    Frozen { running: Running, since_ms: u64, until_ms: u64, clock: ClockRuns },
+    Frozen(Frozen),
+}
+
+/// A host that stands still.
+struct Frozen {
+    running: Running,
+    since_ms: u64,
+    until_ms: u64,
+    clock: ClockRuns,
+    /// The time before `since_ms` that its clock has not shown.
+    unshown: Duration,
 }
 
 /// Whether the clock of a host runs while it stands still.
@@ -64,8 +78,29 @@ struct Running {
     runtime: Runtime,
     life: JoinHandle<()>,
     stop: watch::Sender<bool>,
+    thread: Thread,
     /// How long the host stays down once this life has ended.
     rest_ms: u64,
+}
+
+impl Running {
+    /// Runs for a while, or until a handler blocks the thread. Returns for how long it does, and
+    /// what is left of the while then.
+    fn run(&mut self, step: Duration) -> Option<(u64, Duration)> {
+        let thread = &self.thread;
+        self.runtime.block_on(async {
+            let begun = Instant::now();
+            // Paused time runs ahead to the next timer whenever nothing else is left to do, and no
+            // further than this sleep.
+            tokio::select! {
+                biased;
+                () = thread.blocked() => {}
+                () = tokio::time::sleep(step) => {}
+            }
+            let for_ms = thread.take()?;
+            Some((for_ms, step.saturating_sub(begun.elapsed())))
+        })
+    }
 }
 
 /// How long a host stays down whose life ended without being asked to.
@@ -86,14 +121,17 @@ impl Host {
     pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) {
         let state = std::mem::replace(&mut self.state, State::Down { until_ms: 0 });
         self.state = match state {
-            State::Up(running) => State::Frozen { running, since_ms: now_ms, until_ms, clock },
+            State::Up(running) => {
+                let (since_ms, unshown) = (now_ms, Duration::ZERO);
+                State::Frozen(Frozen { running, since_ms, until_ms, clock, unshown })
+            }
             other => other,
         };
     }
 
     /// The host is asked to stop, and comes back `rest_ms` after it did.
     pub(crate) fn stop(&mut self, rest_ms: u64) {
-        if let State::Up(running) | State::Frozen { running, .. } = &mut self.state {
+        if let State::Up(running) | State::Frozen(Frozen { running, .. }) = &mut self.state {
             running.rest_ms = rest_ms;
             running.stop.send_replace(true);
         }
@@ -102,7 +140,7 @@ impl Host {
     /// Whatever ails it is over: a frozen host goes on and one that is down boots, at once.
     pub(crate) fn recover(&mut self, now_ms: u64) {
         match &mut self.state {
-            State::Down { until_ms } | State::Frozen { until_ms, .. } => *until_ms = now_ms,
+            State::Down { until_ms } | State::Frozen(Frozen { until_ms, .. }) => *until_ms = now_ms,
             State::Up(_) => {}
         }
     }
@@ -129,16 +167,14 @@ impl Host {
                 history.note_world(format!("{} boots, life {}", self.id, self.lives));
                 State::Up(self.boot(seed, boot)?)
             }
-            State::Frozen { running, since_ms, until_ms, clock } if now_ms < until_ms => {
-                State::Frozen { running, since_ms, until_ms, clock }
-            }
-            State::Frozen { running, since_ms, clock: ClockRuns::No, .. } => {
+            State::Frozen(frozen) if now_ms < frozen.until_ms => State::Frozen(frozen),
+            State::Frozen(Frozen { running, since_ms, clock: ClockRuns::No, .. }) => {
                 history.note(self.id, What::Paused { since_ms });
                 State::Up(running)
             }
-            State::Frozen { running, since_ms, .. } => {
+            State::Frozen(Frozen { running, since_ms, unshown, .. }) => {
                 history.note_world(format!("{} goes on, {} ms later", self.id, now_ms - since_ms));
-                let jump = self.on_its_clock(now_ms - since_ms);
+                let jump = self.on_its_clock(now_ms - since_ms) + unshown;
                 running.runtime.block_on(async { tokio::time::advance(jump).await });
                 State::Up(running)
             }
@@ -146,9 +182,15 @@ impl Host {
         };
         let step = self.on_its_clock(step_ms);
         let State::Up(running) = &mut self.state else { return Ok(()) };
-        // Paused time runs ahead to the next timer whenever nothing else is left to do, and no
-        // further than this sleep.
-        running.runtime.block_on(async { tokio::time::sleep(step).await });
+        if let Some((for_ms, unshown)) = running.run(step) {
+            history
+                .note_world(format!("a handler blocks the thread of {} for {for_ms} ms", self.id));
+            self.freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
+            if let State::Frozen(frozen) = &mut self.state {
+                frozen.unshown = unshown;
+            }
+            return Ok(());
+        }
         if running.life.is_finished() {
             let end = running.runtime.block_on(&mut running.life);
             let rest_ms = running.rest_ms;
@@ -164,9 +206,11 @@ impl Host {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|error| format!("no runtime for {}: {error}", self.id))?;
-        let berth = Berth { host: self.id, life: self.lives, seed, stop: stopped };
+        let thread = Thread::default();
+        let (host, life) = (self.id, self.lives);
+        let berth = Berth { host, life, seed, stop: stopped, thread: thread.clone() };
         let life = runtime.spawn(boot(berth));
-        Ok(Running { runtime, life, stop, rest_ms: RESTART_MS })
+        Ok(Running { runtime, life, stop, thread, rest_ms: RESTART_MS })
     }
 
     /// What the host's clock shows for a stretch of the world's time, in whole milliseconds.

@@ -10,6 +10,7 @@
 pub mod clock;
 pub mod history;
 pub mod faults;
+pub mod thread;
 pub mod host;
 pub mod world;
 pub mod workload;

@@ -76,6 +76,7 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::StreamRefused(Refusal::KeyUnusable),
         Fault::StreamRefused(Refusal::Invalid),
         Fault::Freeze,
+        Fault::Blocked,
         Fault::Stop,
         Fault::Trim,
     ] {

@@ -332,3 +332,42 @@ fn a_transaction_that_commits_slowly_shows_its_version_and_its_row_apart() {
     let (too_few, too_many) = torn_looks(Weather { slow_commit: 1_000, ..Weather::fair() });
     assert!(too_few > 10 && too_many > 10, "{too_few}, {too_many}");
 }
+
+#[test]
+fn a_handler_that_blocks_its_thread_stops_its_host_and_goes_on_first() {
+    let ground = Ground::new(12);
+    let notes = Notes::default();
+    let shared = Arc::clone(&notes);
+    let boot = Box::new(move |berth: Berth| -> Life {
+        let (thread, notes) = (berth.thread.clone(), Arc::clone(&shared));
+        Box::pin(async move {
+            let start = tokio::time::Instant::now();
+            let note = |words: &str| {
+                let line = (start.elapsed().as_millis(), words.to_owned());
+                notes.lock().expect("nobody panics with it").push(line);
+            };
+            let handler = async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                note("blocks");
+                thread.block(3_000).await;
+                note("returns");
+            };
+            let others = async {
+                for _ in 0..20 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    note("beats");
+                }
+            };
+            tokio::join!(biased; others, handler);
+        })
+    });
+    let mut world = World::new(12, ground, 1, boot);
+    world.run(9_000, |_, _| ()).expect("no life panics");
+    let notes = notes.lock().expect("nobody panics with it");
+    let at = |words: &str| notes.iter().position(|(_, noted)| noted == words).expect("it is there");
+    let (blocks, returns) = (at("blocks"), at("returns"));
+    assert_eq!(returns, blocks + 1, "nothing else ran meanwhile: {notes:?}");
+    let blocked_ms = notes[returns].0 - notes[blocks].0;
+    assert!((2_900..=3_200).contains(&blocked_ms), "its clock showed {blocked_ms} ms");
+    assert!(notes.len() > returns + 3, "the others go on: {notes:?}");
+}

@@ -51,6 +51,8 @@ pub enum Fault {
     Crash,
     /// A host stood still, and came back.
     Freeze,
+    /// A handler blocked the thread of its host.
+    Blocked,
     /// A worker began with a lease time of its own.
     LeaseTime,
     /// A host stood still and its clock with it, and came back.
@@ -90,6 +92,7 @@ impl fmt::Display for Fault {
             Self::StreamRefused(why) => return f.pad(&format!("refused by the stream: {why}")),
             Self::Crash => "crashes",
             Self::Freeze => "freezes",
+            Self::Blocked => "handlers that blocked their thread",
             Self::LeaseTime => "lives with another lease time",
             Self::Pause => "pauses of a host and its clock",
             Self::Stop => "stops",

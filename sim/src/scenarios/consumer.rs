@@ -138,6 +138,7 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
             call_ms: if large || rng.u32(0..3) == 0 { rng.u64(40..300) } else { rng.u64(0..20) },
             slow: if slow { 5 } else { 0 },
             slow_ms: LEASE_TIME_MS * 2,
+            blocks: blocking_calls(seed),
             fails: fails.unwrap_or(if rng.bool() { rng.u64(0..100) } else { 0 }),
             grace_ms: rng.u64(500..4_000),
             checkpoint_ms: rng.u64(50..1_500),
@@ -149,6 +150,12 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
         put_every_ms: if large { rng.u64(150..400) } else { rng.u64(60..400) },
         flaw,
     }
+}
+
+/// Draws how many calls in a thousand block their thread. Drawn apart.
+fn blocking_calls(seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed ^ 0x626c_6f63_6b73_0000);
+    if rng.u32(0..4) == 0 { rng.u64(1..=8) } else { 0 }
 }
 
 /// What happens when, in order: reshards, a crash, and at times the end of retention or a reshard of
