@@ -320,8 +320,8 @@ impl View {
         }
     }
 
-    /// In KCL's layout: when the next lease of another than `me` counts as expired, if no look shows
-    /// that its owner has renewed it.
+    /// In KCL's layout: when the next lease of another than `me` counts as expired. Only leases count
+    /// that a look has shown unmoved: of one that moved at each look, no look brings news sooner.
     pub fn next_expiry_ms(&self, me: &WorkerId, now_ms: u64) -> Option<u64> {
         let owned = self.leases.iter().filter(|lease| {
             let owner = lease.row.owner.as_ref();
@@ -329,6 +329,7 @@ impl View {
         });
         let expiries = owned.filter_map(|lease| match lease.heart.moved {
             Moved::Never => None,
+            Moved::At(ms) if self.looked_ms.is_none_or(|looked_ms| ms >= looked_ms) => None,
             Moved::At(ms) => {
                 Some(ms.saturating_add(self.lease_time_of_owner(lease)).saturating_add(1))
             }

@@ -15,4 +15,5 @@ mod scale;
 mod checkpoints;
 mod auditing;
 mod kcl;
+mod kcl_pace;
 mod kcl_rows;

@@ -151,9 +151,16 @@ fn in_kcls_layout_the_id_of_our_own_workers_says_their_lease_time() {
         check_kcl(&looks, 5000 + own_ms, Holder::Beating, Moved::At(5000));
         check_kcl(&looks, 5001 + own_ms, Holder::Silent, Moved::At(5000));
         let mut view = View::new(Layout::Kcl, LEASE_TIME, 500);
-        let leases = vec![lease("1", Some(owner.as_str()), 1)];
-        view.observe(Snapshot { workers: vec![], leases }, 5000);
-        assert_eq!(view.next_expiry_ms(&"me".into(), 5000), Some(5001 + own_ms));
+        // A lease that moved at the last look is no candidate: its owner may renew it again and
+        // again before it expires.
+        let me = "me".into();
+        for (counter, reply_ms, expiry_ms) in
+            [(1, 5000, None), (1, 5001, Some(5001 + own_ms)), (2, 5002, None)]
+        {
+            let leases = vec![lease("1", Some(owner.as_str()), counter)];
+            view.observe(Snapshot { workers: vec![], leases }, reply_ms);
+            assert_eq!(view.next_expiry_ms(&me, reply_ms), expiry_ms);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn act<S: LeaseStore, A: StreamApi>(
 }
 
 /// Another worker asked for a lease: whoever reads it is to drain it.
-fn drain<S: LeaseStore, A: StreamApi>(
+pub(super) fn drain<S: LeaseStore, A: StreamApi>(
     crew: &Arc<Crew<S, A>>,
     held: &Arc<Held>,
     to: &WorkerId,
@@ -120,10 +120,10 @@ async fn ask<S: LeaseStore, A: StreamApi>(
     mut term: u64,
 ) {
     let kcl = crew.tools.store.layout() == Layout::Kcl;
-    if kcl {
-        crew.holdings.ask(&lease);
-    }
     for _ in 0..ASKS {
+        if kcl {
+            crew.holdings.ask(&lease, term);
+        }
         let name = LeaseChange::Name { taker: me.clone(), term };
         let write = Write::lease(&lease, name, crew.tools.chance.nonce());
         match crew.tools.attempt(&write).await {
@@ -146,13 +146,19 @@ async fn ask<S: LeaseStore, A: StreamApi>(
 /// KCL's layout: takes back the names of a worker that no longer wants the leases, and gives back
 /// those that were passed to it meanwhile. There nobody else could tell that it has left.
 pub(super) async fn unask<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, me: &WorkerId) {
-    for lease in crew.holdings.asked() {
+    for (lease, _) in crew.holdings.asked() {
         if !crew.is_stopping() && crew.reads(&lease.stream) {
             continue;
         }
         let row = match crew.tools.read(crew.tools.store.get(&lease)).await {
             Ok(row) => row,
-            Err(error) => return crew.tools.trouble("read a lease", &error),
+            Err(error) => {
+                crew.tools.trouble("read a lease", &error);
+                if error.is_retryable() {
+                    return;
+                }
+                continue;
+            }
         };
         let term = row.as_ref().map_or(0, |row| row.term);
         let (undo, event) = match row {

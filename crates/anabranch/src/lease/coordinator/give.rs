@@ -19,13 +19,16 @@ use anabranch_model::lease::{HandOver, Hold, Layout, Lease, Refusal, Stored, Wor
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Gives back what came back, and everything else that is to be given back.
+/// Gives back what came back, and everything else that is to be given back. Returns whether a
+/// shard has ended: then there may be rows of its children that no look has shown.
 pub(super) fn take_back<S: LeaseStore, A: StreamApi>(
     crew: &Arc<Crew<S, A>>,
     gives: &mut JoinSet<()>,
-) {
+) -> bool {
     let stopping = crew.is_stopping();
+    let mut ended = false;
     for held in crew.holdings.all() {
+        ended |= held.stage() == Stage::Finished(How::Ended);
         if held.is_lost(crew.now_ms()) {
             lose(crew, &held);
         } else if matches!(held.stage(), Stage::Finished(_))
@@ -34,6 +37,7 @@ pub(super) fn take_back<S: LeaseStore, A: StreamApi>(
             give(crew, &held, gives);
         }
     }
+    ended
 }
 
 /// Does the same for a task that has panicked, while the worker stops.

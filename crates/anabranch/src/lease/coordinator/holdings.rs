@@ -26,8 +26,8 @@ struct Inner {
     /// Takes that were sent and are not answered: each may yet become a lease.
     takes: usize,
     /// KCL's layout: leases that this worker asked for and may yet get. There no row says that it
-    /// has left, so it must not leave a name behind.
-    asked: BTreeSet<LeaseKey>,
+    /// has left, so it must not leave a name behind. With the counter at which it asked last.
+    asked: BTreeMap<LeaseKey, u64>,
 }
 
 /// A take on its way, until its answer is among the holdings.
@@ -43,7 +43,7 @@ impl Drop for Taking<'_> {
 
 impl Holdings {
     pub(super) fn new(member: Arc<Member>) -> Self {
-        let (held, astray, asked) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
+        let (held, astray, asked) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let inner = Inner { member, held, astray, takes: 0, asked };
         Self { inner: Mutex::new(inner), changed: watch::Sender::new(()) }
     }
@@ -82,9 +82,9 @@ impl Holdings {
         Taking(self)
     }
 
-    /// Notes that this worker asks for a lease.
-    pub(super) fn ask(&self, key: &LeaseKey) {
-        self.lock().asked.insert(key.clone());
+    /// Notes that this worker asks for a lease whose row has this counter.
+    pub(super) fn ask(&self, key: &LeaseKey, term: u64) {
+        self.lock().asked.insert(key.clone(), term);
     }
 
     /// Notes that a lease is no longer asked for.
@@ -93,9 +93,9 @@ impl Holdings {
         self.changed.send_replace(());
     }
 
-    /// The leases that this worker asked for and may yet get.
-    pub(super) fn asked(&self) -> Vec<LeaseKey> {
-        self.lock().asked.iter().cloned().collect()
+    /// The leases that this worker asked for and may yet get, and the counters at which it asked.
+    pub(super) fn asked(&self) -> Vec<(LeaseKey, u64)> {
+        self.lock().asked.iter().map(|(key, term)| (key.clone(), *term)).collect()
     }
 
     /// Adds a lease that was taken under `member`. `false` if that is no longer this worker: then
@@ -154,7 +154,7 @@ impl Holdings {
 
     fn has_or_takes(&self, of: impl Fn(&LeaseKey) -> bool) -> bool {
         let inner = self.lock();
-        inner.takes > 0 || inner.held.keys().any(&of) || inner.asked.iter().any(of)
+        inner.takes > 0 || inner.held.keys().any(&of) || inner.asked.keys().any(of)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

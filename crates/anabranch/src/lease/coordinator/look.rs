@@ -65,7 +65,7 @@ impl Sight {
                 self.settled_ms = None;
             }
         }
-        ready.judge(crew, &self.rows);
+        self.judge(crew, ready);
         let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
         let snapshot = Snapshot {
             workers: look.workers.iter().map(worker_seen).collect(),
@@ -74,6 +74,11 @@ impl Sight {
         self.tell_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
         Ok(!known && look.version.is_some())
+    }
+
+    /// Judges the gates by the rows that were listed last.
+    pub(super) fn judge<S: LeaseStore, A: StreamApi>(&self, crew: &Crew<S, A>, ready: &mut Ready) {
+        ready.judge(crew, &self.rows);
     }
 
     /// Tells how large the fleet is, when that has changed.

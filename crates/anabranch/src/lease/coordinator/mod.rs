@@ -25,6 +25,7 @@ mod ready;
 mod look;
 mod act;
 mod give;
+mod pace;
 mod run;
 mod audit;
 mod cleanup;
@@ -72,6 +73,9 @@ pub enum Stopped {
     Left,
     /// Every lease was given back, but the store did not take the farewell. Nobody waits for this
     /// worker's leases; others remove its row once it has been silent for a lease time.
+    ///
+    /// In KCL's layout: this worker is still named on leases that it asked for. One that is passed to
+    /// it is taken by others after its lease time.
     NotLeft,
     /// These leases could not be given back in time: handlers still run, or the store did not
     /// answer. The worker has not left, so nobody takes them before the lease time is over. Exit
@@ -226,7 +230,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             return Stopped::Stuck { leases };
         }
         if !native {
-            return Stopped::Left;
+            let names_stay = !crew.holdings.asked().is_empty();
+            return if names_stay { Stopped::NotLeft } else { Stopped::Left };
         }
         // It may have joined again meanwhile.
         let member = crew.holdings.member();

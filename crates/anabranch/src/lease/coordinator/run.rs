@@ -1,38 +1,27 @@
 //! The loop that looks, plans and acts.
 
 use super::StartError;
-use super::act::{act, unask};
+use super::act::{act, drain, unask};
 use super::crew::Crew;
 use super::give::{lose, take_back};
 use super::look::Sight;
+use super::pace::{Pace, Sooner};
 use super::ready::Ready;
 use crate::lease::grip::{Held, How, Stage};
 use crate::lease::{Grip, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::plan::{LeaseMove, Me, plan};
 use anabranch_model::lease::view::View;
-use anabranch_model::lease::{Layout, Lease, LeaseKey, Surveyed};
+use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, Surveyed, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// For how long looks come fast after something has changed, in milliseconds.
-const HURRY_FOR_MS: u64 = 2_000;
-
 /// The least pause between two looks, in milliseconds, whoever asks for one.
 const BREATH_MS: u64 = 10;
 
-/// The least pause between two looks in KCL's layout, in milliseconds: there every look is a scan.
-const KCL_LOOK_MS: u64 = 1_000;
-
-/// How many times sooner the next look comes in KCL's layout while leases change hands.
-const KCL_HURRY: u64 = 3;
-
-/// The longest pause between two looks in KCL's layout, in lease times: that of Java's taker.
-const KCL_LONGEST_LEASE_TIMES: u64 = 2;
-
-/// How often the pause is doubled at most while the store throttles looks.
-const MOST_DOUBLED: u32 = 6;
+/// The pause before names that could not be taken back are tried again, in milliseconds.
+const UNASK_AGAIN_MS: u64 = 500;
 
 /// The loop's own memory.
 struct Loop<S: LeaseStore, A: StreamApi> {
@@ -44,12 +33,10 @@ struct Loop<S: LeaseStore, A: StreamApi> {
     ready: Ready,
     /// Leases on their way back.
     gives: JoinSet<()>,
-    /// Until when looks come fast.
-    hurry_until_ms: u64,
+    /// How soon the next look comes.
+    pace: Pace,
     /// Since when the store says that it has no table of leases.
     missing_since_ms: Option<u64>,
-    /// How often the pause between two looks is doubled, because the store throttles them.
-    doubled: u32,
 }
 
 /// Looks, plans and acts for ever. `surveyed` is what was seen of the table at the start.
@@ -60,9 +47,8 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, surv
         sight: Sight::new(view.after(surveyed)),
         ready: Ready::default(),
         gives: JoinSet::new(),
-        hurry_until_ms: crew.now_ms() + HURRY_FOR_MS,
+        pace: Pace::new(crew.now_ms()),
         missing_since_ms: None,
-        doubled: 0,
         crew,
     };
     loop {
@@ -73,26 +59,26 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, surv
 
 impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     async fn round(&mut self) {
-        while self.gives.try_join_next().is_some() {}
-        take_back(&self.crew, &mut self.gives);
+        self.settle_own().await;
         let streams = self.crew.looked_at();
         match self.sight.look(&self.crew, &streams, &mut self.ready).await {
             Ok(false) => {}
             Ok(true) => self.hurry(),
             Err(error) => {
                 if matches!(error, StoreError::Throttled { .. }) {
-                    self.doubled = (self.doubled + 1).min(MOST_DOUBLED);
+                    self.pace.throttled();
                 }
                 self.crew.tools.trouble("look", &error);
                 self.judge(error);
                 return;
             }
         }
-        self.doubled = self.doubled.saturating_sub(1);
+        self.pace.looked();
         self.missing_since_ms = None;
         self.sweep();
         let member = self.crew.holdings.member();
         self.crew.forget_left(|stream| self.sight.is_named(stream, &member.id));
+        self.forget_asked(&member.id);
         let running = self.crew.holdings.running();
         let me = Me { id: &member.id, running: &running };
         let now_ms = self.crew.now_ms();
@@ -100,12 +86,47 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         let mut moves = plan(&self.sight.view, me, now_ms, tie_break, &self.crew.settings().plan);
         let over = self.layout() == Layout::Native && member.pulse.is_over(now_ms);
         moves.retain_mut(|step| !over && self.may_make(step, &running));
-        if !moves.is_empty() {
+        if moves.iter().any(|step| !self.is_being_drained(step)) {
             self.hurry();
         }
         act(&self.crew, &member.id, moves, &mut self.gives).await;
-        unask(&self.crew, &member.id).await;
         self.hand_out();
+    }
+
+    /// Does what needs no look: leases that came back are given back, those that another worker was
+    /// seen to ask for are drained, and names that are to go are taken back. A stop waits for that,
+    /// and looks may be throttled.
+    async fn settle_own(&mut self) {
+        while self.gives.try_join_next().is_some() {}
+        let kcl = self.layout() == Layout::Kcl;
+        for held in self.crew.holdings.all().iter().filter(|_| kcl) {
+            if let Some(to) = held.take_named() {
+                drain(&self.crew, held, &to, &mut self.gives);
+            }
+        }
+        if take_back(&self.crew, &mut self.gives) {
+            self.pace.hurry_once(self.crew.now_ms());
+        }
+        unask(&self.crew, &self.crew.holdings.member().id).await;
+    }
+
+    /// Whether a move goes on by itself: whoever reads the shard is draining it, for a long time
+    /// perhaps.
+    fn is_being_drained(&self, step: &LeaseMove) -> bool {
+        let LeaseMove::Pass { lease, .. } = step else { return false };
+        self.crew.holdings.get(lease).is_some_and(|held| held.is_drained())
+    }
+
+    /// Forgets the names of this worker that a later write took off the row. A name moves no
+    /// counter, so a row with a higher one was read after the name was written.
+    fn forget_asked(&self, me: &WorkerId) {
+        for (lease, term) in self.crew.holdings.asked() {
+            let Some(row) = self.sight.row(&lease).filter(|row| row.term > term) else { continue };
+            let named = HandOver::Named { taker: me.clone() };
+            if row.owner.as_ref() != Some(me) && row.hand_over != named {
+                self.crew.holdings.ask_no_more(&lease);
+            }
+        }
     }
 
     /// A table that is gone for a lease time does not come back by itself, and to make it anew would
@@ -149,7 +170,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     }
 
     fn hurry(&mut self) {
-        self.hurry_until_ms = self.crew.now_ms() + HURRY_FOR_MS;
+        self.pace.hurry(self.crew.now_ms());
     }
 
     /// Leases that the list shows to be others'.
@@ -206,39 +227,69 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         self.ready.is_open(&taken.key)
     }
 
-    /// In KCL's layout a look is a scan of the whole table, whose units Java's workers need too. So
-    /// what the store suggests for a table of its size holds, and a store that throttles is asked
-    /// less often. A lease whose owner has not renewed it is looked at when its time is over.
-    fn kcl_pause_ms(&self, look_ms: u64, hurry: bool) -> u64 {
-        let longest_ms = self.crew.settings().lease_time_ms * KCL_LONGEST_LEASE_TIMES;
-        let pause_ms = (look_ms.max(KCL_LOOK_MS) << self.doubled).min(longest_ms);
-        if self.doubled > 0 {
-            return pause_ms;
-        }
-        let pause_ms = if hurry { pause_ms / KCL_HURRY } else { pause_ms };
-        let now_ms = self.crew.now_ms();
-        match self.sight.view.next_expiry_ms(&self.crew.holdings.member().id, now_ms) {
-            Some(expiry_ms) => pause_ms.min(expiry_ms - now_ms),
-            None => pause_ms,
+    async fn pause(&mut self) {
+        self.crew.tools.clock.sleep(BREATH_MS).await;
+        match self.layout() {
+            Layout::Native => self.pause_natively().await,
+            Layout::Kcl => self.pause_on_kcls_table().await,
         }
     }
 
-    async fn pause(&self) {
-        let (crew, settings) = (&self.crew, self.crew.settings());
-        let clock = &crew.tools.clock;
-        clock.sleep(BREATH_MS).await;
-        let hurry = crew.now_ms() < self.hurry_until_ms || crew.is_stopping();
-        let look_ms = settings.look_ms.unwrap_or_else(|| crew.tools.store.look_ms());
-        let pause_ms = match crew.tools.store.layout() {
-            Layout::Native if hurry => settings.hurry_ms,
-            Layout::Native => look_ms,
-            Layout::Kcl => self.kcl_pause_ms(look_ms, hurry),
-        };
+    fn look_ms(&self) -> u64 {
+        self.crew.settings().look_ms.unwrap_or_else(|| self.crew.tools.store.look_ms())
+    }
+
+    async fn pause_natively(&self) {
+        let (crew, clock) = (&self.crew, &self.crew.tools.clock);
+        let hurry = self.pace.hurries(crew.now_ms()) || crew.is_stopping();
+        let pause_ms = if hurry { crew.settings().hurry_ms } else { self.look_ms() };
         tokio::select! {
             biased;
             () = crew.wake.notified() => {}
             () = crew.tools.store.changed() => {}
             () = clock.sleep(pause_ms) => {}
         }
+    }
+
+    /// Waits until a look is due. What wakes the loop before is done without one.
+    async fn pause_on_kcls_table(&mut self) {
+        let crew = self.crew.clone();
+        let (clock, looked_ms) = (&crew.tools.clock, crew.now_ms());
+        loop {
+            let due_ms = self.kcl_due_ms(looked_ms);
+            let now_ms = crew.now_ms();
+            if now_ms >= due_ms {
+                return;
+            }
+            let again_ms = if self.owes_names() { now_ms + UNASK_AGAIN_MS } else { due_ms };
+            tokio::select! {
+                biased;
+                () = crew.wake.notified() => clock.sleep(BREATH_MS).await,
+                () = crew.tools.store.changed() => return,
+                () = clock.sleep_until(due_ms.min(again_ms)) => {}
+            }
+            if crew.now_ms() < due_ms {
+                self.settle_own().await;
+                self.sight.judge(&crew, &mut self.ready);
+                self.hand_out();
+            }
+        }
+    }
+
+    fn kcl_due_ms(&self, looked_ms: u64) -> u64 {
+        let (crew, now_ms) = (&self.crew, self.crew.now_ms());
+        let me = &crew.holdings.member().id;
+        let sooner = Sooner {
+            expiry_ms: self.sight.view.next_expiry_ms(me, now_ms),
+            unlisted: crew.stream_names().iter().any(|stream| !self.sight.knows(stream)),
+        };
+        self.pace.kcl_due_ms(crew.settings(), self.look_ms(), looked_ms, now_ms, sooner)
+    }
+
+    /// Whether names of this worker are to be taken back.
+    fn owes_names(&self) -> bool {
+        let crew = &self.crew;
+        let asked = crew.holdings.asked();
+        asked.iter().any(|(lease, _)| crew.is_stopping() || !crew.reads(&lease.stream))
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Held {
     silent: AtomicBool,
     /// The number of the last request that was handed out.
     told: AtomicU64,
+    /// Which worker a write to the row has shown to ask for the lease, until the coordinator knows.
+    named: Mutex<Option<WorkerId>>,
     /// How far the reading is.
     stage: Mutex<Stage>,
     /// What is read of the shard.
@@ -97,6 +99,7 @@ impl Held {
             asked: watch::Sender::new(Asked { number: 0, stop: None }),
             silent: AtomicBool::new(false),
             told: AtomicU64::new(0),
+            named: Mutex::new(None),
             stage: Mutex::new(Stage::Waiting),
             rate,
             wake,
@@ -305,9 +308,15 @@ impl Held {
         }
     }
 
-    /// Has the coordinator look at once.
-    pub(super) fn wake_coordinator(&self) {
+    /// Notes that another worker was seen to ask for the lease, and wakes the coordinator.
+    pub(super) fn note_named(&self, taker: &WorkerId) {
+        *self.lock_named() = Some(taker.clone());
         self.wake.notify_one();
+    }
+
+    /// Returns the worker that was seen to ask for the lease, once.
+    pub(crate) fn take_named(&self) -> Option<WorkerId> {
+        self.lock_named().take()
     }
 
     /// What is read of the shard.
@@ -324,6 +333,11 @@ impl Held {
     fn lock_unwritten(&self) -> MutexGuard<'_, Option<Checkpoint>> {
         // It is replaced as a whole, so a panic leaves no half of one.
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_named(&self) -> MutexGuard<'_, Option<WorkerId>> {
+        // It is replaced as a whole, so a panic leaves no half of one.
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_stage(&self) -> MutexGuard<'_, Stage> {

@@ -76,8 +76,11 @@ impl Held {
         self.hear(row, &lease.checkpoint);
         row.unresolved_ms = None;
         // A look may be some way off, and a checkpoint or a renewal shows the name too.
-        if matches!(lease.hand_over, HandOver::Named { .. }) && !self.is_drained() {
-            self.wake_coordinator();
+        if let HandOver::Named { taker } = &lease.hand_over
+            && taker != self.owner()
+            && !self.is_drained()
+        {
+            self.note_named(taker);
         }
         // In KCL's layout every write of the owner is a beat.
         if tools.store.layout() == Layout::Kcl && !self.pulse().beat(sent_ms, tools.clock.now_ms())
