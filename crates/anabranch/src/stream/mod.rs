@@ -7,6 +7,7 @@ mod subscription;
 #[cfg(any(feature = "aws", feature = "local"))]
 mod consumer_limit;
 pub(crate) mod summaries;
+pub(crate) mod shard_lists;
 #[cfg(feature = "aws")]
 mod cbor;
 #[cfg(feature = "aws")]

@@ -6,6 +6,8 @@ use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ShardFilter, StreamApi};
+use anabranch_local::fault::{Effect, FaultRule};
+use anabranch_local::op::Operation;
 use anabranch_model::lease::{
     Checkpoint, Hold, Layout, LeaseChange, LeaseKey, Nonce, Survey, Write,
 };
@@ -197,6 +199,64 @@ async fn a_merged_shard_does_not_wait_for_a_parent_whose_row_was_removed() {
     let started = || fleet.watch.begun().contains(&id(2));
     fleet.until("the merged shard is read", 2 * LEASE_TIME_MS, started).await;
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::ShardLost { .. })), 0);
+}
+
+/// The merged shard of a parent that was lost was split and trimmed, before the other parent was
+/// read to its end.
+#[tokio::test(start_paused = true)]
+async fn a_merged_shard_that_is_gone_is_not_waited_for() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads both", 60_000, || a.holds() == 2).await;
+    *a.manners.held_up.lock().unwrap() = Some(id(1));
+    fleet.merge(0, 1);
+    fleet.until("shard 0 has ended", 60_000, || ended(&fleet) == [id(0)]).await;
+    fleet.split(2, QUARTER);
+    fleet.pass(1_000).await;
+    // The lost parent ended without a row for the merged shard.
+    delete(&fleet, 0).await;
+    delete(&fleet, 2).await;
+    fleet.engine.clock().advance(49 * HOUR_MS);
+    *a.manners.held_up.lock().unwrap() = None;
+    let both = || [3, 4].iter().all(|shard| fleet.watch.begun().contains(&id(*shard)));
+    fleet.until("the heirs are read", 2 * LEASE_TIME_MS, both).await;
+    assert_eq!((row(&fleet, 2), row(&fleet, 1)), (None, Some(Position::ShardEnd)));
+    let lost = |event: &LeaseEvent| match event {
+        LeaseEvent::ShardLost { lease, heirs } => lease.shard.as_str() == id(2) && heirs.len() == 2,
+        _ => false,
+    };
+    assert_eq!(fleet.count(lost), 1, "what was not read of the merged shard is lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_wait_for_a_parents_row_list_the_stream_together() {
+    // Shard 5 came from 0, which is not read to its end, so it has no row. It is merged with 1.
+    let fleet = Fleet::new(Layout::Kcl, 4);
+    let a = fleet.worker("a").await;
+    fleet.until("a reads all", 60_000, || a.holds() == 4).await;
+    *a.manners.held_up.lock().unwrap() = Some(id(0));
+    fleet.split(0, QUARTER / 2);
+    fleet.merge(5, 1);
+    fleet.split(2, 2 * QUARTER + QUARTER / 2);
+    fleet.until("2 has ended", 10_000, || ended(&fleet).contains(&id(2))).await;
+    let rule = fleet.engine.faults().add(FaultRule {
+        operation: Some(Operation::ListShards),
+        stream: None,
+        shard: None,
+        probability: 1.0,
+        skip: 0,
+        count: None,
+        effect: Effect::Delay { ms: 0 },
+    });
+    fleet.pass(300_000).await;
+    assert_eq!(ended(&fleet), [id(2)]);
+    let rules = fleet.engine.faults().list();
+    let lists = rules.iter().find(|it| it.id == rule).unwrap().struck;
+    // One each 30 s, and the audits'.
+    assert!((10..=18).contains(&lists), "{lists} lists in 300 s");
+    *a.manners.held_up.lock().unwrap() = None;
+    let begun = || fleet.watch.begun().contains(&id(6));
+    fleet.until("the merged shard is read", 60_000, begun).await;
 }
 
 #[tokio::test(start_paused = true)]

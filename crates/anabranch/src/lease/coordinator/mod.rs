@@ -39,6 +39,7 @@ use super::{Grip, LeaseStore};
 use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
+use crate::stream::shard_lists::ShardLists;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{Layout, LeaseKey, Surveyed, WorkerId};
 use crew::{Crew, ReadStream};
@@ -109,6 +110,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             chance,
             events,
             summaries: Arc::default(),
+            shard_lists: ShardLists::default(),
             suspects: Suspects::default(),
         });
         start::prepare(&tools).await?;

@@ -7,6 +7,7 @@ use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{Settled, Settling};
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{StreamApi, StreamError, StreamSummary};
+use crate::stream::shard_lists::ShardLists;
 use crate::stream::summaries::{MaxAge, Summaries};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Write;
@@ -33,6 +34,8 @@ pub(crate) struct Tools<S, A> {
     pub(crate) events: Events,
     /// The streams' summaries, which all shards share.
     pub(crate) summaries: Arc<Summaries>,
+    /// Lists of the streams' shards, which the shards share that wait for other shards' rows.
+    pub(crate) shard_lists: ShardLists,
     /// Streams that somebody who reads a shard found to be gone or another's.
     pub(crate) suspects: Suspects,
 }

@@ -11,6 +11,8 @@ use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, NewLease, Refusal, W
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::Position;
 
+const NO_ROW_YET: &str = "the other parent of the merged shard has no row yet";
+
 /// How the end of a shard ended.
 #[derive(Debug)]
 #[must_use]
@@ -47,16 +49,27 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         } else {
             children
         };
-        if let Some(why) = self.waits_for_other_parent(children).await {
-            return Ended::NotYet { why };
+        match self.rows_of(children).await {
+            Ok(rows) => self.end_with(rows).await,
+            Err(why) => Ended::NotYet { why },
         }
-        let rows = children.iter().map(|child| NewLease {
-            shard: child.id.clone(),
-            parents: child.parents.clone(),
-            range: child.range,
-            checkpoint: Position::TrimHorizon,
-        });
-        self.end_with(rows.collect()).await
+    }
+
+    /// The rows to make for the children, or why they may not be made yet.
+    async fn rows_of(&self, children: &[ChildShard]) -> Result<Vec<NewLease>, &'static str> {
+        let mut rows = Vec::new();
+        for child in children {
+            match self.heirs_of_gone(child).await? {
+                Some(heirs) => rows.extend(heirs),
+                None => rows.push(NewLease {
+                    shard: child.id.clone(),
+                    parents: child.parents.clone(),
+                    range: child.range,
+                    checkpoint: Position::TrimHorizon,
+                }),
+            }
+        }
+        Ok(rows)
     }
 
     /// Makes the rows of those that follow, notes their names, and then the end.
@@ -126,29 +139,63 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     }
 
     /// KCL's workers start a merged child whose other parent has no row. So the child's row may
-    /// not come before that parent's. A parent that a list lacks, and that names the child, is
-    /// trimmed: its row was removed, and nothing of it is left to be read.
-    async fn waits_for_other_parent(&self, children: &[ChildShard]) -> Option<&'static str> {
+    /// not come before that parent's, unless that parent is trimmed: its row was removed, or never
+    /// made, and nothing of it is left to be read. A list proves it that names the child and lacks
+    /// the parent.
+    ///
+    /// So does one that proves the child itself to be gone, which was born after the parent's end.
+    /// What was not read of the child is lost, and its heirs get rows in its place: they are
+    /// returned.
+    async fn heirs_of_gone(
+        &self,
+        child: &ChildShard,
+    ) -> Result<Option<Vec<NewLease>>, &'static str> {
         if self.tools.store.layout() == Layout::Native {
-            return None;
+            return Ok(None);
         }
-        for (child, other) in children.iter().flat_map(edges).collect::<Vec<_>>() {
-            let key = LeaseKey { stream: self.key().stream.clone(), shard: other.clone() };
-            match self.tools.read(self.tools.store.get(&key)).await {
-                Ok(Some(_)) => {}
-                Ok(None) => match self.list().await {
-                    Some(list) if list.names(&child.id) && !list.names(other) => {}
-                    Some(_) => return Some("the other parent of the merged shard has no row yet"),
-                    None => return Some("the shards can't be listed"),
-                },
-                Err(_) => return Some("the row of the other parent can't be read"),
+        let missing = self.other_parents_without_row(child).await?;
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let (stream, now_ms) = (&self.key().stream, || self.tools.clock.now_ms());
+        let list = self.tools.shard_lists.get(stream, now_ms, self.list()).await;
+        let list = list.ok_or("the shards can't be listed")?;
+        if list.names(&child.id) {
+            let waits = missing.iter().any(|parent| list.names(parent));
+            return if waits { Err(NO_ROW_YET) } else { Ok(None) };
+        }
+        let heirs = list.heirs(&child.id, Some(&child.range)).ok_or(NO_ROW_YET)?;
+        // After the list: a row that was made meanwhile may still be read.
+        if self.other_parents_without_row(child).await? != missing {
+            return Err(NO_ROW_YET);
+        }
+        // The reader of a row that is there finds out by itself.
+        if self.has_row(&child.id).await? {
+            return Ok(None);
+        }
+        let heirs: Vec<_> = heirs.into_iter().map(NewLease::child).collect();
+        let lease = LeaseKey { stream: stream.clone(), shard: child.id.clone() };
+        let names = heirs.iter().map(|heir| heir.shard.clone()).collect();
+        self.tools.tell(LeaseEvent::ShardLost { lease, heirs: names });
+        Ok(Some(heirs))
+    }
+
+    async fn other_parents_without_row<'a>(
+        &self,
+        child: &'a ChildShard,
+    ) -> Result<Vec<&'a ShardId>, &'static str> {
+        let mut missing = Vec::new();
+        for parent in child.parents.iter().filter(|parent| **parent != self.key().shard) {
+            if !self.has_row(parent).await? {
+                missing.push(parent);
             }
         }
-        None
+        Ok(missing)
     }
-}
 
-/// Pairs a shard with each of its parents.
-fn edges(child: &ChildShard) -> impl Iterator<Item = (&ChildShard, &ShardId)> {
-    child.parents.iter().map(move |parent| (child, parent))
+    async fn has_row(&self, shard: &ShardId) -> Result<bool, &'static str> {
+        let key = LeaseKey { stream: self.key().stream.clone(), shard: shard.clone() };
+        let row = self.tools.read(self.tools.store.get(&key)).await;
+        row.map(|row| row.is_some()).map_err(|_| "the row of another shard can't be read")
+    }
 }
