@@ -258,3 +258,19 @@ async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
     assert_eq!(fleet.count(told), 2, "each start says once for how long it waits");
     fleet.until("a holds all", 5_000, || a.holds() == 2).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_come_up_is_told_of() {
+    let fleet = Fleet::native(1);
+    let store = TroubledStore::new(fleet.store.clone());
+    store.set(Line::Dead);
+    let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StoreTrouble { .. });
+    {
+        let start = fleet.worker_on(store.clone(), Fleet::settings("a"));
+        assert!(tokio::time::timeout(Duration::from_mins(5), start).await.is_err());
+    }
+    assert_eq!(fleet.count(told), 2, "one each two minutes");
+    store.set(Line::Good);
+    let a = fleet.worker_on(store, Fleet::settings("a")).await.unwrap();
+    fleet.until("it is read", 5_000, || a.holds() == 1).await;
+}

@@ -359,6 +359,38 @@ async fn backups_are_switched_on_once_the_service_allows_it_and_never_again() {
 }
 
 #[tokio::test]
+async fn backups_of_a_new_table_of_kcl_are_switched_on_although_a_first_attempt_failed() {
+    let server = Server::embedded().await;
+    let wire = Wire::to(server.address()).await;
+    let store = DynamoDbStore::kcl(&wire.config(), "leases").with_point_in_time_recovery();
+    let update = "UpdateContinuousBackups";
+    wire.next("DescribeContinuousBackups", backups("DISABLED"));
+    // As often as the SDK sends it.
+    for _ in 0..3 {
+        wire.next(update, Mischief::error(500, "InternalServerError", "try again"));
+    }
+    let error = store.prepare().await.expect_err("no answer");
+    assert!(error.is_retryable(), "{error}");
+    assert_eq!(wire.left(), 0);
+    // An attempt that is given up half-way does not count either.
+    let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    wire.next("DescribeContinuousBackups", Mischief::Hold(here.clone(), go));
+    tokio::select! {
+        biased;
+        _ = store.prepare() => panic!("nothing was answered"),
+        () = here.notified() => {}
+    }
+    wire.next("DescribeContinuousBackups", backups("DISABLED"));
+    wire.next(update, backups("ENABLED"));
+    store.clone().prepare().await.expect("it starts");
+    assert_eq!(wire.left(), 0, "backups were not switched on");
+    // Once they are on, an operator may switch them off.
+    wire.next("DescribeContinuousBackups", backups("DISABLED"));
+    store.prepare().await.expect("it starts");
+    assert_eq!(wire.left(), 1);
+}
+
+#[tokio::test]
 async fn a_table_that_is_active_and_not_yet_known_to_reads_is_waited_for() {
     for layout in [Layout::Native, Layout::Kcl] {
         let server = Server::embedded().await;

@@ -85,6 +85,16 @@ pub enum StartError {
     Store(#[from] StoreError),
 }
 
+/// The error of a store whose table or schema is not there in time.
+fn late(within_ms: u64) -> StoreError {
+    let seconds = within_ms / 1_000;
+    StoreError::Unreachable {
+        store: "in use".into(),
+        detail: format!("it was not ready for use within {seconds} s; it is asked again"),
+        source: None,
+    }
+}
+
 /// Makes the store's table or schema, and waits for a store that can't be reached.
 pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
     loop {
@@ -96,7 +106,7 @@ pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(),
         match prepared {
             Some(Ok(())) => return Ok(()),
             Some(Err(error)) => judge_store(tools, error)?,
-            None => {}
+            None => tools.trouble("start", &late(PREPARE_MS)),
         }
         tools.clock.sleep(PAUSE_MS).await;
     }

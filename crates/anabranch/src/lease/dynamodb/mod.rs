@@ -20,6 +20,7 @@ mod failure;
 mod meter;
 mod table;
 mod transaction;
+mod preparation;
 mod provision;
 mod native;
 mod kcl;
@@ -173,7 +174,8 @@ impl DynamoDbStore {
     ///
     /// In the native layout the table notes that this was done, so it is made up for at a later
     /// start, and backups that an operator switches off afterwards stay off. KCL's table has no
-    /// place for that note, so there it is done only by the worker that makes the table.
+    /// place for that note, so there it is done only by a start that finds no table, however many
+    /// attempts that start takes.
     #[must_use]
     pub fn with_point_in_time_recovery(mut self) -> Self {
         self.new_table.point_in_time_recovery = true;
@@ -193,6 +195,28 @@ impl DynamoDbStore {
     /// What this store and its clones have cost since it was made.
     pub fn usage(&self) -> Usage {
         self.table().meter.usage()
+    }
+
+    async fn prepare_once(&self) -> Result<(), StoreError> {
+        let (table, backups) = (self.table(), self.new_table.point_in_time_recovery);
+        match &self.rows {
+            Rows::Native(rows) => {
+                table.provision(KeySchema::Native, &self.new_table).await?;
+                table.settled(|| rows.check_format()).await?;
+                if backups {
+                    rows.keep_backups_once(table.preparation.is_new()).await?;
+                }
+            }
+            Rows::Kcl(_) => {
+                table.provision(KeySchema::Kcl, &self.new_table).await?;
+                let key = kcl::keys::any_key();
+                table.settled(|| table.get(key.clone())).await?;
+                if backups && table.preparation.is_new() {
+                    table.keep_backups().await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn table(&self) -> &Table {
@@ -225,27 +249,9 @@ impl LeaseStore for DynamoDbStore {
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
-        match &self.rows {
-            Rows::Native(rows) => {
-                let table = &rows.table;
-                let made = table.provision(KeySchema::Native, &self.new_table).await?;
-                table.settled(|| rows.check_format()).await?;
-                if self.new_table.point_in_time_recovery {
-                    rows.keep_backups_once(made).await?;
-                }
-                Ok(())
-            }
-            Rows::Kcl(rows) => {
-                let table = &rows.table;
-                let made = table.provision(KeySchema::Kcl, &self.new_table).await?;
-                let key = kcl::keys::any_key();
-                table.settled(|| table.get(key.clone())).await?;
-                if made && self.new_table.point_in_time_recovery {
-                    table.keep_backups().await?;
-                }
-                Ok(())
-            }
-        }
+        let prepared = self.prepare_once().await;
+        self.table().preparation.after(&prepared);
+        prepared
     }
 
     async fn survey(&self) -> Result<Survey, StoreError> {
@@ -331,6 +337,7 @@ fn open(config: &SdkConfig, name: String) -> Table {
         clock: Clock::machine(),
         chance: Chance::of_system(),
         meter: meter::Meter::default(),
+        preparation: preparation::Preparation::default(),
         has_region: config.region().is_some(),
     }
 }

@@ -1,6 +1,7 @@
 //! Making the table: once, whoever comes first, and waiting until it can be used.
 
 use super::native::keys::{PARTITION, SORT};
+use super::preparation::Wait;
 use super::table::Table;
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -69,18 +70,19 @@ impl KeySchema {
 }
 
 impl Table {
-    /// Makes the table unless it is there, and waits until it can be used. Returns whether it was
-    /// made.
+    /// Makes the table unless it is there, and waits until it can be used.
     pub(super) async fn provision(
         &self,
         schema: KeySchema,
         new: &NewTable,
-    ) -> Result<bool, StoreError> {
-        let deadline_ms = self.clock.now_ms().saturating_add(ACTIVE_WITHIN_MS);
+    ) -> Result<(), StoreError> {
         let mut made = false;
         loop {
             match self.describe().await? {
-                None if !made => made = self.create(schema, new).await?,
+                None if !made => {
+                    self.preparation.note_absent();
+                    made = self.create(schema, new).await?;
+                }
                 // Made, and not yet visible.
                 None => {}
                 Some(table) => {
@@ -93,14 +95,19 @@ impl Table {
                     }
                 }
             }
-            if self.clock.now_ms() >= deadline_ms {
+            if self.is_over(Wait::Active, ACTIVE_WITHIN_MS) {
                 let minutes = ACTIVE_WITHIN_MS / 60_000;
                 let detail = format!("the table did not become ACTIVE within {minutes} minutes");
                 return Err(StoreError::Unreachable { store: self.store(), detail, source: None });
             }
             self.clock.sleep(POLL_MS).await;
         }
-        Ok(made)
+        self.preparation.end(Wait::Active);
+        Ok(())
+    }
+
+    fn is_over(&self, wait: Wait, within_ms: u64) -> bool {
+        self.preparation.is_over(wait, within_ms, self.clock.now_ms())
     }
 
     /// Repeats a first read while it does not find the table: DynamoDB may describe a table as
@@ -109,13 +116,17 @@ impl Table {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let deadline_ms = self.clock.now_ms().saturating_add(SETTLED_WITHIN_MS);
         loop {
             match read().await {
-                Err(StoreError::Missing { .. }) if self.clock.now_ms() < deadline_ms => {
+                Err(StoreError::Missing { .. })
+                    if !self.is_over(Wait::Settled, SETTLED_WITHIN_MS) =>
+                {
                     self.clock.sleep(POLL_MS).await;
                 }
-                done => return done,
+                done => {
+                    self.preparation.end(Wait::Settled);
+                    return done;
+                }
             }
         }
     }
@@ -173,7 +184,6 @@ impl Table {
     /// Switches backups to any point in time on, unless they are. DynamoDB refuses that for a while
     /// after it has made a table.
     pub(super) async fn keep_backups(&self) -> Result<(), StoreError> {
-        let deadline_ms = self.clock.now_ms().saturating_add(ACTIVE_WITHIN_MS);
         while !self.has_backups().await? {
             let on =
                 PointInTimeRecoverySpecification::builder().point_in_time_recovery_enabled(true);
@@ -182,7 +192,7 @@ impl Table {
             let sent = update.point_in_time_recovery_specification(on).send().await;
             let Err(error) = sent else { return Ok(()) };
             let being_enabled = error.code() == Some("ContinuousBackupsUnavailableException");
-            if !being_enabled || self.clock.now_ms() >= deadline_ms {
+            if !being_enabled || self.is_over(Wait::Backups, ACTIVE_WITHIN_MS) {
                 return Err(self.call("UpdateContinuousBackups").read_error(&error));
             }
             self.clock.sleep(POLL_MS).await;

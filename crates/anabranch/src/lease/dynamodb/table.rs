@@ -4,6 +4,7 @@ use super::expression::{Action, Expression, Request};
 use super::failure::{Call, Failure, store_name};
 use super::item::Item;
 use super::meter::Meter;
+use super::preparation::Preparation;
 use crate::clock::{Chance, Clock};
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::Client;
@@ -36,6 +37,8 @@ pub(super) struct Table {
     pub(super) chance: Chance,
     /// What was used.
     pub(super) meter: Meter,
+    /// How far the making of the table is.
+    pub(super) preparation: Preparation,
     /// Whether a region is set, for the message when there is none.
     pub(super) has_region: bool,
 }

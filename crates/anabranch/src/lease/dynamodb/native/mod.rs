@@ -93,15 +93,15 @@ impl NativeRows {
         }
     }
 
-    /// Switches backups on, unless that was done before. A table that was `made` just now is not
-    /// ready without them; on an older one a refusal is no reason not to start.
-    pub(super) async fn keep_backups_once(&self, made: bool) -> Result<(), StoreError> {
+    /// Switches backups on, unless that was done before. A table that is new is not ready without
+    /// them; on an older one a refusal is no reason not to start.
+    pub(super) async fn keep_backups_once(&self, is_new: bool) -> Result<(), StoreError> {
         let format = self.table.get(keys::format()).await?;
         if format.is_some_and(|row| Fields(&row).has(BACKUPS)) {
             return Ok(());
         }
         if let Err(error) = self.table.keep_backups().await {
-            if made {
+            if is_new {
                 return Err(error);
             }
             tracing::warn!(%error, "backups of the lease table can't be switched on");
