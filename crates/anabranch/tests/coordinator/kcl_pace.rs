@@ -96,6 +96,20 @@ async fn the_owner_drains_by_what_its_renewal_shows() {
     assert!(a.store.looks() - before <= 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_of_a_hundred_leases_reads_three_units_a_second_in_all() {
+    let fleet = Fleet::new(Layout::Kcl, 100);
+    // What the store suggests for 100 leases, see `dynamodb_store/cost.rs`.
+    let a = paced(&fleet, "a", 1_698, LEASE_TIME_MS).await;
+    fleet.until("a holds all", 5_000, || a.holds() == 100).await;
+    fleet.pass(30_000).await;
+    let before = a.store.milliunits();
+    let seconds = 240;
+    fleet.pass(seconds * 1_000).await;
+    let per_second = (a.store.milliunits() - before) / seconds;
+    assert!((2_500..=3_000).contains(&per_second), "{per_second} thousandths of a unit a second");
+}
+
 /// Two leases of `a` that a new worker has asked for, while `a` drains slowly.
 async fn asked_for_two(fleet: &Fleet) -> (Worker, Worker) {
     let a = fleet.worker("a").await;

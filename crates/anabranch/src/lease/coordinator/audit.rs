@@ -25,6 +25,12 @@ use std::sync::Arc;
 /// By how much sooner an audit comes while one has seen a hole.
 const SOONER: u64 = 6;
 
+/// How many times more looks than audits may cost in KCL's layout.
+const KCL_LOOKS_COST: u64 = 10;
+
+/// By how much later an audit comes at most, because it costs much.
+const KCL_LATER: u64 = 5;
+
 /// What audits in a row have seen of each stream.
 type Watches = BTreeMap<StreamName, Watch>;
 
@@ -48,7 +54,6 @@ impl Watch {
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, start: Survey) {
     let mut watches = Watches::new();
     let mut unread = Vec::new();
-    let audit_ms = crew.settings().audit_ms;
     if crew.tools.store.layout() == Layout::Kcl {
         for stream in crew.streams() {
             compare_with_rows(&crew, &stream).await;
@@ -58,6 +63,7 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, star
         // A hole is looked at again soon: a reshard in progress is over by then, and a row that
         // somebody deleted is missed by whoever waits for its records.
         let seen = watches.values().any(Watch::sees_something);
+        let audit_ms = audit_ms(&crew);
         let pause_ms = if seen { audit_ms / SOONER } else { audit_ms };
         let due_ms = crew.now_ms() + pause_ms - crew.tools.chance.below((pause_ms / 8).max(1));
         look_into_suspects(&crew, due_ms).await;
@@ -73,6 +79,18 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, star
             forget_workers(&crew).await;
         }
     }
+}
+
+/// The pause between two audits. In KCL's layout an audit scans the table once, and once for each
+/// stream, at twice the cost of a look. On a large table it comes later.
+fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> u64 {
+    let audit_ms = crew.settings().audit_ms;
+    if crew.tools.store.layout() == Layout::Native {
+        return audit_ms;
+    }
+    let looks = (1 + crew.stream_names().len() as u64) * 2;
+    let paced_ms = crew.look_ms().saturating_mul(looks * KCL_LOOKS_COST);
+    paced_ms.clamp(audit_ms, audit_ms.saturating_mul(KCL_LATER))
 }
 
 /// Looks into streams that a reader found to be gone, until the next audit is due.
@@ -128,13 +146,15 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     }
     let layout = tools.store.layout();
     let me = crew.holdings.member();
-    let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
-    let audits = duty::audits(layout, &rows, &me.id, lowest, owners);
+    let is_on_duty = |rows: &[Lease]| duty::audits(layout, rows, &me.id, lowest, owners);
     // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
-    // children: Java's leader does not.
-    if !audits && layout == Layout::Native {
-        watches.remove(name);
-        return;
+    // children: Java's leader does not. There a list is a scan, and the one below will do.
+    if layout == Layout::Native {
+        let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
+        if !is_on_duty(&rows) {
+            watches.remove(name);
+            return;
+        }
     }
     // The shards are listed before the rows: what the list lacks was gone before they were read.
     let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
@@ -147,7 +167,7 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     }
     let watch = watches.entry(name.clone()).or_default();
     look_for_children(crew, name, &rows, &list, &mut watch.forgotten).await;
-    if audits {
+    if layout == Layout::Native || is_on_duty(&rows) {
         note_ranges(crew, &rows, &list).await;
         look_for_holes(crew, stream, &rows, &list, &mut watch.holes).await;
     } else {

@@ -86,6 +86,11 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.tools.clock.now_ms()
     }
 
+    /// The pause between two looks while nothing happens, in milliseconds.
+    pub(super) fn look_ms(&self) -> u64 {
+        self.settings().look_ms.unwrap_or_else(|| self.tools.store.look_ms())
+    }
+
     /// The streams that are read, by name.
     pub(super) fn streams(&self) -> Vec<ReadStream> {
         self.lock_streams().values().cloned().collect()

@@ -235,14 +235,10 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         }
     }
 
-    fn look_ms(&self) -> u64 {
-        self.crew.settings().look_ms.unwrap_or_else(|| self.crew.tools.store.look_ms())
-    }
-
     async fn pause_natively(&self) {
         let (crew, clock) = (&self.crew, &self.crew.tools.clock);
         let hurry = self.pace.hurries(crew.now_ms()) || crew.is_stopping();
-        let pause_ms = if hurry { crew.settings().hurry_ms } else { self.look_ms() };
+        let pause_ms = if hurry { crew.settings().hurry_ms } else { crew.look_ms() };
         tokio::select! {
             biased;
             () = crew.wake.notified() => {}
@@ -283,7 +279,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
             expiry_ms: self.sight.view.next_expiry_ms(me, now_ms),
             unlisted: crew.stream_names().iter().any(|stream| !self.sight.knows(stream)),
         };
-        self.pace.kcl_due_ms(crew.settings(), self.look_ms(), looked_ms, now_ms, sooner)
+        self.pace.kcl_due_ms(crew.settings(), crew.look_ms(), looked_ms, now_ms, sooner)
     }
 
     /// Whether names of this worker are to be taken back.

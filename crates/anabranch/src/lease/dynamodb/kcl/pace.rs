@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the scans of one worker may take, in thousandths of a read unit per second. A table that
-/// Java's KCL 1.x has made has 10 units for the whole fleet.
-const MILLIUNITS_PER_SECOND: f64 = 2_800.0;
+/// What the looks of one worker may take, in thousandths of a read unit per second. A table that
+/// Java's KCL 1.x has made has 10 units for the whole fleet. Audits take a tenth on top.
+const MILLIUNITS_PER_SECOND: f64 = 2_650.0;
 
 /// What a row takes in a scan that may be a moment old, in thousandths of a read unit, where the
 /// service does not count: half of 400 bytes in 4 KiB.
@@ -50,10 +50,11 @@ mod tests {
         let check = |rows: usize, units: f64, expected: u64| {
             assert_eq!(pause_ms(rows, units), expected, "{rows} rows, {units} units");
         };
-        check(4, 0.5, 178);
-        check(100, 5.0, 1_785);
-        check(100, 0.0, 1_785);
-        check(1_000, 50.0, 17_857);
+        check(4, 0.5, 188);
+        check(100, 4.5, 1_698);
+        check(100, 5.0, 1_886);
+        check(100, 0.0, 1_886);
+        check(1_000, 50.0, 18_867);
         check(usize::MAX, f64::MAX, 3_600_000);
     }
 }
