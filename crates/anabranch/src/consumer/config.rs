@@ -91,8 +91,9 @@ pub struct ConsumerSettings {
     /// `memory_bytes`.
     pub lane_records: usize,
     /// For how long this worker may be silent before others take its shards. Default 10,000; 1,000
-    /// at least. It may differ from worker to worker and change with a rolling deploy, but not on a
-    /// table of KCL.
+    /// at least. It may differ from worker to worker and change with a rolling deploy, once all
+    /// workers are of a version that names its lease time. Beside workers of Java it has to be their
+    /// failover time.
     pub lease_time_ms: u64,
     /// For how long a stop waits for handlers that are busy. Default 20,000.
     pub grace_ms: u64,

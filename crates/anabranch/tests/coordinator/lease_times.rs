@@ -4,6 +4,7 @@ use crate::fleet::{Fleet, LEASE_TIME_MS, Worker, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
 use anabranch::lease::Stopped;
+use anabranch_model::lease::Layout;
 
 /// A lease time that lets a worker with [`LEASE_TIME_MS`] fence its owner between two beats.
 const LONG_MS: u64 = 6 * LEASE_TIME_MS;
@@ -56,11 +57,36 @@ async fn a_silent_worker_keeps_its_leases_for_its_own_lease_time() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn on_kcls_table_no_lease_of_a_healthy_worker_is_taken_whatever_its_lease_time() {
+    for (of_a_ms, of_b_ms) in [(LONG_MS, LEASE_TIME_MS), (LEASE_TIME_MS, LONG_MS)] {
+        let fleet = Fleet::new(Layout::Kcl, 8);
+        let a = worker(&fleet, "a", of_a_ms).await;
+        fleet.until("a holds all", 5_000, || a.holds() == 8).await;
+        let b = worker(&fleet, "b", of_b_ms).await;
+        fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
+        let taken = || fleet.count(|event| matches!(event, LeaseEvent::Taken { .. }));
+        let before = taken();
+        fleet.pass(10 * LONG_MS).await;
+        nothing_was_lost(&fleet);
+        assert_eq!((a.holds(), b.holds(), taken()), (4, 4, before));
+    }
+}
+
 /// A rolling change of the lease time, there and back, with slow drains: each worker is replaced
 /// by one with the other lease time.
 #[tokio::test(start_paused = true)]
 async fn a_rolling_change_of_the_lease_time_costs_nothing() {
-    let fleet = Fleet::native(9);
+    rolling_change(Layout::Native).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rolling_change_of_the_lease_time_costs_nothing_on_kcls_table() {
+    rolling_change(Layout::Kcl).await;
+}
+
+async fn rolling_change(layout: Layout) {
+    let fleet = Fleet::new(layout, 9);
     let mut workers = Vec::new();
     for name in ["a1", "b1", "c1"] {
         workers.push(worker(&fleet, name, LONG_MS).await);

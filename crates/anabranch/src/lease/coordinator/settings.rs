@@ -14,8 +14,9 @@ pub struct Settings {
     /// The streams that are read from the start on.
     pub streams: Vec<StreamSettings>,
     /// For how long this worker may be silent before others take its leases. In the native layout
-    /// it stands on the worker's row, and the others go by it. In KCL's layout it is the failover
-    /// time, which has to be the same for all workers.
+    /// it stands on the worker's row, and the others go by it; in KCL's layout it is part of the
+    /// worker's id. Workers of Java know their own failover time only, so beside them it has to be
+    /// the same for all.
     pub lease_time_ms: u64,
     /// The pause between two looks at the store while nothing happens. `None` is the pause that
     /// the store suggests. In KCL's layout, where every look is a scan, it is at least a second and

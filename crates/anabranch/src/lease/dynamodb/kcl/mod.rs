@@ -1,7 +1,8 @@
 //! KCL's table: the same rows that Java workers read and write.
 //!
 //! Java uses the old condition and update parameters; these are the same conditions and effects in
-//! expressions, and the rows can't be told apart. Our lists are consistent, Java's are not.
+//! expressions, and the rows can't be told apart. Our looks are eventually consistent, as Java's are;
+//! gates, first rows, audits and repairs read consistently.
 
 mod stream_id;
 pub(super) mod keys;
