@@ -40,10 +40,10 @@ impl ShardLists {
         now_ms: impl Fn() -> u64,
         call: impl Future<Output = Option<Lineage>>,
     ) -> Option<Arc<Lineage>> {
-        let last = self.of(stream);
-        let mut last = last.lock().await;
+        let slot = self.of(stream);
+        let mut slot = slot.lock().await;
         let began_ms = now_ms();
-        if let Some(answer) = last.as_ref().filter(|answer| began_ms < answer.until_ms) {
+        if let Some(answer) = slot.as_ref().filter(|answer| began_ms < answer.until_ms) {
             return answer.list.clone();
         }
         let list = call.await.map(Arc::new);
@@ -51,7 +51,7 @@ impl ShardLists {
             Some(_) => began_ms + LISTED_FOR_MS,
             None => now_ms() + FAILED_FOR_MS,
         };
-        *last = Some(Answer { until_ms, list: list.clone() });
+        *slot = Some(Answer { until_ms, list: list.clone() });
         list
     }
 
