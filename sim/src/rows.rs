@@ -3,8 +3,8 @@
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Stored, Table,
-    Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, NewLease, Nonce, Outcome, Stored,
+    Table, Worker, WorkerId, Write,
 };
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
@@ -124,9 +124,9 @@ impl LeaseStore for Rows {
         self.inner.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let rows = self.inner.list(stream).await?;
-        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
+        Ok(rows.map(|row| self.shown(row)))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

@@ -47,9 +47,9 @@ impl HoleWatch {
         self.looks
     }
 
-    /// Whether the last look showed a hole.
-    pub fn sees_one(&self) -> bool {
-        self.hole.is_some()
+    /// Returns how many looks in a row have shown the hole of the last look, if it showed one.
+    pub fn looks(&self) -> Option<u32> {
+        self.hole.map(|_| self.looks)
     }
 }
 

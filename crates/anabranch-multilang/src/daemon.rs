@@ -211,7 +211,7 @@ fn metrics(service: &SdkConfig, config: &Config, level: Level) -> CloudWatch {
     if by_worker { metrics.with_worker_dimension() } else { metrics }
 }
 
-/// How the table is made, if it has to be, and who hears of rows that can't be read.
+/// How the table is made, if it has to be.
 fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
     if config.deletion_protection {
         store = store.with_deletion_protection();
@@ -219,7 +219,7 @@ fn table_settings(mut store: DynamoDbStore, config: &Config) -> DynamoDbStore {
     if config.point_in_time_recovery {
         store = store.with_point_in_time_recovery();
     }
-    store.with_events(tell::to_log())
+    store
 }
 
 /// The region, the HTTP client and the default chain of credentials.

@@ -3,8 +3,8 @@
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError, conformance};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Table, Worker,
-    WorkerChange, WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome, Refusal, Table,
+    Worker, WorkerChange, WorkerId, Write,
 };
 use std::sync::{Arc, Mutex};
 
@@ -110,7 +110,7 @@ impl LeaseStore for Sloppy {
         Ok(look)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.inner.list(stream).await
     }
 

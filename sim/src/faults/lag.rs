@@ -4,7 +4,7 @@
 //! same row are turned away until then.
 
 use anabranch::lease::Look;
-use anabranch_model::lease::{Lease, LeaseKey, Worker, WorkerId, Write};
+use anabranch_model::lease::{Lease, LeaseKey, Listing, Worker, WorkerId, Write};
 
 /// A transaction that takes its time.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,8 @@ impl Lags {
     }
 
     /// A list of leases as it is visible.
-    pub(super) fn list(&self, stream: &str, mut rows: Vec<Lease>) -> Vec<Lease> {
+    pub(super) fn list(&self, stream: &str, mut listing: Listing) -> Listing {
+        let rows = &mut listing.rows;
         for (_, part) in &self.0 {
             let (Row::Lease(key), Some(Before::Lease(before))) = (&part.of, &part.shown) else {
                 continue;
@@ -97,7 +98,7 @@ impl Lags {
                 rows.sort_by(|one, other| one.key.cmp(&other.key));
             }
         }
-        rows
+        listing
     }
 
     /// A lease as it is visible.

@@ -7,7 +7,7 @@ use crate::history::{History, What};
 use anabranch::lease::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Worker, WorkerId, Write,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -72,7 +72,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         .await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let _looking = self.link.begin_look();
         let (stream, link) = (stream.clone(), self.link.clone());
         let list = move |store: &S| {
@@ -85,7 +85,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         let (early, late) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         let again = list.clone();
         let begin = move || list(&early);
-        let end = move |first: Result<Vec<Lease>, StoreError>| Ok(torn(first?, again(&late)?));
+        let end = move |first: Result<Listing, StoreError>| Ok(torn(first?, again(&late)?));
         match self.link.carry_in_two(begin, end).await {
             Carried::Answered(reply) => reply,
             other => Err(trouble(&other)),
@@ -200,13 +200,13 @@ impl<S: LeaseStore> Landing<S> {
 }
 
 /// The first half of a list as it was at one moment, the second as it was at a later one.
-fn torn(first: Vec<Lease>, second: Vec<Lease>) -> Vec<Lease> {
-    let Some(middle) = first.get(first.len() / 2).map(|lease| lease.key.clone()) else {
+fn torn(first: Listing, second: Listing) -> Listing {
+    let Some(middle) = first.rows.get(first.rows.len() / 2).map(|lease| lease.key.clone()) else {
         return second;
     };
-    let early = first.into_iter().filter(|lease| lease.key < middle);
-    let late = second.into_iter().filter(|lease| lease.key >= middle);
-    early.chain(late).collect()
+    let early = first.rows.into_iter().filter(|lease| lease.key < middle);
+    let late = second.rows.into_iter().filter(|lease| lease.key >= middle);
+    Listing { rows: early.chain(late).collect(), unreadable: second.unreadable }
 }
 
 fn trouble<T>(how: &Carried<Result<T, StoreError>>) -> StoreError {

@@ -6,8 +6,8 @@ use anabranch::clock::Clock;
 use anabranch::lease::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Deadline, Hold, Layout, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Refusal,
-    Stored, Tenure, Worker, WorkerChange, WorkerId, WorkerState, Write,
+    Application, Deadline, Hold, Layout, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome,
+    Refusal, Stored, Tenure, Worker, WorkerChange, WorkerId, WorkerState, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -250,9 +250,9 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
         Ok(Look { workers, ..look })
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let rows = self.inner.list(stream).await?;
-        Ok(rows.into_iter().map(|row| self.seen_lease(row)).collect())
+        Ok(rows.map(|row| self.seen_lease(row)))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

@@ -5,8 +5,8 @@ use crate::faults::store::at_once;
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored,
-    Worker, WorkerChange, WorkerId, Write,
+    Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Refusal,
+    Stored, Worker, WorkerChange, WorkerId, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,8 +119,8 @@ impl LeaseStore for Lax {
         self.inner.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        Ok(self.leases(stream))
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+        Ok(self.leases(stream).into())
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

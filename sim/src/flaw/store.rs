@@ -4,8 +4,8 @@ use super::consumer::ConsumerFlaw;
 use anabranch::lease::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce,
-    Outcome, Refusal, Stored, Worker, WorkerChange, WorkerId, WorkerState, Write,
+    Application, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, Listing, NewLease,
+    Nonce, Outcome, Refusal, Stored, Worker, WorkerChange, WorkerId, WorkerState, Write,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,15 +236,15 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
         self.inner.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let mut rows = self.inner.list(stream).await?;
         match self.flaw {
-            ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows).await,
-            ConsumerFlaw::HidesALease => drop(rows.pop()),
-            ConsumerFlaw::MissingRowCountsAsEnded => rows.extend(ended_parents(&rows)),
+            ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows.rows).await,
+            ConsumerFlaw::HidesALease => drop(rows.rows.pop()),
+            ConsumerFlaw::MissingRowCountsAsEnded => rows.rows.extend(ended_parents(&rows.rows)),
             _ => {}
         }
-        Ok(rows.into_iter().map(|row| self.shown(row)).collect())
+        Ok(rows.map(|row| self.shown(row)))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

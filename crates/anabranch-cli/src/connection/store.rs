@@ -2,7 +2,6 @@
 
 use super::{Connection, KclStreams, trouble};
 use crate::failure::Failure;
-use crate::notice;
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore, StoreAddress, StoreError};
 use anabranch::stream::api::StreamSummary;
@@ -18,7 +17,7 @@ impl Connection {
     ) -> Result<AnyStore, Failure> {
         let aws = Box::pin(async { Ok::<_, Failure>(self.aws().await?.config) });
         let store = address.open(application, aws).await?;
-        Ok(store.map_dynamodb(telling))
+        Ok(store)
     }
 
     /// The store at an address where something is to be read, so nothing may be made there. A
@@ -80,7 +79,7 @@ impl Connection {
         })?;
         let (config, name) = (self.aws().await?.config, stream.clone());
         let identify = move |asked: &StreamName| (*asked == name).then(|| id.clone());
-        Ok(telling(DynamoDbStore::kcl_multi_stream(&config, table, identify)).into())
+        Ok(DynamoDbStore::kcl_multi_stream(&config, table, identify).into())
     }
 
     /// The table of a KCL application, be it for one stream or for several.
@@ -90,7 +89,7 @@ impl Connection {
         stream: Option<&str>,
     ) -> Result<DynamoDbStore, Failure> {
         let config = self.aws().await?.config;
-        let single = telling(DynamoDbStore::kcl(&config, table));
+        let single = DynamoDbStore::kcl(&config, table);
         let streams = KclStreams::of(&single.survey().await?);
         if streams.is_empty() {
             return Ok(single);
@@ -104,13 +103,8 @@ impl Connection {
         }
         let identify =
             move |name: &StreamName| streams.find(name.as_str()).map(|(_, id)| id.clone());
-        Ok(telling(DynamoDbStore::kcl_multi_stream(&config, table, identify)))
+        Ok(DynamoDbStore::kcl_multi_stream(&config, table, identify))
     }
-}
-
-/// The same, whose rows that can't be read are told to the operator.
-fn telling(store: DynamoDbStore) -> DynamoDbStore {
-    store.with_events(notice::printed(false))
 }
 
 /// A failed call, in words.

@@ -11,17 +11,23 @@
 //!   whoever ended before its row was read had made the next row by then. One list or scan of the
 //!   rows could see the child of a row before it is made and the row itself after its end.
 //!
-//! One scan after the list serves all gates of a stream: what it shows of a row counts, and an end
-//! is final. What it lacks proves nothing, since a store may leave out a row that makes no sense.
+//! One consistent scan after the list serves all gates of a stream. What it shows of a row counts,
+//! and an end is final. What it leaves out was not there when the scan passed its place, since it
+//! names the rows that can't be read: as much as a single read at that moment would prove. That is
+//! enough for the row of a trimmed parent, which is judged alone. It is not for a listed one, which
+//! is judged by several rows in an order.
+//!
+//! A row that can't be read may be unfinished.
 //!
 //! Above a trimmed ancestor no names are known, so that part goes by range: an unfinished row of
 //! an unlisted shard that shares keys with the parent may still make the parent's row, because the
 //! heirs of a lost shard get rows.
 
+use super::listing::Listing;
 use super::row::Lease;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
-use crate::lineage::Lineage;
+use crate::lineage::{Lineage, Shard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,6 +40,8 @@ pub enum RowSeen {
     Unfinished,
     /// The row is at the shard's end.
     Ended,
+    /// The row can't be read, and may be short of the end.
+    Unreadable,
 }
 
 /// A full, unfiltered list of the shards, and a scan of all rows that began after it. One serves
@@ -42,20 +50,28 @@ pub enum RowSeen {
 pub struct Listed {
     /// The shards.
     list: Lineage,
-    /// Whether each scanned row had ended.
-    scan: BTreeMap<ShardId, bool>,
+    /// What the scan showed of each row that was there.
+    scan: BTreeMap<ShardId, RowSeen>,
     /// Unfinished rows of shards that the list lacks, with their ranges.
     unlisted: Vec<(ShardId, Option<HashRange>)>,
+    /// Rows of shards that the list lacks that can't be read.
+    unreadable: Vec<ShardId>,
 }
 
 impl Listed {
     /// A list, and then a scan. Its rows may have been read at different moments, all of them after
-    /// the list.
-    pub fn new(list: Lineage, scan: &[Lease]) -> Self {
-        let unfinished = scan.iter().filter(|row| !row.is_ended() && !list.names(&row.key.shard));
+    /// the list, and what it leaves out was not there.
+    pub fn new(list: Lineage, scan: &Listing) -> Self {
+        let gone = |shard: &ShardId| !list.names(shard);
+        let unfinished = scan.rows.iter().filter(|row| !row.is_ended() && gone(&row.key.shard));
         let unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
-        let scan = scan.iter().map(|row| (row.key.shard.clone(), row.is_ended())).collect();
-        Self { list, scan, unlisted }
+        let unreadable = scan.unreadable.iter().map(|row| &row.key);
+        let seen = |row: &Lease| if row.is_ended() { RowSeen::Ended } else { RowSeen::Unfinished };
+        let rows = scan.rows.iter().map(|row| (row.key.shard.clone(), seen(row)));
+        let unread = unreadable.clone().map(|shard| (shard.clone(), RowSeen::Unreadable));
+        let scan = rows.chain(unread).collect();
+        let unreadable = unreadable.filter(|shard| gone(shard)).cloned().collect();
+        Self { list, scan, unlisted, unreadable }
     }
 
     /// The shards.
@@ -64,16 +80,29 @@ impl Listed {
     }
 
     /// What the scan showed of a row.
-    fn scanned(&self, shard: &ShardId) -> Option<RowSeen> {
-        let has_ended = *self.scan.get(shard)?;
-        Some(if has_ended { RowSeen::Ended } else { RowSeen::Unfinished })
+    fn scanned(&self, shard: &ShardId) -> RowSeen {
+        self.scan.get(shard).copied().unwrap_or(RowSeen::Absent)
     }
 
-    /// An unfinished row of an unlisted shard that shares keys with `range`. A row without a
-    /// range may share any.
-    fn unlisted_over(&self, range: &HashRange) -> Option<&ShardId> {
-        let shares = |other: &Option<HashRange>| other.is_none_or(|other| other.overlaps(range));
-        self.unlisted.iter().find(|(_, other)| shares(other)).map(|(shard, _)| shard)
+    /// Why the row of a listed shard may yet be made by the end of an unlisted one: its row is
+    /// unfinished and shares keys with the shard, or can't be read and is older. A row that does
+    /// not tell its range may share any key.
+    fn unlisted_over(&self, shard: &Shard) -> Option<WaitReason> {
+        let shares = |other: &Option<HashRange>| other.is_none_or(|it| it.overlaps(&shard.range));
+        let unfinished = self.unlisted.iter().find(|(_, other)| shares(other));
+        let unfinished = unfinished.map(|(gone, _)| WaitReason::UnlistedUnfinished(gone.clone()));
+        let unreadable = || self.unreadable.iter().find(|gone| may_be_older(gone, &shard.id));
+        unfinished.or_else(|| unreadable().cloned().map(WaitReason::Unreadable))
+    }
+}
+
+/// Shards are numbered in the order of their birth, so a younger one is no ancestor. A key that has
+/// no number is none of the service's shards, where these have numbers.
+fn may_be_older(gone: &ShardId, shard: &ShardId) -> bool {
+    match (gone.index(), shard.index()) {
+        (Some(gone), Some(shard)) => gone < shard,
+        (None, Some(_)) => false,
+        (_, None) => true,
     }
 }
 
@@ -103,7 +132,7 @@ impl Evidence {
     /// The last that single reads showed of a row, or else the scan.
     fn last_seen(&self, shard: &ShardId) -> Option<RowSeen> {
         let read = self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen);
-        read.or_else(|| self.listed.as_ref()?.scanned(shard))
+        read.or_else(|| Some(self.listed.as_ref()?.scanned(shard)))
     }
 }
 
@@ -116,6 +145,8 @@ pub enum WaitReason {
     AncestorUnfinished(ShardId),
     /// The parent has no row yet, and this unfinished row of a shard that is gone may bring it.
     UnlistedUnfinished(ShardId),
+    /// The row of this shard, the parent or an ancestor of it, can't be read.
+    Unreadable(ShardId),
     /// The list does not name the child: it is too old, or the child itself is gone.
     ChildNotListed,
 }
@@ -166,17 +197,18 @@ fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
     match (evidence.last_seen(parent), &evidence.listed) {
         (Some(RowSeen::Ended), _) => Gate::Open,
         (Some(RowSeen::Unfinished), _) => wait(WaitReason::ParentUnfinished),
-        (None, None) => Gate::NeedReads(vec![parent.clone()]),
+        (Some(RowSeen::Unreadable), _) => wait(WaitReason::Unreadable(parent.clone())),
+        (None, _) => Gate::NeedReads(vec![parent.clone()]),
         (Some(RowSeen::Absent), None) => Gate::NeedList,
-        (_, Some(listed)) if !listed.list.names(child) => wait(WaitReason::ChildNotListed),
-        (seen, Some(listed)) => match listed.list.get(parent) {
-            // The list names the child and lacks the parent: the parent is trimmed. Its row is
-            // looked for after the list, because an unfinished one means that its records are
-            // being read, or that its end is still to make the rows of its heirs.
-            None if seen.is_none() => Gate::NeedReads(vec![parent.clone()]),
+        (Some(RowSeen::Absent), Some(listed)) if !listed.list.names(child) => {
+            wait(WaitReason::ChildNotListed)
+        }
+        (Some(RowSeen::Absent), Some(listed)) => match listed.list.get(parent) {
+            // The list names the child and lacks the parent: the parent is trimmed. The scan after
+            // the list shows no row of it: none of its records are being read.
             None => Gate::Open,
-            Some(shard) => match listed.unlisted_over(&shard.range) {
-                Some(gone) => wait(WaitReason::UnlistedUnfinished(gone.clone())),
+            Some(shard) => match listed.unlisted_over(shard) {
+                Some(why) => wait(why),
                 None => gate_of_ancestors(parent, listed, evidence),
             },
         },
@@ -188,7 +220,10 @@ fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> 
     let mut order = listed.list.ancestors(parent);
     order.push(parent);
     // An end is final, and every single read comes after the scan.
-    order.retain(|shard| listed.scanned(shard) != Some(RowSeen::Ended));
+    order.retain(|shard| listed.scanned(shard) != RowSeen::Ended);
+    if let Some(shard) = order.iter().find(|it| listed.scanned(it) == RowSeen::Unreadable) {
+        return unreadable(parent, shard);
+    }
     let mut reads = evidence.reads.iter();
     for (i, shard) in order.iter().copied().enumerate() {
         // Each row must have been read after all that stand before it.
@@ -202,10 +237,15 @@ fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> 
                 };
                 return Gate::Wait { parent: parent.clone(), why };
             }
+            Some((_, RowSeen::Unreadable)) => return unreadable(parent, shard),
             Some((_, RowSeen::Absent | RowSeen::Ended)) => {}
         }
     }
     Gate::Open
+}
+
+fn unreadable(parent: &ShardId, shard: &ShardId) -> Gate {
+    Gate::Wait { parent: parent.clone(), why: WaitReason::Unreadable(shard.clone()) }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod row;
+pub mod listing;
 pub mod checkpoint;
 pub mod permitted;
 pub mod worker;
@@ -33,6 +34,7 @@ pub use application::{Application, StreamFacts, is_same_creation};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
 pub use deadline::{Deadline, Tenure};
 pub use gate::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
+pub use listing::{Listing, Unreadable};
 pub use outcome::{Outcome, Refusal, Stored};
 pub use plan::plan;
 pub use rate::Rate;

@@ -44,6 +44,8 @@ pub enum Standing {
     Leaving,
     /// Another worker fenced it: it has stopped, and what it owned is free.
     Fenced,
+    /// The row can't be read: the worker may beat, so what it owns stays with it.
+    Unreadable,
 }
 
 /// What the planner needs of a lease row.

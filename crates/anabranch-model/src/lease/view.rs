@@ -108,7 +108,7 @@ pub enum Holder {
     Rowless,
     /// A heart that has not moved for its worker's lease time.
     Silent,
-    /// A heart that beats.
+    /// A heart that beats, or one that can't be read and may beat.
     Beating,
 }
 
@@ -341,6 +341,7 @@ impl View {
     pub fn standing_of(&self, id: &WorkerId, now_ms: u64) -> Holder {
         match self.worker(id) {
             Some(worker) if worker.row.standing == Standing::Fenced => Holder::Gone,
+            Some(worker) if worker.row.standing == Standing::Unreadable => Holder::Beating,
             Some(worker) => match worker.heart.moved.age_ms(now_ms) {
                 Some(age) if age < self.lease_time_of(&worker.row) => Holder::Beating,
                 _ => Holder::Silent,

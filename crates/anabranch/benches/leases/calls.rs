@@ -83,7 +83,7 @@ impl<S: LeaseStore> Meter<S> {
     async fn all(&self) -> Result<Costs, StoreError> {
         let stream = STREAM.into();
         self.fill().await?;
-        let rows = self.store.list(&stream).await?;
+        let rows = self.store.list(&stream).await?.rows;
         let (store, chance) = (&self.store, &self.chance);
         let look = self.cost(|_| async { store.look().await.map(drop) }).await?;
         let list = self.cost(|_| async { store.list(&stream).await.map(drop) }).await?;

@@ -3,8 +3,8 @@
 use anabranch::lease::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Survey, Worker, WorkerChange,
-    WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Survey, Worker,
+    WorkerChange, WorkerId, Write,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -150,7 +150,7 @@ impl<S: LeaseStore> LeaseStore for Counted<S> {
         self.tally.answer(self.inner.look().await)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.tally.ask(Kind::List).await;
         self.tally.answer(self.inner.list(stream).await)
     }

@@ -5,7 +5,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, Grip, How, LeaseStore, Settings, Stop, Stopped};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::{StreamTarget, create_stream, split_shard};
+use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, Options};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
@@ -48,6 +48,21 @@ pub(crate) fn split_stream(shards: u32) -> LocalKinesis {
             new_starting_hash_key: Some((u128::from(parent) * width + width / 2).to_string()),
         };
         engine.split_shard(&request).expect("the parent is open");
+    }
+    engine.clock().advance(25 * 3_600_000);
+    LocalKinesis::new(engine)
+}
+
+/// A stream of so many shards, each of which came from a merge of two that are past retention.
+pub(crate) fn merged_stream(shards: u32) -> LocalKinesis {
+    let engine = engine(2 * shards as usize);
+    for pair in 0..shards {
+        let request = merge_shards::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_merge: Some(format!("shardId-{:012}", 2 * pair)),
+            adjacent_shard_to_merge: Some(format!("shardId-{:012}", 2 * pair + 1)),
+        };
+        engine.merge_shards(&request).expect("both parents are open");
     }
     engine.clock().advance(25 * 3_600_000);
     LocalKinesis::new(engine)

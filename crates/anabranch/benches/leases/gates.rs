@@ -1,9 +1,10 @@
 //! A first start on a stream whose shards all have parents past retention: each gate needs proof.
 
 use crate::counted::{Kind, Tally};
-use crate::fleet::{Until, Worker, settings, split_stream, wait};
+use crate::fleet::{Until, Worker, merged_stream, settings, split_stream, wait};
 use anabranch::clock::{Chance, Clock};
 use anabranch::lease::MemoryStore;
+use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::Layout;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,21 +17,28 @@ const CALL_MS: u64 = 4;
 const WITHIN: Duration = Duration::from_mins(5);
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Measures one worker and four.
+/// The most single reads of rows for each shard and worker.
+const MOST_READS: f64 = 1.2;
+
+/// Measures one worker and four, on shards from splits and from merges.
 pub(crate) async fn run() -> Result<(), String> {
     println!("\nA first start on {SHARDS} shards with trimmed parents, {CALL_MS} ms a store call");
     println!(
-        "{:<10}{:>14}{:>13}{:>8}{:>26}",
-        "workers", "first shard", "last shard", "lists", "reads, shard and worker"
+        "{:<10}{:<9}{:>14}{:>13}{:>8}{:>26}",
+        "workers", "born by", "first shard", "last shard", "lists", "reads, shard and worker"
     );
-    for workers in [1, 4] {
-        measure(workers).await?;
+    for (born, stream) in
+        [("splits", split_stream as fn(u32) -> LocalKinesis), ("merges", merged_stream)]
+    {
+        for workers in [1, 4] {
+            measure(born, &stream(SHARDS), workers).await?;
+        }
     }
     Ok(())
 }
 
-async fn measure(workers: u32) -> Result<(), String> {
-    let (stream, store) = (split_stream(SHARDS), MemoryStore::new(Layout::Native));
+async fn measure(born: &str, stream: &LocalKinesis, workers: u32) -> Result<(), String> {
+    let store = MemoryStore::new(Layout::Native);
     let tally = Arc::new(Tally::slow(CALL_MS));
     let (begin, mut starts) = (Instant::now(), JoinSet::new());
     for i in 0..workers {
@@ -52,10 +60,13 @@ async fn measure(workers: u32) -> Result<(), String> {
     #[expect(clippy::cast_precision_loss, reason = "a figure for people, far below 2^52")]
     let by_shard = reads as f64 / f64::from(SHARDS * workers);
     println!(
-        "{workers:<10}{:>12.2} s{:>11.2} s{:>8}{by_shard:>26.2}",
+        "{workers:<10}{born:<9}{:>12.2} s{:>11.2} s{:>8}{by_shard:>26.2}",
         first.as_secs_f64(),
         last.as_secs_f64(),
         tally.asked(Kind::List)
     );
+    if by_shard > MOST_READS {
+        return Err(format!("{by_shard:.2} reads for each shard and worker, {MOST_READS} at most"));
+    }
     Ok(())
 }

@@ -191,7 +191,8 @@ pub enum LeaseEvent {
         /// What it said.
         error: String,
     },
-    /// A row of the store can't be read, and was left out of a list.
+    /// A row of the store can't be read, and was left out of a list. Reported once, until it can be
+    /// read again.
     UnreadableRow {
         /// Which row, as the store names it.
         row: String,

@@ -4,7 +4,7 @@ use super::store::{LeaseStore, Look, StoreError};
 use super::{DynamoDbStore, MemoryStore, PostgresStore, SqliteStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Stored, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
@@ -116,14 +116,14 @@ impl LeaseStore for AnyStore {
         wait!(self, store => store.look())
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         wait!(self, store => store.list(stream))
     }
 
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
         wait!(self, store => store.list_recent(streams))
     }
 

@@ -3,7 +3,7 @@
 use super::store::{LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Table, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Table, Worker, WorkerId, Write,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,11 +50,12 @@ impl LeaseStore for MemoryStore {
         let table = self.table();
         let native = self.layout == Layout::Native;
         let version = native.then_some(table.application().version);
-        Ok(Look { version, workers: table.workers().cloned().collect() })
+        Ok(Look { version, workers: table.workers().cloned().collect(), unreadable: Vec::new() })
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
-        Ok(self.table().leases(stream).cloned().collect())
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+        let rows: Vec<_> = self.table().leases(stream).cloned().collect();
+        Ok(rows.into())
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

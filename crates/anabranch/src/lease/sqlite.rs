@@ -5,7 +5,8 @@ use super::store::{LeaseStore, Look, StoreError};
 use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Nonce, Outcome, Worker, WorkerId, Write,
+    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Listing, Nonce, Outcome, Worker,
+    WorkerId, Write,
 };
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
@@ -227,7 +228,7 @@ impl LeaseStore for SqliteStore {
         self.store()?.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.store()?.list(stream).await
     }
 

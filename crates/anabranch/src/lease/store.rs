@@ -2,7 +2,8 @@
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Stored, Survey, Unreadable, Worker,
+    WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
@@ -49,18 +50,17 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// The cheap look of an idle worker: leases need to be listed only when the version has moved.
     fn look(&self) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// All leases of a stream, by shard.
-    fn list(
-        &self,
-        stream: &StreamName,
-    ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
+    /// All leases of a stream, by shard, and the names of the rows that can't be read: a shard that
+    /// neither part names had no row when the list was read. One bad row is no reason to fail.
+    fn list(&self, stream: &StreamName)
+    -> impl Future<Output = Result<Listing, StoreError>> + Send;
 
     /// All leases of some streams, for a planner that looks again soon: a row may be a moment old.
     /// Every write that follows is conditional, so an old row costs a refused write and no more.
     fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> impl Future<Output = Result<BTreeMap<StreamName, Vec<Lease>>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<BTreeMap<StreamName, Listing>, StoreError>> + Send {
         async move {
             let mut rows = BTreeMap::new();
             for stream in streams {
@@ -70,11 +70,11 @@ pub trait LeaseStore: Send + Sync + 'static {
         }
     }
 
-    /// One lease.
+    /// One lease. A row that can't be read is an error.
     fn get(&self, key: &LeaseKey)
     -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
 
-    /// One worker.
+    /// One worker. A row that can't be read is an error.
     fn worker(
         &self,
         id: &WorkerId,
@@ -112,8 +112,10 @@ pub trait LeaseStore: Send + Sync + 'static {
 pub struct Look {
     /// The application's version. `None` in KCL's layout, where only a list tells.
     pub version: Option<u64>,
-    /// All workers, by id. Empty in KCL's layout.
+    /// All workers whose rows can be read, by id. Empty in KCL's layout.
     pub workers: Vec<Worker>,
+    /// Workers whose rows are there and can't be read.
+    pub unreadable: Vec<Unreadable<WorkerId>>,
 }
 
 /// Why a store did not do what it was asked. Nothing was written.

@@ -8,7 +8,7 @@ use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Worker, WorkerId, Write,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,7 @@ impl LeaseStore for Cut {
         self.reach().await?.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.reach().await?.list(stream).await
     }
 

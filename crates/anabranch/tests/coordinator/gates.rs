@@ -189,7 +189,7 @@ async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendan
     fleet.split(1, HALF + HALF / 2);
     fleet.engine.clock().advance(5_000);
     let store = TroubledStore::new(fleet.store.clone());
-    store.make_unreadable(Some(id(0)));
+    store.make_unreadable([id(0)]);
     let a = fleet.worker_on(store.clone(), from_now("a")).await.unwrap();
     fleet
         .until("the others are read", LEASE_TIME_MS, || started(&fleet, 4) && started(&fleet, 5))
@@ -197,6 +197,6 @@ async fn an_ancestor_whose_row_makes_no_sense_is_in_the_way_of_its_own_descendan
     fleet.pass(3 * LEASE_TIME_MS).await;
     assert!(!started(&fleet, 2) && !started(&fleet, 3), "{:?}", fleet.watch.begun());
     assert!(fleet.count(|event| matches!(event, LeaseEvent::UnreadableRow { .. })) > 0);
-    store.make_unreadable(None);
+    store.make_unreadable([]);
     fleet.until("all are read", LEASE_TIME_MS, || a.holds() == 4).await;
 }

@@ -117,7 +117,7 @@ async fn java(fleet: &Fleet, leases: usize) -> JoinSet<()> {
     let (store, mut heart) = (fleet.store.clone(), JoinSet::new());
     heart.spawn(async move {
         loop {
-            let rows = store.list(&STREAM.into()).await.unwrap();
+            let rows = store.list(&STREAM.into()).await.unwrap().rows;
             for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&java)) {
                 let write = row.hold().unwrap().renew(Nonce(1));
                 assert!(store.write(&write).await.unwrap().is_done());

@@ -11,6 +11,7 @@ mod stopping;
 mod starting;
 mod names;
 mod gates;
+mod unreadable;
 mod scale;
 mod checkpoints;
 mod auditing;

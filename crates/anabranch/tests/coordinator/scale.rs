@@ -6,7 +6,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, Grip, Settings};
 use anabranch::stream::LocalKinesis;
-use anabranch_local::op::{StreamTarget, create_stream, split_shard};
+use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, Options};
 use anabranch_model::position::StartPosition;
 use std::sync::{Arc, Mutex};
@@ -20,17 +20,46 @@ const CALL_MS: u64 = 4;
 /// When grips came, in milliseconds since the first worker started.
 type Came = Arc<Mutex<Vec<u64>>>;
 
-/// A stream of so many open shards, each of which came from a split.
-fn split_stream(shards: u32) -> Arc<Engine> {
+/// Where the shards of a stream came from.
+#[derive(Clone, Copy)]
+enum Born {
+    /// Two from each split.
+    Split,
+    /// One from each merge.
+    Merged,
+}
+
+/// A stream of so many shards.
+fn stream(shards: u32) -> Engine {
     let options = Options { shard_limit: u32::MAX, ..Options::instant() };
     let engine = Engine::new(options, anabranch_local::Clock::manual(1_700_000_000_000));
-    let parents = shards / 2;
     let request = create_stream::Request {
         stream_name: Some(STREAM.to_owned()),
-        shard_count: Some(i64::from(parents)),
+        shard_count: Some(i64::from(shards)),
         ..Default::default()
     };
     engine.create_stream(&request).unwrap();
+    engine
+}
+
+/// A stream of so many open shards, each of which came from a merge.
+fn merged_stream(shards: u32) -> Engine {
+    let engine = stream(2 * shards);
+    for pair in 0..shards {
+        let request = merge_shards::Request {
+            stream: StreamTarget::named(STREAM),
+            shard_to_merge: Some(id(2 * pair)),
+            adjacent_shard_to_merge: Some(id(2 * pair + 1)),
+        };
+        engine.merge_shards(&request).unwrap();
+    }
+    engine
+}
+
+/// A stream of so many open shards, each of which came from a split.
+fn split_stream(shards: u32) -> Engine {
+    let parents = shards / 2;
+    let engine = stream(parents);
     let width = u128::MAX / u128::from(parents);
     for parent in 0..parents {
         let request = split_shard::Request {
@@ -40,7 +69,7 @@ fn split_stream(shards: u32) -> Arc<Engine> {
         };
         engine.split_shard(&request).unwrap();
     }
-    Arc::new(engine)
+    engine
 }
 
 /// Holds each grip that comes.
@@ -58,8 +87,11 @@ async fn hold_all(
 
 /// Starts workers on an empty store and checks when the first and the last shard is handed out, and
 /// how many single rows are read for it.
-async fn check(shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
-    let engine = split_stream(shards);
+async fn check(born: Born, shards: u32, workers: u32, age_ms: u64, from: StartPosition) {
+    let engine = Arc::new(match born {
+        Born::Split => split_stream(shards),
+        Born::Merged => merged_stream(shards),
+    });
     engine.clock().advance(age_ms);
     let fleet = Fleet::native(1);
     let (clock, came) = (fleet.clock.clone(), Came::default());
@@ -104,16 +136,26 @@ const PAST_RETENTION_MS: u64 = 25 * 3_600_000;
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_shards_with_trimmed_parents_are_read_soon_after_a_first_start() {
-    check(10_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(Born::Split, 10_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn workers_that_start_together_on_trimmed_parents_are_as_fast() {
-    check(2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+    check(Born::Split, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_that_were_merged_from_trimmed_parents_are_as_fast() {
+    check(Born::Merged, 5_000, 1, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_that_start_together_on_merged_shards_are_as_fast() {
+    check(Born::Merged, 2_000, 4, PAST_RETENTION_MS, StartPosition::TrimHorizon).await;
 }
 
 /// The parents are listed, and lie before the start.
 #[tokio::test(start_paused = true)]
 async fn a_start_at_latest_behind_a_reshard_of_all_shards_is_as_fast() {
-    check(2_000, 2, 5_000, StartPosition::Latest).await;
+    check(Born::Split, 2_000, 2, 5_000, StartPosition::Latest).await;
 }

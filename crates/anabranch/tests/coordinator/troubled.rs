@@ -1,10 +1,10 @@
 //! The memory store behind a line that can be cut, slowed down or made to lose replies.
 
 use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Survey, Worker, WorkerId,
-    Write,
+    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Stored, Survey,
+    Unreadable, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +38,10 @@ pub(crate) struct TroubledStore {
     line: Arc<Mutex<Line>>,
     /// Writes that fail for good, as if their worker had died before them.
     fatal: Arc<Mutex<Option<Rule>>>,
-    /// The shard whose row makes no sense.
-    unreadable: Arc<Mutex<Option<String>>>,
+    /// The shards whose rows make no sense.
+    unreadable: Arc<Mutex<BTreeSet<String>>>,
+    /// The name of the worker whose row makes no sense.
+    unreadable_worker: Arc<Mutex<Option<String>>>,
     /// The shards whose rows have no hash range, as old versions of KCL leave them.
     rangeless: Arc<Mutex<BTreeSet<String>>>,
     /// What is to be seen on the table.
@@ -78,11 +80,13 @@ impl TroubledStore {
         let (fatal, survey) = (Arc::default(), Arc::default());
         let (looks, starts, unreadable) = (Arc::default(), Arc::default(), Arc::default());
         let (lists_throttled, rangeless) = (Arc::default(), Arc::default());
+        let unreadable_worker = Arc::default();
         Self {
             inner,
             line,
             fatal,
             unreadable,
+            unreadable_worker,
             rangeless,
             survey,
             look_ms: 500,
@@ -149,9 +153,26 @@ impl TroubledStore {
         *self.fatal.lock().unwrap() = Some(Box::new(rule));
     }
 
-    /// From now on, the row of this shard makes no sense when it is read by itself.
-    pub(crate) fn make_unreadable(&self, shard: Option<String>) {
-        *self.unreadable.lock().unwrap() = shard;
+    /// From now on, the rows of these shards make no sense, and no others.
+    pub(crate) fn make_unreadable(&self, shards: impl IntoIterator<Item = String>) {
+        *self.unreadable.lock().unwrap() = shards.into_iter().collect();
+    }
+
+    /// From now on, the row of the worker of this name makes no sense.
+    pub(crate) fn make_worker_unreadable(&self, name: Option<&str>) {
+        *self.unreadable_worker.lock().unwrap() = name.map(str::to_owned);
+    }
+
+    fn is_unreadable(&self, shard: &ShardId) -> bool {
+        self.unreadable.lock().unwrap().contains(shard.as_str())
+    }
+
+    fn readable(&self, key: &LeaseKey) -> Result<(), StoreError> {
+        if !self.is_unreadable(&key.shard) {
+            return Ok(());
+        }
+        let (store, row) = ("memory".into(), key.to_string());
+        Err(StoreError::UnreadableRow { store, row, detail: "by the test".into() })
     }
 
     /// From now on, the rows of these shards have no hash range until one is noted.
@@ -220,7 +241,15 @@ impl LeaseStore for TroubledStore {
     async fn look(&self) -> Result<Look, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.through().await?;
-        let look = self.inner.look().await?;
+        let mut look = self.inner.look().await?;
+        if let Some(name) = &*self.unreadable_worker.lock().unwrap() {
+            let is_it = |worker: &mut Worker| worker.id.as_str().starts_with(name.as_str());
+            look.unreadable.extend(
+                look.workers
+                    .extract_if(.., is_it)
+                    .map(|worker| Unreadable { key: worker.id, why: "by the test".into() }),
+            );
+        }
         let mut late = self.late.lock().unwrap();
         if late.version != look.version {
             late.version = look.version;
@@ -229,7 +258,7 @@ impl LeaseStore for TroubledStore {
         Ok(look)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let told = self.starts.lock().unwrap().iter().any(|(name, _)| name == stream);
         assert!(told, "the leases of {stream} are listed before the store knows its start");
         self.reads[1].fetch_add(1, Ordering::Relaxed);
@@ -239,13 +268,17 @@ impl LeaseStore for TroubledStore {
             let (store, detail) = ("memory".into(), "slow down".into());
             return Err(StoreError::Throttled { store, detail });
         }
-        let rows = self.inner.list(stream).await?;
-        let rows: Vec<Lease> = rows.into_iter().map(|row| self.shown(row)).collect();
+        let rows = self.inner.list(stream).await?.map(|row| self.shown(row)).rows;
         let mut late = self.late.lock().unwrap();
         if late.until.is_none_or(|until| Instant::now() >= until) || late.rows.is_empty() {
             late.rows = rows;
         }
-        Ok(late.rows.clone())
+        let rows: Vec<_> =
+            late.rows.iter().filter(|row| !self.is_unreadable(&row.key.shard)).cloned().collect();
+        let bad = self.unreadable.lock().unwrap();
+        let bad = bad.iter().map(|shard| (shard.as_str().into(), "by the test".to_owned()));
+        let unreadable = bad.map(|(key, why)| Unreadable { key, why }).collect();
+        Ok(Listing { rows, unreadable })
     }
 
     async fn list_recent(
@@ -267,13 +300,7 @@ impl LeaseStore for TroubledStore {
         self.reads[0].fetch_add(1, Ordering::Relaxed);
         self.milliunits.fetch_add(1_000, Ordering::Relaxed);
         self.through().await?;
-        if self.unreadable.lock().unwrap().as_deref() == Some(key.shard.as_str()) {
-            return Err(StoreError::UnreadableRow {
-                store: "memory".into(),
-                row: key.to_string(),
-                detail: "by the test".into(),
-            });
-        }
+        self.readable(key)?;
         Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
     }
 
@@ -292,6 +319,9 @@ impl LeaseStore for TroubledStore {
         }
         if line == Line::RequestsLost {
             return Ok(Outcome::Unknown);
+        }
+        if let Write::Lease { key, .. } = write {
+            self.readable(key)?;
         }
         if let Write::Lease { key, change: LeaseChange::NoteRange(_), .. } = write {
             self.rangeless.lock().unwrap().remove(key.shard.as_str());

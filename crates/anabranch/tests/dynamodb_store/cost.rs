@@ -141,7 +141,7 @@ async fn kcl_costs(server: Server) {
         }
         let before = store.usage();
         let rows = store.list_recent(streams).await.expect("the rows");
-        assert_eq!(rows.values().map(Vec::len).sum::<usize>(), LEASES as usize);
+        assert_eq!(rows.values().map(|listing| listing.rows.len()).sum::<usize>(), LEASES as usize);
         let look = since(before, store.usage());
         let pause_ms = store.look_ms().max(1_000);
         println!("{} streams: {look:?}, each {pause_ms} ms", streams.len());

@@ -1,7 +1,6 @@
 //! Rows as Java's KCL writes them: read, written by us, and nothing lost.
 
 use crate::server::{Server, client};
-use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
@@ -13,7 +12,6 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
 
 const SEQUENCE: &str = "49590338271490256608559692538361571095921575989136588898";
 const SHARD: &str = "shardId-000000000007";
@@ -225,7 +223,7 @@ async fn round_trip(server: Server, multi: bool, item: Item, expected: &Lease) {
     let mut item = with(item, &unknown());
     table.put(item.clone()).await;
     assert_eq!(&table.lease().await, expected);
-    let listed = table.store.list(&"orders".into()).await.expect("a list");
+    let listed = table.store.list(&"orders".into()).await.expect("a list").rows;
     assert_eq!(listed, std::slice::from_ref(expected));
     for (change, sets, removes) in steps() {
         table.done(change.clone()).await;
@@ -337,7 +335,7 @@ async fn a_new_row_is_the_one_that_java_would_have_written() {
 }
 
 #[tokio::test]
-async fn rows_that_are_no_leases_are_left_alone_and_broken_ones_are_told_of() {
+async fn rows_that_are_no_leases_are_left_alone_and_broken_ones_are_named() {
     let table = Table::new(Server::embedded().await, false).await;
     table.put(kcl_2(SHARD)).await;
     for (name, kind) in [
@@ -355,19 +353,21 @@ async fn rows_that_are_no_leases_are_left_alone_and_broken_ones_are_told_of() {
     bad.insert("checkpoint".into(), s("nowhere"));
     table.put(bad).await;
 
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let listener = Arc::clone(&told);
-    let events = Events::to(move |event| {
-        if let Event::Lease(LeaseEvent::UnreadableRow { row, .. }) = event {
-            listener.lock().expect("nobody panics with it").push(row.clone());
-        }
-    });
-    let store = table.store.clone().with_events(events);
-    let leases = store.list(&"orders".into()).await.expect("a list");
-    assert_eq!(leases, [whole_lease()]);
-    let mut told = told.lock().expect("nobody panics with it").clone();
-    told.sort_unstable();
-    assert_eq!(told, ["shardId-000000000001", "shardId-000000000002"]);
+    let mut no_time = base("shardId-000000000003");
+    no_time.insert("checkpoint".into(), s("AT_TIMESTAMP"));
+    table.put(no_time).await;
+    // The key of a lease under something else: there may be a reader all the same.
+    let other = [("leaseKey", s("shardId-000000000004")), ("entityType", s("NOT_YET_INVENTED"))];
+    table.put(row(&other)).await;
+
+    let store = table.store.clone();
+    let listing = store.list(&"orders".into()).await.expect("a list");
+    assert_eq!(listing.rows, [whole_lease()]);
+    let left_out: Vec<_> = listing.unreadable.iter().map(|row| row.key.as_str()).collect();
+    let expected = [1, 2, 3, 4].map(|shard| format!("shardId-{shard:012}"));
+    assert_eq!(left_out, expected);
+    let recent = store.list_recent(&["orders".into()]).await.expect("a list");
+    assert_eq!(recent[&"orders".into()], listing);
     // Who asks for such a row by name must not take it for a missing one.
     for shard in ["shardId-000000000002", "Leader"] {
         let error = store.get(&LeaseKey::new("orders", shard)).await.expect_err(shard);
@@ -381,7 +381,10 @@ async fn a_timestamp_comes_from_the_applications_own_start() {
     let mut item = base(SHARD);
     item.insert("checkpoint".into(), s("AT_TIMESTAMP"));
     table.put(item).await;
-    let error = table.store.list(&"orders".into()).await.expect_err("no time is known");
+    let listing = table.store.list(&"orders".into()).await.expect("a list");
+    assert!(listing.rows.is_empty(), "{listing:?}");
+    assert!(listing.unreadable[0].why.contains("with_start"), "{listing:?}");
+    let error = table.store.get(&key()).await.expect_err("no time is known");
     assert!(error.to_string().contains("with_start"), "{error}");
     let read = async |store: &DynamoDbStore| {
         let lease = store.get(&key()).await.expect("a reply").expect("a lease");

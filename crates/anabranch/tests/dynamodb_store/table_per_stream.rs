@@ -3,7 +3,7 @@
 use anabranch::lease::{DynamoDbStore, LeaseStore, Look, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Refusal, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Refusal, Worker, WorkerId, Write,
 };
 use aws_types::SdkConfig;
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ impl LeaseStore for TablePerStream {
         DynamoDbStore::kcl(&self.config, "app").look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.of(stream).await?.list(stream).await
     }
 

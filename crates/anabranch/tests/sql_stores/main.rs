@@ -6,6 +6,8 @@
 
 #[path = "../postgres_server/mod.rs"]
 mod postgres_server;
+#[path = "../bad_row/mod.rs"]
+mod bad_row;
 mod steps;
 mod proxy;
 mod rules;
@@ -19,5 +21,6 @@ mod lost_reply;
 mod outage;
 mod listen;
 mod fleet;
+mod bad_rows;
 mod parking;
 mod pooler;

@@ -41,7 +41,7 @@ async fn apart<S: LeaseStore>(one: &S, other: &S) {
     done(one, &join("a")).await;
     let look = other.look().await.unwrap();
     assert_eq!((look.version, look.workers), (Some(0), vec![]));
-    assert_eq!(other.list(&key(0).stream).await.unwrap(), vec![]);
+    assert_eq!(other.list(&key(0).stream).await.unwrap().rows, vec![]);
     assert_eq!(other.get(&key(0)).await.unwrap(), None);
     owned(other, 0).await;
     assert_eq!(one.look().await.unwrap().version, Some(3));

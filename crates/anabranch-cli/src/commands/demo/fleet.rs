@@ -114,7 +114,10 @@ impl Fleet {
             self.store = Some(store);
         }
         match &self.store {
-            Some(store) => store.list(&NAME.into()).await.map_err(Failure::result),
+            Some(store) => {
+                let listing = store.list(&NAME.into()).await.map_err(Failure::result)?;
+                Ok(listing.rows)
+            }
             None => Ok(Vec::new()),
         }
     }

@@ -1,7 +1,7 @@
 //! Looking: at the stream, at the rows, and at hearts for as long as it takes to see one beat.
 
 use super::facts::{Facts, KclFacts, Unfinished};
-use crate::commands::leases::{editor, quiet};
+use crate::commands::leases::{editor, quiet, readable};
 use crate::commands::shards::{Lag, lags};
 use crate::connection::{Aws, KclStreams};
 use crate::failure::Failure;
@@ -91,7 +91,7 @@ fn of_kcl(survey: &Survey, stream: &StreamName, created_ms: u64) -> Option<Strea
 }
 
 async fn rows(store: &AnyStore, stream: &StreamName) -> Result<BTreeMap<ShardId, Lease>, Failure> {
-    let rows = store.list(stream).await?;
+    let rows = readable(store.list(stream).await?);
     Ok(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
 }
 

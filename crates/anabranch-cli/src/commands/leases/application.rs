@@ -3,10 +3,19 @@
 use super::Options;
 use crate::connection::{Connection, KclStreams};
 use crate::failure::Failure;
+use crate::output::note;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, StreamFacts, Worker};
+use anabranch_model::lease::{Layout, Lease, Listing, StreamFacts, Worker};
 use std::collections::BTreeMap;
+
+/// Returns the rows of a list, and names those on the terminal that can't be read.
+pub(crate) fn readable(listing: Listing) -> Vec<Lease> {
+    for row in listing.unreadable {
+        note!("the row of {} can't be read and is left out: {}", row.key, row.why);
+    }
+    listing.rows
+}
 
 /// The rows of one stream, and what the application remembers of it.
 #[derive(Debug, Clone)]
@@ -30,6 +39,8 @@ pub(crate) struct Standing {
     pub(crate) streams: Vec<StreamRows>,
     /// Its workers. KCL's layout has no rows for them.
     pub(crate) workers: Vec<Worker>,
+    /// Whether rows of leases were left out because they can't be read.
+    unreadable: bool,
 }
 
 impl Standing {
@@ -104,14 +115,20 @@ impl Standing {
                 known.into_iter().map(|(name, facts)| (name, Some(facts))).collect()
             }
         };
-        let mut read = Vec::new();
+        let (mut read, mut unreadable) = (Vec::new(), false);
         for (stream, facts) in streams.drain(..) {
-            let rows = store.list(&stream).await?;
+            let listing = store.list(&stream).await?;
+            unreadable |= !listing.unreadable.is_empty();
+            let rows = readable(listing);
             read.push(StreamRows { stream, facts, rows });
         }
-        let workers = store.look().await?.workers;
+        let look = store.look().await?;
+        for row in look.unreadable {
+            note!("the row of worker {} can't be read and is left out: {}", row.key, row.why);
+        }
+        let workers = look.workers;
         let names_streams = store.layout() == Layout::Native || !several.is_empty();
-        Ok(Self { store, names_streams, streams: read, workers })
+        Ok(Self { store, names_streams, streams: read, workers, unreadable })
     }
 
     /// The row of a shard that a person named, of whichever stream has it.
@@ -128,6 +145,17 @@ impl Standing {
                 first.map_or(Err(Failure::usage("there are no leases")), |rows| rows.named(shard))
             }
         }
+    }
+
+    /// Refuses where a row of a lease can't be read: a copy would lack it.
+    pub(super) fn demand_all(&self) -> Result<(), Failure> {
+        if self.unreadable {
+            return Err(Failure::result(
+                "rows of leases can't be read, and a copy would lack them: repair or delete them \
+                 first",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses where nothing says which stream it is.

@@ -1,6 +1,6 @@
 //! Moving an application to another store, between layouts too.
 
-use super::application::Standing;
+use super::application::{Standing, readable};
 use super::editor::{Editor, moved_to};
 use super::halt::Halt;
 use super::moment_of_shard::last_before;
@@ -44,6 +44,7 @@ pub(super) async fn run(
         // A worker may have gone on until just now, so what was read before is old.
         source = Standing::of(source.store, options.stream.as_deref(), &options.app).await?;
     }
+    source.demand_all()?;
     if source.streams.iter().all(|stream| stream.rows.is_empty()) {
         return Err(Failure::usage(format!("there are no leases of {} to copy", options.app)));
     }
@@ -76,7 +77,7 @@ pub(super) async fn run(
     let known = target.application().await?.streams;
     let mut there = BTreeMap::new();
     for (stream, rows, _) in &copies {
-        let found = target.list(stream).await?;
+        let found = readable(target.list(stream).await?);
         let half = half_copied(target.layout(), known.contains_key(stream), rows, &found);
         if !found.is_empty() && !half {
             return Err(Failure::usage(format!(

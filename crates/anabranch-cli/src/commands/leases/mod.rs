@@ -17,6 +17,8 @@ mod moment_of_shard;
 mod restore;
 mod copy;
 
+pub(crate) use application::readable;
+
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::shell_word::shell_word;

@@ -6,7 +6,7 @@ use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Worker};
+use anabranch_model::lease::{Layout, Unreadable, Worker};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -38,7 +38,12 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
     let mut hearts = Hearts::new();
     match store.layout() {
         Layout::Native => {
-            let workers = store.look().await?.workers;
+            let look = store.look().await?;
+            if let Some(Unreadable { key, why }) = look.unreadable.first() {
+                let why = format!("whether worker {key} is alive can't be read: {why}");
+                return Err(Failure::result(why));
+            }
+            let workers = look.workers;
             let alive = workers.iter().filter(|worker| worker.is_alive());
             hearts.extend(alive.map(|worker| {
                 let lease_time = worker.lease_time_ms.map(Duration::from_millis);
@@ -47,7 +52,7 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
         }
         Layout::Kcl => {
             for stream in streams {
-                for row in store.list(stream).await? {
+                for row in store.list(stream).await?.rows {
                     if let Some(owner) = &row.owner {
                         let name = format!("{owner} ({})", row.key.shard);
                         // Two streams may have a shard of the same name.

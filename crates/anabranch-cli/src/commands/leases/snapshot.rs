@@ -234,6 +234,7 @@ pub(super) async fn run(
     file: &Path,
 ) -> Result<(), Failure> {
     let standing = Standing::read(options, connection).await?;
+    standing.demand_all()?;
     let snapshot = Snapshot::of(&options.app, &standing);
     snapshot.write(file)?;
     let count: usize = snapshot.streams.iter().map(|stream| stream.leases.len()).sum();

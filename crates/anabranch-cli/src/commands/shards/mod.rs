@@ -4,6 +4,7 @@ mod standing;
 mod lag;
 mod tree;
 
+use crate::commands::leases::readable;
 use crate::connection::{Aws, Connection};
 use crate::failure::Failure;
 use crate::output::say;
@@ -64,7 +65,7 @@ impl Picture {
             None => None,
             Some(store) => {
                 let name = aws.name_in(store, stream, &summary).await?;
-                let rows = store.list(&name).await?;
+                let rows = readable(store.list(&name).await?);
                 Some(rows.into_iter().map(|row| (row.key.shard.clone(), row)).collect())
             }
         };

@@ -1,6 +1,7 @@
 //! The gate by example, with the merge whose other parent has no row yet.
 
 use super::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
+use crate::lease::listing::{Listing, Unreadable};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
 use crate::position::Position;
@@ -34,7 +35,14 @@ fn row(lines: &[Line], index: u32, seen: RowSeen) -> Lease {
 }
 
 fn listed(list: &[Line], rows: &[Lease]) -> Arc<Listed> {
-    Arc::new(Listed::new(graph(list), rows))
+    listed_beside(list, rows, &[])
+}
+
+/// A list and a scan that leaves out rows that can't be read.
+fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<Listed> {
+    let unreadable = ids(unreadable.iter().copied()).into_iter();
+    let unreadable = unreadable.map(|key| Unreadable { key, why: "by the test".into() }).collect();
+    Arc::new(Listed::new(graph(list), &Listing { rows: rows.to_vec(), unreadable }))
 }
 
 /// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
@@ -162,6 +170,57 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     assert_eq!(decide(&evidence), wait(4, WaitReason::AncestorUnfinished(id(2))));
 }
 
+/// G became K and another, and K became H and another; H and X are merged into M. G and K are
+/// trimmed, and G is still being read under a row that can't be read.
+#[test]
+fn an_unreadable_row_of_a_trimmed_ancestor_may_be_unfinished() {
+    const K: u32 = 2;
+    const H: u32 = 5;
+    const M: u32 = 8;
+    let list = [
+        (X, None, None, (200, MAX), (1, 30)),
+        (3, Some(G), None, (0, 99), (11, OPEN)),
+        (4, Some(K), None, (100, 149), (21, OPEN)),
+        (H, Some(K), None, (150, 199), (21, 30)),
+        (M, Some(H), Some(X), (150, MAX), (31, OPEN)),
+    ];
+    let of_x = [row(&list, X, Ended)];
+    let decide = |unreadable: &[u32], reads: &[(u32, RowSeen)]| {
+        let mut evidence = Evidence::default();
+        evidence.listed(listed_beside(&list, &of_x, unreadable));
+        for (shard, seen) in reads {
+            evidence.saw(id(*shard), *seen);
+        }
+        gate(&id(M), &ids([H, X]), &evidence)
+    };
+    let absent = [(G, Absent), (K, Absent), (H, Absent)];
+    assert_eq!(decide(&[], &absent), Gate::Open);
+    assert_eq!(decide(&[G], &absent), wait(H, WaitReason::Unreadable(id(G))));
+    assert_eq!(decide(&[K], &absent), wait(H, WaitReason::Unreadable(id(K))));
+    // A younger shard is no ancestor.
+    assert_eq!(decide(&[6], &absent), Gate::Open);
+    // Its own row, by the scan or by a read of it.
+    assert_eq!(decide(&[H], &[]), wait(H, WaitReason::Unreadable(id(H))));
+    assert_eq!(decide(&[], &[(H, RowSeen::Unreadable)]), wait(H, WaitReason::Unreadable(id(H))));
+}
+
+#[test]
+fn an_unreadable_row_of_a_listed_ancestor_may_be_unfinished() {
+    let of_x = [row(STREAM, X, Ended)];
+    let decide = |unreadable: &[u32], reads: &[(u32, RowSeen)]| {
+        let mut evidence = Evidence::default();
+        evidence.listed(listed_beside(STREAM, &of_x, unreadable));
+        for (shard, seen) in reads {
+            evidence.saw(id(*shard), *seen);
+        }
+        gate(&id(M), &ids([B, X]), &evidence)
+    };
+    let expected = wait(B, WaitReason::Unreadable(id(G)));
+    assert_eq!(decide(&[G], &[]), expected);
+    assert_eq!(decide(&[], &[(G, RowSeen::Unreadable)]), expected);
+    assert_eq!(decide(&[A], &[(G, Absent), (B, Absent)]), Gate::Open);
+}
+
 fn after_list(reads: &[(u32, RowSeen)]) -> Evidence {
     let mut evidence = Evidence::default();
     evidence.saw(id(X), Ended);
@@ -197,18 +256,23 @@ fn a_list_makes_earlier_reads_void_but_for_ends() {
 }
 
 #[test]
-fn the_scan_after_the_list_tells_of_the_rows_that_it_shows_and_of_no_other() {
+fn the_scan_after_the_list_tells_of_trimmed_parents_without_a_single_read() {
     let list = trimmed(STREAM, &[G, B, X]);
-    for (rows, expected) in [
-        (&[][..], Gate::NeedReads(ids([B, X]))),
-        (&[(B, Ended)], Gate::NeedReads(ids([X]))),
-        (&[(B, Ended), (X, Ended)], Gate::Open),
-        (&[(X, Unfinished)], wait(X, WaitReason::ParentUnfinished)),
-        (&[(B, Unfinished), (X, Ended)], wait(B, WaitReason::ParentUnfinished)),
+    let unreadable = |shard| WaitReason::Unreadable(id(shard));
+    for (rows, bad, expected) in [
+        (&[][..], &[][..], Gate::Open),
+        (&[(B, Ended)], &[], Gate::Open),
+        (&[(B, Ended), (X, Ended)], &[], Gate::Open),
+        (&[(X, Unfinished)], &[], wait(X, WaitReason::ParentUnfinished)),
+        (&[(B, Unfinished), (X, Ended)], &[], wait(B, WaitReason::ParentUnfinished)),
+        (&[(X, Ended)], &[B], wait(B, unreadable(B))),
+        (&[(B, Ended)], &[X], wait(X, unreadable(X))),
+        // Its keys are not those of the parents, or it would be listed as their parent.
+        (&[], &[A], Gate::Open),
     ] {
         let rows: Vec<_> = rows.iter().map(|(shard, seen)| row(STREAM, *shard, *seen)).collect();
         let mut evidence = Evidence::default();
-        evidence.listed(listed(&list, &rows));
+        evidence.listed(listed_beside(&list, &rows, bad));
         assert_eq!(gate(&id(M), &ids([B, X]), &evidence), expected);
     }
 }

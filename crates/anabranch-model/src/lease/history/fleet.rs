@@ -177,7 +177,7 @@ impl Fleet {
             }
             Phase::Scanning { mut evidence, list, mut scan, up_to } => {
                 scan.extend(self.rows.range(up_to..).map(|(_, row)| row.clone()));
-                evidence.listed(Arc::new(Listed::new(list, &scan)));
+                evidence.listed(Arc::new(Listed::new(list, &scan.into())));
                 Some(Phase::AtTheGate { evidence, read_ahead: Vec::new() })
             }
             Phase::AtTheGate { evidence, read_ahead } => {
@@ -250,7 +250,9 @@ impl Fleet {
                 match why {
                     WaitReason::AncestorUnfinished(_) => self.seen.waited_for_ancestor += 1,
                     WaitReason::UnlistedUnfinished(_) => self.seen.waited_for_unlisted += 1,
-                    WaitReason::ParentUnfinished | WaitReason::ChildNotListed => {}
+                    WaitReason::ParentUnfinished
+                    | WaitReason::ChildNotListed
+                    | WaitReason::Unreadable(_) => {}
                 }
                 return Ok(Phase::default());
             }
@@ -269,7 +271,7 @@ impl Fleet {
                     scan.extend(self.rows.range(..&up_to).map(|(_, row)| row.clone()));
                     return Ok(Phase::Scanning { evidence, list, scan, up_to });
                 }
-                evidence.listed(Arc::new(Listed::new(list, &scan)));
+                evidence.listed(Arc::new(Listed::new(list, &scan.into())));
             }
             Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
                 let is_read = |id: &ShardId| read_ahead.iter().any(|(read, _)| read == id);

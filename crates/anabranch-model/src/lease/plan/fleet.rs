@@ -3,7 +3,7 @@
 use super::Me;
 use crate::ids::StreamName;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{Phase, Standing};
+use crate::lease::snapshot::{Phase, Standing, WorkerSeen};
 use crate::lease::view::{Holder, View, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::collections::BTreeMap;
@@ -65,6 +65,18 @@ pub(super) struct Fleet<'a> {
     pub(super) complete_since_ms: u64,
 }
 
+/// A worker whose row can't be read takes part as long as it owns a lease, so that nobody asks it
+/// for its share.
+fn takes_part(view: &View, worker: &WorkerSeen) -> bool {
+    match worker.standing {
+        Standing::Active => true,
+        Standing::Leaving | Standing::Fenced => false,
+        Standing::Unreadable => {
+            view.leases().iter().any(|lease| lease.row.owner.as_ref() == Some(&worker.id))
+        }
+    }
+}
+
 impl<'a> Fleet<'a> {
     /// The workers alone. `None` if the planner itself is fenced or has no row.
     pub(super) fn read(view: &'a View, me: Me<'_>, now_ms: u64) -> Option<Self> {
@@ -74,7 +86,7 @@ impl<'a> Fleet<'a> {
         let takers: Vec<_> = view
             .workers()
             .iter()
-            .filter(|worker| worker.row.standing == Standing::Active && lives(&worker.row.id))
+            .filter(|worker| takes_part(view, &worker.row) && lives(&worker.row.id))
             .map(|worker| &worker.row.id)
             .collect();
         let me_at = takers.binary_search(&&my_row.row.id).ok();

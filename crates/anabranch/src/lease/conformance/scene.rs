@@ -126,7 +126,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
 
     /// All leases of the scene must be what the pure table says.
     pub(super) async fn compare(&self) {
-        let got = self.store.list(&self.stream).await.expect("the store answers");
+        let got = self.store.list(&self.stream).await.expect("the store answers").rows;
         let expected: Vec<Lease> = self.table.leases(&self.stream).cloned().collect();
         assert_eq!(got, expected, "the leases of {}", self.stream);
         let look = self.look().await;

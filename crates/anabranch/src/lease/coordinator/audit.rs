@@ -14,8 +14,8 @@ use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::coverage::{self, HoleWatch};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, Survey, Worker, WorkerId, Write, duty, is_same_creation, shuffle,
-    sync,
+    Layout, Lease, LeaseChange, Listing, Survey, Worker, WorkerId, Write, duty, is_same_creation,
+    shuffle, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
@@ -44,9 +44,14 @@ struct Watch {
 }
 
 impl Watch {
-    /// Whether something is to be looked at again soon.
-    fn sees_something(&self) -> bool {
-        self.holes.sees_one() || !self.forgotten.is_empty()
+    /// Returns the pause before the next audit. What was just found is looked at again soon: a
+    /// reshard in progress is over by then, and a row that somebody deleted is missed by whoever
+    /// waits for its records. What several repairs have left as it was is looked at less often.
+    fn pause_ms(&self, audit_ms: u64, hole_looks: u32) -> u64 {
+        let seen = self.forgotten.values().copied().chain(self.holes.looks());
+        let Some(looks) = seen.min() else { return audit_ms };
+        let doubled = looks.saturating_sub(hole_looks).min(SOONER.ilog2() + 1);
+        (audit_ms / SOONER << doubled).min(audit_ms)
     }
 }
 
@@ -54,17 +59,16 @@ impl Watch {
 pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, start: Survey) {
     let mut watches = Watches::new();
     let mut unread = Vec::new();
+    let hole_looks = crew.settings().hole_looks;
     if crew.tools.store.layout() == Layout::Kcl {
         for stream in crew.streams() {
             compare_with_rows(&crew, &stream).await;
         }
     }
     loop {
-        // A hole is looked at again soon: a reshard in progress is over by then, and a row that
-        // somebody deleted is missed by whoever waits for its records.
-        let seen = watches.values().any(Watch::sees_something);
         let audit_ms = audit_ms(&crew);
-        let pause_ms = if seen { audit_ms / SOONER } else { audit_ms };
+        let pauses = watches.values().map(|watch| watch.pause_ms(audit_ms, hole_looks));
+        let pause_ms = pauses.min().unwrap_or(audit_ms);
         let due_ms = crew.now_ms() + pause_ms - crew.tools.chance.below((pause_ms / 8).max(1));
         look_into_suspects(&crew, due_ms).await;
         let survey = look_again(&crew, &start).await.unwrap_or_default();
@@ -110,7 +114,7 @@ async fn look_into_suspects<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, due_
 
 /// The lowest id of those that live, so that one worker knows what to do when no row says it.
 async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<WorkerId> {
-    let look = crew.tools.read(crew.tools.store.look()).await.ok()?;
+    let look = crew.tools.look().await.ok()?;
     look.workers.into_iter().filter(Worker::is_alive).map(|worker| worker.id).min()
 }
 
@@ -150,8 +154,8 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
     // children: Java's leader does not. There a list is a scan, and the one below will do.
     if layout == Layout::Native {
-        let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
-        if !is_on_duty(&rows) {
+        let Ok(listing) = tools.list(name).await else { return };
+        if !is_on_duty(&listing.rows) {
             watches.remove(name);
             return;
         }
@@ -161,14 +165,15 @@ async fn audit<S: LeaseStore, A: StreamApi>(
         Ok(list) => Lineage::new(list.shards),
         Err(error) => return tools.stream_trouble(name, &error),
     };
-    let Ok(rows) = tools.read(tools.store.list(name)).await else { return };
-    if layout == Layout::Kcl && !is_of_this_stream(crew, stream, &rows, &list) {
+    let Ok(listing) = tools.list(name).await else { return };
+    if layout == Layout::Kcl && !is_of_this_stream(crew, stream, &listing.rows, &list) {
         return;
     }
+    let rows = listing.with_unreadable(name, &list);
     let watch = watches.entry(name.clone()).or_default();
     look_for_children(crew, name, &rows, &list, &mut watch.forgotten).await;
-    if layout == Layout::Native || is_on_duty(&rows) {
-        note_ranges(crew, &rows, &list).await;
+    if layout == Layout::Native || is_on_duty(&listing.rows) {
+        note_ranges(crew, &listing.rows, &list).await;
         look_for_holes(crew, stream, &rows, &list, &mut watch.holes).await;
     } else {
         // The worker that audits next counts from the start.
@@ -231,7 +236,7 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
 async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &ReadStream) {
     let (tools, name) = (&crew.tools, &stream.settings.name);
     if let Ok(list) = tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await
-        && let Ok(rows) = tools.read(tools.store.list(name)).await
+        && let Ok(Listing { rows, .. }) = tools.list(name).await
     {
         let _: bool = is_of_this_stream(crew, stream, &rows, &Lineage::new(list.shards));
     }

@@ -39,7 +39,7 @@ pub(super) async fn forget_workers<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A
     if tools.store.layout() == Layout::Kcl {
         return;
     }
-    let Ok(look) = tools.read(tools.store.look()).await else { return };
+    let Ok(look) = tools.look().await else { return };
     let gone: Vec<WorkerId> =
         look.workers.into_iter().filter(|it| !it.is_alive()).map(|it| it.id).collect();
     if gone.is_empty() {
@@ -61,8 +61,8 @@ async fn owners<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<BTreeS
     let application = tools.read(tools.store.application()).await.ok()?;
     let mut owners = BTreeSet::new();
     for stream in application.streams.keys() {
-        let rows = tools.read(tools.store.list(stream)).await.ok()?;
-        owners.extend(rows.into_iter().filter_map(|row| row.owner));
+        let rows = tools.list(stream).await.ok()?;
+        owners.extend(rows.rows.into_iter().filter_map(|row| row.owner));
     }
     Some(owners)
 }

@@ -50,7 +50,10 @@ pub(super) async fn has_first_rows<S: LeaseStore, A: StreamApi>(
 ) -> Result<bool, StartError> {
     let known = match tools.store.layout() {
         Layout::Native => has_mark(tools, stream).await,
-        Layout::Kcl => tools.read(tools.store.list(stream)).await.map(|rows| is_covered(&rows)),
+        Layout::Kcl => tools
+            .list(stream)
+            .await
+            .map(|listing| listing.unreadable.is_empty() && is_covered(&listing.rows)),
     };
     known.or_else(|error| judge_store(tools, error).map(|()| false))
 }
@@ -92,15 +95,25 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     stream: &ReadStream,
 ) -> Result<bool, StartError> {
     let name = &stream.settings.name;
-    let rows = match tools.read(tools.store.list(name)).await {
-        Ok(rows) => rows,
+    let listing = match tools.list(name).await {
+        Ok(listing) => listing,
         Err(error) => return judge_store(tools, error).map(|()| false),
+    };
+    let is_whole = listing.unreadable.is_empty();
+    let rows = if is_whole {
+        listing.rows
+    } else {
+        let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+            Ok(list) => Lineage::new(list.shards),
+            Err(error) => return judge(tools, name, error).map(|()| false),
+        };
+        listing.with_unreadable(name, &list)
     };
     if is_covered(&rows) {
         return Ok(true);
     }
     // A sync that was broken off has rows that nobody has touched. Else rows were lost.
-    let untouched = rows.iter().all(|row| row.owner.is_none() && !row.has_moved());
+    let untouched = is_whole && rows.iter().all(|row| row.owner.is_none() && !row.has_moved());
     let missing = if untouched {
         first_rows(tools, stream).await?
     } else {
@@ -184,7 +197,7 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
 ) -> Result<bool, StartError> {
     let (mut made, mut all) = (0, true);
     loop {
-        let there = match tools.read(tools.store.list(stream)).await {
+        let there = match tools.list(stream).await {
             Ok(there) => there,
             Err(error) => {
                 judge_store(tools, error)?;
@@ -192,7 +205,9 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
                 break;
             }
         };
-        let there: BTreeSet<ShardId> = there.into_iter().map(|row| row.key.shard).collect();
+        let unreadable = there.unreadable.into_iter().map(|row| row.key);
+        let readable = there.rows.into_iter().map(|row| row.key.shard);
+        let there: BTreeSet<ShardId> = readable.chain(unreadable).collect();
         rows.retain(|row| !there.contains(&row.shard));
         if rows.is_empty() {
             break;
@@ -203,7 +218,8 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
         for settled in create_some(tools, stream, rows.drain(..some)).await {
             match settled {
                 Settled::Applied(_) => made += 1,
-                Settled::Refused { why: Refusal::Exists, .. } => {}
+                Settled::Refused { why: Refusal::Exists, .. }
+                | Settled::Failed(StoreError::UnreadableRow { .. }) => {}
                 Settled::Failed(error) => {
                     judge_store(tools, error)?;
                     all = false;

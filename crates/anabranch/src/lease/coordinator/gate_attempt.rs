@@ -8,7 +8,6 @@
 //! ```
 
 use super::Tools;
-use crate::event::LeaseEvent;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -69,8 +68,6 @@ struct Undecided {
 /// What came of reading a row.
 enum Read {
     Seen(RowSeen),
-    /// It makes no sense.
-    Unreadable,
     /// The store did not answer.
     NoAnswer,
 }
@@ -183,7 +180,7 @@ impl<S: LeaseStore, A: StreamApi> Attempt<S, A> {
         let (tools, stream) = (&self.tools, &self.stream);
         let shards = tools.ask(stream, tools.api.list_shards(stream, ShardFilter::All)).await;
         let shards = shards.inspect_err(|error| tools.stream_trouble(stream, error)).ok()?;
-        let rows = tools.read(tools.store.list(stream)).await.ok()?;
+        let rows = tools.list(stream).await.ok()?;
         Some(Listed::new(Lineage::new(shards.shards), &rows))
     }
 
@@ -202,10 +199,7 @@ async fn read<S: LeaseStore, A>(tools: &Tools<S, A>, key: &LeaseKey) -> Read {
         Ok(None) => Read::Seen(RowSeen::Absent),
         Ok(Some(row)) if row.is_ended() => Read::Seen(RowSeen::Ended),
         Ok(Some(_)) => Read::Seen(RowSeen::Unfinished),
-        Err(StoreError::UnreadableRow { row, detail, .. }) => {
-            tools.tell(LeaseEvent::UnreadableRow { row, why: detail });
-            Read::Unreadable
-        }
+        Err(StoreError::UnreadableRow { .. }) => Read::Seen(RowSeen::Unreadable),
         Err(_) => Read::NoAnswer,
     }
 }

@@ -4,7 +4,7 @@ use super::Tools;
 use super::crew::Crew;
 use super::ready::Ready;
 use crate::event::LeaseEvent;
-use crate::lease::{LeaseStore, StoreError};
+use crate::lease::{LeaseStore, Look, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
@@ -49,7 +49,7 @@ impl Sight {
         ready: &mut Ready,
     ) -> Result<bool, StoreError> {
         let tools = &*crew.tools;
-        let look = tools.read(tools.store.look()).await?;
+        let look = tools.look().await?;
         // A list that is only due shows nothing new, and nobody has to hurry for it.
         let known = look.version.is_some()
             && look.version == self.version
@@ -67,10 +67,7 @@ impl Sight {
         }
         self.judge(crew, ready);
         let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
-        let snapshot = Snapshot {
-            workers: look.workers.iter().map(worker_seen).collect(),
-            leases: leases.collect(),
-        };
+        let snapshot = Snapshot { workers: workers_seen(&look), leases: leases.collect() };
         self.tell_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
         Ok(!known && look.version.is_some())
@@ -105,7 +102,8 @@ impl Sight {
         streams: &[StreamName],
     ) -> Result<(), StoreError> {
         let tools = &*crew.tools;
-        self.rows = tools.read(tools.store.list_recent(streams)).await?;
+        let listed = tools.list_recent(streams).await?;
+        self.rows = listed.into_iter().map(|(stream, listing)| (stream, listing.rows)).collect();
         // A row may be older than my take of it. By the old one I would take too many.
         let may_be_old = tools.store.layout() == Layout::Kcl;
         for held in crew.holdings.all().iter().filter(|_| may_be_old) {
@@ -150,6 +148,17 @@ impl Sight {
     pub(super) fn knows(&self, stream: &StreamName) -> bool {
         self.rows.contains_key(stream)
     }
+}
+
+fn workers_seen(look: &Look) -> Vec<WorkerSeen> {
+    let unreadable = look.unreadable.iter().map(|row| WorkerSeen {
+        id: row.key.clone(),
+        counter: 0,
+        standing: Standing::Unreadable,
+        reads: None,
+        lease_time_ms: None,
+    });
+    look.workers.iter().map(worker_seen).chain(unreadable).collect()
 }
 
 fn worker_seen(worker: &Worker) -> WorkerSeen {

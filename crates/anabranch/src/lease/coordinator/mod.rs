@@ -10,6 +10,7 @@
 
 mod settings;
 mod suspects;
+mod unreadable;
 mod tools;
 mod start;
 mod survey;
@@ -112,6 +113,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
             summaries: Arc::default(),
             shard_lists: ShardLists::default(),
             suspects: Suspects::default(),
+            unreadable: unreadable::Reported::default(),
         });
         start::prepare(&tools).await?;
         let (survey, since_ms) = survey::survey(&tools).await?;

@@ -148,7 +148,7 @@ impl Ready {
                             (Some(shard.clone()), LONGEST_PAUSE_MS)
                         }
                         WaitReason::ParentUnfinished => (Some(parent.clone()), LONGEST_PAUSE_MS),
-                        WaitReason::ChildNotListed => (None, half_ms),
+                        WaitReason::ChildNotListed | WaitReason::Unreadable(_) => (None, half_ms),
                     };
                     if !self.tries.contains_key(&key) {
                         let lease = key.clone();

@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::suspects::Suspects;
+use super::unreadable::Reported;
 use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{Settled, Settling};
@@ -38,6 +39,8 @@ pub(crate) struct Tools<S, A> {
     pub(crate) shard_lists: ShardLists,
     /// Streams that somebody who reads a shard found to be gone or another's.
     pub(crate) suspects: Suspects,
+    /// Rows that can't be read and that were reported.
+    pub(crate) unreadable: Reported,
 }
 
 impl<S: LeaseStore, A: StreamApi> Tools<S, A> {

@@ -31,11 +31,10 @@ pub use provision::Billing;
 
 use super::store::{LeaseStore, Look, StoreError};
 use crate::clock::{Chance, Clock};
-use crate::event::Events;
 use crate::http_client::HttpClient;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Outcome, Survey, Worker, WorkerId, Write,
+    Application, Layout, Lease, LeaseKey, Listing, Outcome, Survey, Worker, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -104,10 +103,10 @@ impl DynamoDbStore {
     }
 
     fn of_kcl(config: &SdkConfig, table: String, streams: Streams) -> Self {
-        let (start, events) = (StartPosition::TrimHorizon, Events::ignored());
+        let start = StartPosition::TrimHorizon;
         let (table, starts) = (open(config, table), kcl::Starts::default());
         let pace = kcl::Pace::default();
-        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, events, pace }))
+        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, pace }))
     }
 
     fn of(rows: Rows) -> Self {
@@ -121,15 +120,6 @@ impl DynamoDbStore {
     pub fn with_start(mut self, start: StartPosition) -> Self {
         if let Rows::Kcl(rows) = &mut self.rows {
             rows.start = start;
-        }
-        self
-    }
-
-    /// Who is told of rows of KCL's table that can't be read. Default: nobody.
-    #[must_use]
-    pub fn with_events(mut self, events: Events) -> Self {
-        if let Rows::Kcl(rows) = &mut self.rows {
-            rows.events = events;
         }
         self
     }
@@ -271,11 +261,11 @@ impl LeaseStore for DynamoDbStore {
     async fn look(&self) -> Result<Look, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.look().await,
-            Rows::Kcl(_) => Ok(Look { version: None, workers: Vec::new() }),
+            Rows::Kcl(_) => Ok(Look { version: None, workers: Vec::new(), unreadable: Vec::new() }),
         }
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.list(stream).await,
             Rows::Kcl(rows) => rows.list(stream).await,
@@ -285,7 +275,7 @@ impl LeaseStore for DynamoDbStore {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
         match &self.rows {
             Rows::Native(rows) => {
                 let mut leases = BTreeMap::new();

@@ -78,7 +78,10 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         for heir in heirs {
             let write = heir.create(&self.key().stream, self.tools.chance.nonce());
             match self.tools.settle(&write, || self.held.pulse().over_ms()).await {
-                Settled::Applied(_) | Settled::Refused { why: Refusal::Exists, .. } => {}
+                // A row that can't be read is there too.
+                Settled::Applied(_)
+                | Settled::Refused { why: Refusal::Exists, .. }
+                | Settled::Failed(StoreError::UnreadableRow { .. }) => {}
                 settled => return self.not_ended(settled),
             }
         }

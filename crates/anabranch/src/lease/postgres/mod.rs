@@ -9,7 +9,8 @@ use super::store::{LeaseStore, Look, StoreError};
 use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Nonce, Outcome, Worker, WorkerId, Write,
+    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Listing, Nonce, Outcome, Worker,
+    WorkerId, Write,
 };
 use listen::Listener;
 use sqlx::postgres::PgConnectOptions;
@@ -188,7 +189,7 @@ impl LeaseStore for PostgresStore {
         self.inner.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         self.inner.list(stream).await
     }
 

@@ -9,7 +9,7 @@ use super::row;
 use super::statement::{Names, Statements};
 use crate::lease::{Look, StoreError};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Application, Lease, LeaseKey, Worker, WorkerId};
+use anabranch_model::lease::{Application, Lease, LeaseKey, Listing, Unreadable, Worker, WorkerId};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -103,12 +103,16 @@ impl SqlStore {
 
     pub(crate) async fn look(&self) -> Result<Look, StoreError> {
         let rows = self.read(Urgency::Heart, &self.statements.look, vec![]).await?;
-        let mut look = Look { version: Some(0), workers: Vec::new() };
+        let mut look = Look { version: Some(0), workers: Vec::new(), unreadable: Vec::new() };
         for cells in rows {
             let (version, worker) = self.after_version(cells)?;
             look.version = Some(version);
             if let Some(worker) = worker {
-                look.workers.push(row::worker(worker).map_err(|f| f.of_store(&self.label))?);
+                let id = text(worker.first());
+                match row::worker(worker) {
+                    Ok(worker) => look.workers.push(worker),
+                    Err(failure) => look.unreadable.push(self.unreadable(id, failure)?),
+                }
             }
         }
         // By bytes, as everywhere: a database has its own ideas of order.
@@ -116,13 +120,20 @@ impl SqlStore {
         Ok(look)
     }
 
-    pub(crate) async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    pub(crate) async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let stream = vec![Cell::text(stream.as_str())];
         let rows = self.read(Urgency::Other, &self.statements.list, stream).await?;
-        let leases: Result<Vec<Lease>, Failure> = rows.into_iter().map(row::lease).collect();
-        let mut leases = leases.map_err(|f| f.of_store(&self.label))?;
-        leases.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(leases)
+        let mut listing = Listing::default();
+        for cells in rows {
+            // The stream, then the shard.
+            let shard = text(cells.get(1));
+            match row::lease(cells) {
+                Ok(lease) => listing.rows.push(lease),
+                Err(failure) => listing.unreadable.push(self.unreadable(shard, failure)?),
+            }
+        }
+        listing.rows.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(listing)
     }
 
     pub(crate) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
@@ -137,6 +148,20 @@ impl SqlStore {
         let rows = self.read(Urgency::Heart, &self.statements.worker.get, id).await?;
         let worker = rows.into_iter().next().map(row::worker).transpose();
         worker.map_err(|f| f.of_store(&self.label))
+    }
+
+    /// Names a row that can't be read. Any other failure is one of the whole read.
+    fn unreadable<K: for<'a> From<&'a str>>(
+        &self,
+        key: Option<String>,
+        failure: Failure,
+    ) -> Result<Unreadable<K>, StoreError> {
+        match (key, failure) {
+            (Some(key), Failure::Unreadable { detail, .. }) => {
+                Ok(Unreadable { key: key.as_str().into(), why: detail })
+            }
+            (_, failure) => Err(failure.of_store(&self.label)),
+        }
     }
 
     /// Parts a joined row: the version, and the other table's columns if it had a row.
@@ -240,6 +265,10 @@ impl fmt::Debug for SqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {}", self.application, self.label)
     }
+}
+
+fn text(cell: Option<&Cell>) -> Option<String> {
+    if let Some(Cell::Text(text)) = cell { text.clone() } else { None }
 }
 
 /// Why a text can't name an application, if it can't.

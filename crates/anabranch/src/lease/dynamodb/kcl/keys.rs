@@ -4,7 +4,7 @@ use super::row;
 use super::stream_id::StreamId;
 use crate::lease::dynamodb::item::{Fields, Item, Malformed, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
-use anabranch_model::ids::StreamName;
+use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::LeaseKey;
 use std::fmt;
 use std::sync::Arc;
@@ -46,6 +46,20 @@ impl Streams {
     }
 }
 
+impl Streams {
+    /// KCL's id of the stream whose lease has this row's key, where the table has several streams.
+    pub(crate) fn of_row<'a>(&self, item: &'a Item) -> Option<&'a str> {
+        match self {
+            Self::Single => None,
+            Self::Multi(_) => Some(lease_key(item).rsplit_once(':').map_or("", |(id, _)| id)),
+        }
+    }
+}
+
+fn lease_key(item: &Item) -> &str {
+    Fields(item).text(LEASE_KEY).ok().flatten().unwrap_or_default()
+}
+
 impl fmt::Debug for Streams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if matches!(self, Self::Single) { "Single" } else { "Multi" })
@@ -62,6 +76,20 @@ impl StreamOfTable {
         match &self.id {
             None => shard.to_owned(),
             Some(id) => format!("{id}:{shard}"),
+        }
+    }
+
+    /// Whether a row has the key of a lease of this stream. On a table for one stream all have.
+    pub(crate) fn has(&self, item: &Item) -> bool {
+        self.shard_of(item).is_some()
+    }
+
+    /// The shard that the key of a row names, whatever else the row says.
+    pub(crate) fn shard_of(&self, item: &Item) -> Option<ShardId> {
+        let key = lease_key(item);
+        match &self.id {
+            None => Some(key.into()),
+            Some(id) => Some(key.strip_prefix(id.as_str())?.strip_prefix(':')?.into()),
         }
     }
 

@@ -13,15 +13,15 @@ mod survey;
 
 pub use stream_id::{NotAStreamId, StreamId};
 
-use super::expression::Expression;
-use super::item::{Fields, Item, text};
+use super::item::{Fields, Item};
 use super::provision::LEASE_KEY;
 use super::table::{After, Attempt, Range, Table};
-use crate::event::{Events, LeaseEvent};
 use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::kcl as rules;
-use anabranch_model::lease::{Lease, LeaseChange, LeaseKey, Outcome, Refusal, Stored, Write};
+use anabranch_model::lease::{
+    Lease, LeaseChange, LeaseKey, Listing, Outcome, Refusal, Stored, Unreadable, Write,
+};
 use anabranch_model::position::StartPosition;
 use keys::{StreamOfTable, Streams};
 pub(super) use pace::Pace;
@@ -43,8 +43,6 @@ pub(super) struct KclRows {
     pub(super) start: StartPosition,
     /// The same, by stream, as the workers of this process were told.
     pub(super) starts: Starts,
-    /// Told of rows that can't be read.
-    pub(super) events: Events,
     /// How often the table may be scanned.
     pub(super) pace: Pace,
 }
@@ -72,24 +70,18 @@ impl Starts {
 }
 
 impl KclRows {
-    pub(super) async fn list(&self, name: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    pub(super) async fn list(&self, name: &StreamName) -> Result<Listing, StoreError> {
         let stream = self.stream(name)?;
-        let range = match &stream.id {
-            None => Range::default(),
-            Some(id) => {
-                let expression = Expression::default().when(row::STREAM_NAME, text(id));
-                Range { filter: expression.condition_text(), expression, ..Range::default() }
-            }
-        };
-        let items = self.table.scan(range).await?;
-        self.leases(&stream, items.iter())
+        // A filter would cost as much, and leave out rows that have a lease's key and nothing else.
+        let items = self.table.scan(Range::default()).await?;
+        Ok(self.leases(&stream, items.iter().filter(|item| stream.has(item))))
     }
 
     /// One scan for all streams: a filter would cost as much for each of them.
     pub(super) async fn list_recent(
         &self,
         names: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -98,38 +90,37 @@ impl KclRows {
         self.pace.scanned(items.len(), units);
         let mut of_stream: BTreeMap<Option<&str>, Vec<&Item>> = BTreeMap::new();
         for item in &items {
-            let id = Fields(item).text(row::STREAM_NAME).unwrap_or_default();
-            of_stream.entry(id).or_default().push(item);
+            of_stream.entry(self.streams.of_row(item)).or_default().push(item);
         }
         let mut rows = BTreeMap::new();
         for name in names {
             let stream = self.stream(name)?;
             let items = of_stream.get(&stream.id.as_deref()).into_iter().flatten().copied();
-            rows.insert(name.clone(), self.leases(&stream, items)?);
+            rows.insert(name.clone(), self.leases(&stream, items));
         }
         Ok(rows)
     }
 
-    fn leases<'a>(
-        &self,
-        stream: &StreamOfTable,
-        items: impl Iterator<Item = &'a Item>,
-    ) -> Result<Vec<Lease>, StoreError> {
-        let mut leases = Vec::new();
+    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a Item>) -> Listing {
+        let mut listing = Listing::default();
         for item in items {
-            match self.read(stream, item) {
-                Ok(lease) => leases.push(lease),
-                Err(NotALease::Other) => {}
-                Err(NotALease::Malformed(why)) => self
-                    .events
-                    .emit(LeaseEvent::UnreadableRow { row: name_of(item), why: why.to_string() }),
-                Err(NotALease::Position(why)) => {
-                    return Err(self.unreadable(item, why));
+            let why = match self.read(stream, item) {
+                Ok(lease) => {
+                    listing.rows.push(lease);
+                    continue;
                 }
+                Err(NotALease::Malformed(why)) => why.to_string(),
+                Err(NotALease::Position(why)) => why,
+                Err(NotALease::Other) => row::NOT_OF_THIS_STREAM.to_owned(),
+            };
+            // What has no shard's key is of another kind.
+            if let Some(key) = stream.shard_of(item).filter(|shard| shard.index().is_some()) {
+                listing.unreadable.push(Unreadable { key, why });
             }
         }
-        leases.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(leases)
+        listing.rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        listing.unreadable.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        listing
     }
 
     pub(super) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
@@ -200,10 +191,7 @@ impl KclRows {
             Ok(lease) => Ok(Some(lease)),
             Err(NotALease::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
             Err(NotALease::Position(why)) => Err(self.unreadable(item, why)),
-            Err(NotALease::Other) => {
-                let why = "the row is not a lease of this stream, and has the key of one";
-                Err(self.unreadable(item, why.to_owned()))
-            }
+            Err(NotALease::Other) => Err(self.unreadable(item, row::NOT_OF_THIS_STREAM.to_owned())),
         }
     }
 

@@ -44,6 +44,10 @@ pub(crate) const REFUSED: &str = "anabranchRefused";
 
 const LEASE: &str = "LEASE";
 
+/// What is wrong with a row that is not a lease of the stream whose shard its key names.
+pub(crate) const NOT_OF_THIS_STREAM: &str =
+    "the row is not a lease of this stream, and has the key of one";
+
 /// Why a row is not a lease that can be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum NotALease {

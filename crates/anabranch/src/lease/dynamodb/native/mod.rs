@@ -20,8 +20,8 @@ use crate::lease::store::Look;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::native as rules;
 use anabranch_model::lease::{
-    Application, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Stored, StreamChange,
-    StreamFacts, Worker, WorkerChange, WorkerId, Write,
+    Application, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome, Refusal, Stored,
+    StreamChange, StreamFacts, Unreadable, Worker, WorkerChange, WorkerId, Write,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use keys::Row;
@@ -137,27 +137,34 @@ impl NativeRows {
     }
 
     pub(super) async fn look(&self) -> Result<Look, StoreError> {
-        let (mut version, mut workers) = (0, Vec::new());
+        let (mut version, mut workers, mut unreadable) = (0, Vec::new(), Vec::new());
         for item in self.table.query(keys::look()).await? {
             match self.row_of(&item)? {
                 Some(Row::Version) => version += self.version_part(&item)?,
-                Some(Row::Worker(id)) => {
-                    workers.push(row::worker(id, &item).map_err(|why| self.unreadable(id, &why))?);
-                }
+                Some(Row::Worker(id)) => match row::worker(id, &item) {
+                    Ok(worker) => workers.push(worker),
+                    Err(Malformed(why)) => unreadable.push(Unreadable { key: id.into(), why }),
+                },
                 _ => {}
             }
         }
-        Ok(Look { version: Some(version), workers })
+        Ok(Look { version: Some(version), workers, unreadable })
     }
 
-    pub(super) async fn list(&self, stream: &StreamName) -> Result<Vec<Lease>, StoreError> {
+    pub(super) async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
         let items = self.table.query(keys::leases(stream)).await?;
-        let leases = items.iter().map(|item| {
+        let mut listing = Listing::default();
+        for item in &items {
             let shard = row::sort(item).map_err(|why| self.unreadable(stream.as_str(), &why))?;
             let key = LeaseKey { stream: stream.clone(), shard: shard.into() };
-            row::lease(&key, item).map_err(|why| self.unreadable(&key.to_string(), &why))
-        });
-        leases.collect()
+            match row::lease(&key, item) {
+                Ok(lease) => listing.rows.push(lease),
+                Err(Malformed(why)) => {
+                    listing.unreadable.push(Unreadable { key: key.shard, why });
+                }
+            }
+        }
+        Ok(listing)
     }
 
     pub(super) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
