@@ -1,6 +1,7 @@
 //! What a contributor runs: `cargo xtask test`, `tidy`, `sim`, `interop`, `bench`, `dist`.
 
 mod shell;
+mod debian;
 mod tally;
 mod parts;
 mod server;

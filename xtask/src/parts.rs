@@ -1,6 +1,7 @@
 //! Third-party parts that the tests need: from the machine, else from a registry into a cache
-//! folder under `target/`, else from Debian's packages when we are root.
+//! folder under `target/`, else from Debian's packages.
 
+use crate::debian::{self, OtherRelease};
 use crate::shell::{is_there, output, program, root};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const KINESIS_MOCK_PACKAGE: &str = "kinesis-local@0.6.2";
 /// The KCL workers of other languages.
 const KCLPY_PACKAGE: &str = "amazon_kclpy==3.2.0";
 const NODE_KCL_PACKAGE: &str = "aws-kcl@2.3.2";
+
+/// The release whose `PgBouncer` is used where the machine's is too old.
+const LATER_DEBIAN: &str = "trixie";
 
 /// A part that could not be had, and the way to get it.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ fn python_with(folder: &str, requirements: &str) -> Result<PathBuf, Missing> {
     let wanted = root().join(requirements);
     once(&venv, &wanted, || {
         if !is_there("python3", "--version") || output(&mut make_venv(&venv)).is_err() {
-            debian(&["python3", "python3-venv"])?;
+            debian::install(&["python3", "python3-venv"])?;
             output(&mut make_venv(&venv))?;
         }
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
@@ -103,7 +107,7 @@ fn node_and_npm() -> Result<NodeTools, String> {
         if let Ok(tools) = node_from_registry() {
             return Ok(tools);
         }
-        debian(&["nodejs", "npm"])?;
+        debian::install(&["nodejs", "npm"])?;
     }
     if on_machine() {
         Ok(NodeTools { node: "node".into(), npm_script: None })
@@ -233,7 +237,7 @@ pub(crate) fn postgres() -> Result<PathBuf, Missing> {
         return Ok(folder);
     }
     let needs = "needs PostgreSQL (apt install postgresql)";
-    debian(&["postgresql"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
+    debian::install(&["postgresql"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
     postgres_folder().ok_or_else(|| Missing(needs.to_owned()))
 }
 
@@ -249,19 +253,42 @@ fn postgres_folder() -> Option<PathBuf> {
     all.find(|folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists())
 }
 
-/// The `PgBouncer` program. It lies in no folder that a user's path has.
+/// A `PgBouncer` that follows prepared statements from one connection to another, as 1.21 and later
+/// do: the machine's, else one of a later Debian in the cache, else one that is installed.
 pub(crate) fn pgbouncer() -> Result<PathBuf, Missing> {
-    let needs = "needs PgBouncer (apt install pgbouncer)";
-    if find_pgbouncer().is_none() {
-        debian(&["pgbouncer"]).map_err(|why| Missing(format!("{needs}: {why}")))?;
+    if let Some(program) = find_pgbouncer() {
+        return Ok(program);
     }
-    find_pgbouncer().ok_or_else(|| Missing(needs.to_owned()))
+    let folder = cache().join("pgbouncer");
+    let later = OtherRelease { name: LATER_DEBIAN, folder: &folder };
+    let not_unpacked = match later.program("pgbouncer", "usr/sbin/pgbouncer") {
+        Ok(program) => return Ok(program),
+        Err(why) => why,
+    };
+    let installed = debian::install(&["pgbouncer"]);
+    find_pgbouncer().ok_or_else(|| {
+        let not_installed = installed.err().unwrap_or_else(|| "the installed one is older".into());
+        let needs = "needs PgBouncer 1.21 or later (apt install pgbouncer)";
+        Missing(format!("{needs}: {not_installed}; {not_unpacked}"))
+    })
 }
 
+/// It lies in no folder that a user's path has.
 fn find_pgbouncer() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
-    folders.map(|folder| folder.join("pgbouncer")).find(|program| program.is_file())
+    let mut programs = folders.map(|folder| folder.join("pgbouncer"));
+    programs.find(|program| {
+        let version = output(&mut crate::shell::program(program, &["--version"]));
+        version.is_ok_and(|version| follows_statements(&version))
+    })
+}
+
+/// Whether this is the version of a `PgBouncer` with `max_prepared_statements`.
+fn follows_statements(version: &str) -> bool {
+    let number = version.split_ascii_whitespace().nth(1).unwrap_or_default();
+    let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 21)
 }
 
 /// The Go command.
@@ -278,7 +305,7 @@ pub(crate) fn maven() -> Result<PathBuf, Missing> {
 fn on_path(name: &str, version_flag: &str, packages: &[&str]) -> Result<PathBuf, Missing> {
     let install = || format!("needs `{name}` (apt install {})", packages.join(" "));
     if !is_there(name, version_flag) {
-        debian(packages).map_err(|why| Missing(format!("{}: {why}", install())))?;
+        debian::install(packages).map_err(|why| Missing(format!("{}: {why}", install())))?;
     }
     if is_there(name, version_flag) { Ok(name.into()) } else { Err(Missing(install())) }
 }
@@ -318,15 +345,4 @@ fn once(
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     make()?;
     fs::write(&mark, text).map_err(|e| format!("{}: {e}", mark.display()))
-}
-
-/// Installs Debian packages, if we are root on Debian.
-fn debian(packages: &[&str]) -> Result<(), String> {
-    let root_user = output(&mut program("id", &["-u"])).is_ok_and(|id| id.trim() == "0");
-    if !root_user || !is_there("apt-get", "--version") {
-        return Err("not on this machine, and not root on Debian to install it".to_owned());
-    }
-    output(&mut program("apt-get", &["update", "-qq"]))?;
-    let mut install = program("apt-get", &["install", "-y", "-qq", "--no-install-recommends"]);
-    output(install.args(packages).env("DEBIAN_FRONTEND", "noninteractive")).map(drop)
 }

@@ -27,9 +27,8 @@ pub(crate) struct Bouncer {
 }
 
 impl Bouncer {
-    /// One in transaction mode with `max_prepared_statements`, and otherwise as it comes. `None`,
-    /// with a line that says so, where there is none that knows the setting; in CI it is a failure
-    /// if there is none at all.
+    /// Starts one in transaction mode with `max_prepared_statements`. Returns `None`, with a line
+    /// that says so, where there is none that knows the setting; in CI that is a failure.
     pub(crate) fn start(max_prepared_statements: u32) -> Option<Self> {
         Self::start_with(max_prepared_statements, "")
     }
@@ -38,17 +37,13 @@ impl Bouncer {
     pub(crate) fn start_with(max_prepared_statements: u32, more: &str) -> Option<Self> {
         let server = Server::shared()?;
         let Some(program) = program() else {
-            let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-            assert!(!in_ci, "PgBouncer is missing: apt install pgbouncer, or set {PROGRAM}");
-            println!("skipped: PgBouncer is missing: apt install pgbouncer, or set {PROGRAM}");
-            return None;
+            return missing("PgBouncer is missing");
         };
         let version = output(Command::new(&program).arg("--version"));
         let follows = version_of(&version) >= FOLLOWS_STATEMENTS;
         if max_prepared_statements > 0 && !follows {
             let version = version.lines().next().unwrap_or_default();
-            println!("skipped: {version} has no max_prepared_statements, which came with 1.21");
-            return None;
+            return missing(&format!("{version} has no max_prepared_statements (1.21 or later)"));
         }
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -113,6 +108,13 @@ impl Drop for Bouncer {
         let _ended = self.process.kill();
         let _status = self.process.wait();
     }
+}
+
+fn missing<T>(why: &str) -> Option<T> {
+    let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    assert!(!in_ci, "{why}: apt install pgbouncer, or set {PROGRAM}");
+    println!("skipped: {why}: apt install pgbouncer, or set {PROGRAM}");
+    None
 }
 
 fn program() -> Option<PathBuf> {
