@@ -10,6 +10,7 @@ mod postgres_server;
 mod bad_row;
 mod steps;
 mod proxy;
+mod warnings;
 mod rules;
 mod prepare;
 mod rivals;

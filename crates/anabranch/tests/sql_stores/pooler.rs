@@ -3,6 +3,7 @@
 use crate::fleet::share_and_hand_over;
 use crate::postgres_server::bouncer::Bouncer;
 use crate::steps::{create, done};
+use crate::warnings::Warnings;
 use anabranch::consumer::{Consumer, HandlerError, TransactionBatch};
 use anabranch::lease::{LeaseStore, PostgresStore, conformance};
 use anabranch::stream::LocalKinesis;
@@ -14,7 +15,6 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -106,12 +106,18 @@ fn stream_with_records() -> Arc<Engine> {
     engine
 }
 
+/// Stores the effects, every other one with a parameter.
 async fn note(pool: PgPool, batch: TransactionBatch<PostgresStore>) -> Result<(), HandlerError> {
     let mut transaction = pool.begin().await?;
     for record in &batch.records {
         let number: i64 = std::str::from_utf8(&record.data)?.parse()?;
-        let sql = AssertSqlSafe(format!("INSERT INTO effect VALUES ({number})"));
-        sqlx::raw_sql(sql).execute(&mut *transaction).await?;
+        if number % 2 == 0 {
+            let insert = sqlx::query("INSERT INTO effect VALUES ($1)").bind(number);
+            insert.persistent(false).execute(&mut *transaction).await?;
+        } else {
+            let sql = AssertSqlSafe(format!("INSERT INTO effect VALUES ({number})"));
+            sqlx::raw_sql(sql).execute(&mut *transaction).await?;
+        }
     }
     batch.commit(&mut transaction).await?;
     Ok(transaction.commit().await?)
@@ -154,32 +160,6 @@ async fn a_consumer_behind_a_pooler_stores_each_effect_once() {
     }
 }
 
-/// Counts the warnings of this library.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN && metadata.target().starts_with("anabranch")
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// How many warnings two clones of a store give while they wait for changes that never come.
 async fn warnings_while_waiting(store: &PostgresStore) -> usize {
     let warnings = Warnings::default();
@@ -187,7 +167,7 @@ async fn warnings_while_waiting(store: &PostgresStore) -> usize {
     for store in [store.clone(), store.clone()] {
         while tokio::time::timeout(Duration::from_secs(1), store.changed()).await.is_ok() {}
     }
-    warnings.0.load(Ordering::Relaxed)
+    warnings.count()
 }
 
 #[tokio::test]
