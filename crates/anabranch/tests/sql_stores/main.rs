@@ -12,6 +12,7 @@ mod steps;
 mod proxy;
 mod warnings;
 mod rules;
+mod databases;
 mod prepare;
 mod rivals;
 mod refusals;

@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use super::failure::Failure;
 #[cfg(feature = "postgres")]
-use super::literal::with_values;
+use super::literal::{bytes_of, with_values};
 #[cfg(feature = "sqlite")]
 use sqlx::Arguments;
 #[cfg(feature = "postgres")]
@@ -177,7 +177,7 @@ fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
     let cell = |(i, column): (usize, &sqlx::postgres::PgColumn)| {
         Ok(match column.type_info().name() {
             "TEXT" | "VARCHAR" | "NAME" => Cell::Text(row.try_get(i)?),
-            "BYTEA" => Cell::Bytes(row.try_get(i)?),
+            "BYTEA" => Cell::Bytes(postgres_bytes(row, i, column.name())?),
             _ if row.try_get_raw(i)?.is_null() => Cell::Text(None),
             "INT8" => Cell::Number(row.try_get(i)?),
             "INT4" => Cell::Number(row.try_get::<i32, _>(i)?.into()),
@@ -186,6 +186,17 @@ fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
         })
     };
     row.columns().iter().enumerate().map(cell).collect()
+}
+
+/// Bytes as text, in whichever form the role or the database asks for with `bytea_output`.
+#[cfg(feature = "postgres")]
+fn postgres_bytes(row: &PgRow, i: usize, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+    let raw = row.try_get_raw(i)?;
+    if raw.is_null() {
+        return Ok(None);
+    }
+    let text = raw.as_str().map_err(sqlx::Error::Decode)?;
+    Ok(Some(bytes_of(text).ok_or_else(|| strange(name, "BYTEA"))?))
 }
 
 #[cfg(feature = "sqlite")]

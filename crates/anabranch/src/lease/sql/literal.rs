@@ -46,8 +46,8 @@ fn write_value(sql: &mut String, cell: &Cell) -> Result<(), Failure> {
     written.map_err(|_| failure("a value can't be written".to_owned()))
 }
 
-/// Writes a text in ASCII, so that neither the encoding of the connection nor
-/// `standard_conforming_strings` changes its meaning.
+/// Writes a text that `standard_conforming_strings` does not change. Letters beyond ASCII stay as
+/// they are, for every connection of `sqlx` speaks UTF-8: only a server in UTF-8 takes `\U` for them.
 fn write_text(sql: &mut String, text: &str) -> Result<(), Failure> {
     sql.push_str("E'");
     for letter in text.chars() {
@@ -55,10 +55,10 @@ fn write_text(sql: &mut String, text: &str) -> Result<(), Failure> {
             '\0' => return Err(failure("PostgreSQL has no text with a zero byte".to_owned())),
             '\'' => sql.push_str("''"),
             '\\' => sql.push_str("\\\\"),
-            ' '..='~' => sql.push(letter),
-            other => {
-                let _always = write!(sql, "\\U{:08x}", u32::from(other));
+            control if control.is_ascii_control() => {
+                let _always = write!(sql, "\\U{:08x}", u32::from(control));
             }
+            other => sql.push(other),
         }
     }
     sql.push_str("'::text");
@@ -71,6 +71,32 @@ fn hex(bytes: &[u8]) -> String {
         let _always = write!(hex, "{byte:02x}");
     }
     hex
+}
+
+/// The bytes that PostgreSQL shows as `\x` and hexadecimal digits (`bytea_output = 'hex'`), or as
+/// text with octal escapes and doubled backslashes (`'escape'`).
+pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    if let Some(digits) = text.strip_prefix("\\x") {
+        return digits.as_bytes().chunks(2).map(|pair| number(pair, 2, 16)).collect();
+    }
+    let mut rest = text.as_bytes();
+    let mut bytes = Vec::with_capacity(rest.len());
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => (b'\\', after),
+            (b'\\', _) => (number(after.get(..3)?, 3, 8)?, &after[3..]),
+            _ => (first, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    Some(bytes)
+}
+
+/// The byte that `length` digits are.
+fn number(digits: &[u8], length: usize, radix: u32) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == length)?;
+    u8::from_str_radix(digits, radix).ok()
 }
 
 fn failure(detail: String) -> Failure {
@@ -88,7 +114,7 @@ mod tests {
             ("SELECT $1", vec![text("a")], "SELECT E'a'::text"),
             ("SELECT $1", vec![text("")], "SELECT E''::text"),
             ("SELECT $1", vec![text("it's \\' \"$2\"")], "SELECT E'it''s \\\\'' \"$2\"'::text"),
-            ("SELECT $1", vec![text("é\n😀")], "SELECT E'\\U000000e9\\U0000000a\\U0001f600'::text"),
+            ("SELECT $1", vec![text("é\n😀")], "SELECT E'é\\U0000000a😀'::text"),
             ("SELECT $2, $1", vec![text("a"), Cell::Number(-5)], "SELECT '-5'::bigint, E'a'::text"),
             ("SELECT $1", vec![Cell::Bytes(Some(vec![0, 0xff]))], "SELECT decode('00ff', 'hex')"),
             ("$1,$2", vec![Cell::Flag(true), Cell::NoNumber], "true,NULL"),
@@ -98,6 +124,23 @@ mod tests {
         }
         let ten: Vec<Cell> = (1..=10).map(Cell::Number).collect();
         assert_eq!(with_values("$10$1", &ten).unwrap(), "'10'::bigint'1'::bigint");
+    }
+
+    #[test]
+    fn bytes_are_read_in_both_forms_that_postgres_has() {
+        for (text, bytes) in [
+            ("\\x", Some(vec![])),
+            ("\\x00ff5c", Some(vec![0, 0xff, 0x5c])),
+            ("", Some(vec![])),
+            ("a\\\\x\\000\\377", Some(vec![b'a', b'\\', b'x', 0, 0xff])),
+            ("\\x0", None),
+            ("\\x0g", None),
+            ("\\37", None),
+            ("\\400", None),
+            ("\\", None),
+        ] {
+            assert_eq!(bytes_of(text), bytes, "{text}");
+        }
     }
 
     #[test]
