@@ -1,8 +1,11 @@
 //! Whoever waits for a change of the plan hears of it.
 
 use crate::postgres_server::Server;
+use crate::proxy::{Mode, Proxy};
 use crate::steps::{create, done, key, take};
+use crate::warnings::Warnings;
 use anabranch::lease::{AnyStore, LeaseStore, PostgresStore};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Long enough for any machine. A test that fails waits for it, no other does.
@@ -54,4 +57,32 @@ async fn a_change_of_the_plan_is_heard_also_after_the_connection_died() {
     hears(&listens, "a new connection").await;
     done(&writes, &take(0, "b", hold.term)).await;
     hears(&listens, "a take after that").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_that_is_far_away_is_heard() {
+    let Some(server) = Server::shared() else { return };
+    let url = server.fresh_database();
+    PostgresStore::connect(&url, "app").unwrap().prepare().await.unwrap();
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Mode::Far);
+    let far = url.replace(&format!(":{}/", server.port()), &format!(":{}/", proxy.port));
+    let store = PostgresStore::connect(&far, "app").unwrap();
+    hears(&store, "a server that is far away").await;
+}
+
+/// One that listens tries again, less and less often, and complains once.
+#[tokio::test]
+async fn a_server_that_refuses_is_asked_less_and_less_often() {
+    let proxy = Proxy::to(1).await;
+    proxy.set(Mode::Closed);
+    let warnings = Warnings::default();
+    let _here = tracing::subscriber::set_default(warnings.clone());
+    let url = format!("postgres://me@127.0.0.1:{}/db?sslmode=disable", proxy.port);
+    let store = PostgresStore::connect(&url, "app").unwrap();
+    let waited = tokio::time::timeout(Duration::from_secs(12), store.changed()).await;
+    assert!(waited.is_err(), "nothing can have been heard");
+    let tries = proxy.accepted.load(Ordering::Relaxed);
+    assert!((3..=5).contains(&tries), "{tries} connections in 12 s");
+    assert_eq!(warnings.count(), 1);
 }

@@ -1,6 +1,8 @@
 //! Stands between a store and PostgreSQL, and loses what it is told to lose.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,10 +21,19 @@ pub(crate) enum Mode {
     HoldCommit,
     /// Nothing passes, and nobody is told.
     Mute,
+    /// Everything passes, late: the server is far away.
+    Far,
+    /// Each connection is closed at once.
+    Closed,
 }
+
+/// How long an answer takes from a server that is far away.
+const ROUND_TRIP: Duration = Duration::from_millis(150);
 
 pub(crate) struct Proxy {
     pub(crate) port: u16,
+    /// How many connections were made to it.
+    pub(crate) accepted: Arc<AtomicU32>,
     mode: Arc<watch::Sender<Mode>>,
     _tasks: JoinSet<()>,
 }
@@ -34,14 +45,20 @@ impl Proxy {
         let mode = Arc::new(watch::channel(Mode::Pass).0);
         let mut tasks = JoinSet::new();
         let modes = Arc::clone(&mode);
+        let accepted = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&accepted);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                if *modes.borrow() == Mode::Closed {
+                    continue;
+                }
                 connections.spawn(carry(client, server, modes.subscribe()));
             }
         });
-        Self { port, mode, _tasks: tasks }
+        Self { port, accepted, mode, _tasks: tasks }
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -75,6 +92,10 @@ async fn carry(mut client: TcpStream, server: u16, mut mode: watch::Receiver<Mod
                         return;
                     }
                     Mode::Mute => std::future::pending::<()>().await,
+                    Mode::Far => {
+                        tokio::time::sleep(ROUND_TRIP).await;
+                        if server.write_all(sent).await.is_err() { return }
+                    }
                     _ => if server.write_all(sent).await.is_err() { return },
                 }
             }

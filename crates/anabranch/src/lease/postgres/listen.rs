@@ -3,10 +3,10 @@
 //! A notification can be lost with its connection, so each new connection counts as a change. Behind
 //! a pooler in transaction mode there is nothing to hear: looks go on by the clock.
 
-use super::session;
+use super::session::{self, in_time};
 use crate::lease::sql::CHANNEL;
-use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,16 @@ use tokio::task::JoinSet;
 
 /// How long a silent connection is trusted before it is asked whether it still lives.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long to wait before a lost connection is opened again.
+/// How long a connection may take to come about: several round trips, and those of TLS.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before a lost connection is opened again, and after more and more failures.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// The failure in a row that is worth a warning: a server that starts again is not.
+const COMPLAINS_AFTER: u32 = 3;
+/// The warning.
+const DEAF: &str = "no connection can be had to listen for lease changes: leases are polled, and a \
+                    hand-over takes up to a poll longer, until one can be had";
 /// What is said of a pooler that keeps no sessions.
 const UNHEARD: &str = "the address of the leases is that of a pooler in transaction mode, which \
                        passes no notifications: leases are polled, and a hand-over takes up to a \
@@ -91,16 +99,16 @@ async fn listen(
     patience: Duration,
     heard: watch::Sender<u64>,
 ) {
+    let mut failures = 0;
     loop {
-        match in_time(patience, Box::pin(session::is_kept(&address))).await {
+        match Box::pin(keeps_sessions(&address, patience)).await {
             Ok(true) => {}
             Ok(false) => {
                 tracing::warn!("{UNHEARD}");
                 return std::future::pending().await;
             }
             Err(error) => {
-                tracing::debug!(%error, "no connection can be had to listen for lease changes");
-                tokio::time::sleep(PAUSE).await;
+                rest(&mut failures, &error).await;
                 continue;
             }
         }
@@ -109,13 +117,50 @@ async fn listen(
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .acquire_timeout(patience)
+            .acquire_timeout(CONNECT_PATIENCE.max(patience))
             .connect_lazy_with(address.clone());
-        if let Err(error) = Box::pin(hear(&pool, &payload, patience, &heard)).await {
-            tracing::debug!(%error, "the connection that listens for lease changes was lost");
+        let before = *heard.borrow();
+        let ended = Box::pin(hear(&pool, &payload, patience, &heard)).await;
+        if *heard.borrow() != before {
+            failures = 0;
         }
-        tokio::time::sleep(PAUSE).await;
+        match ended {
+            Ok(()) => tokio::time::sleep(PAUSE).await,
+            Err(error) => rest(&mut failures, &error).await,
+        }
     }
+}
+
+/// Waits before the next attempt, longer after each failure.
+async fn rest(failures: &mut u32, error: &sqlx::Error) {
+    *failures += 1;
+    if *failures == COMPLAINS_AFTER {
+        tracing::warn!(%error, "{DEAF}");
+    } else {
+        tracing::debug!(%error, "no connection that listens for lease changes");
+    }
+    tokio::time::sleep(pause(*failures)).await;
+}
+
+/// How long to wait after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    LONGEST_PAUSE.min(PAUSE * (1 << failures.saturating_sub(1).min(16)))
+}
+
+/// Whether connections to this address keep their sessions.
+async fn keeps_sessions(
+    address: &PgConnectOptions,
+    patience: Duration,
+) -> Result<bool, sqlx::Error> {
+    let connecting = CONNECT_PATIENCE.max(patience);
+    let mut mine = in_time(connecting, address.connect()).await?;
+    let mut other = in_time(connecting, address.connect()).await?;
+    let kept = session::is_kept(&mut mine, &mut other, patience).await?;
+    for connection in [other, mine] {
+        // What it answers to a goodbye changes nothing.
+        let _closed = in_time(patience, connection.close()).await;
+    }
+    Ok(kept)
 }
 
 /// Listens until the connection is lost.
@@ -145,9 +190,14 @@ async fn hear(
     }
 }
 
-async fn in_time<T>(
-    patience: Duration,
-    answer: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    tokio::time::timeout(patience, answer).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_an_end() {
+        let seconds: Vec<u64> = (1..=7).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60]);
+        assert_eq!(pause(u32::MAX), LONGEST_PAUSE);
+    }
 }

@@ -1,7 +1,8 @@
 //! Leases in PostgreSQL: for workers on many machines.
 
 mod address;
-mod session;
+#[doc(hidden)]
+pub mod session;
 mod listen;
 
 use super::sql::{Names, POSTGRES, Patience, SqlStore, Wire};

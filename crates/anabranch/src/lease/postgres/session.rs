@@ -2,40 +2,56 @@
 //!
 //! Behind a pooler in transaction mode it does not: each transaction may run on another connection
 //! to the server. A `LISTEN` there would stay with a connection that others use, and its
-//! notifications would break in on their statements.
+//! notifications would break in on their statements. So would a lock.
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Connection, Executor, Row};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+use std::time::Duration;
 
-/// How often it is tried. Beside other clients a pooler can lend the same connection twice by
-/// chance.
-const ROUNDS: u32 = 3;
+/// How often it is tried. A pooler whose N connections are all in use lends the one from before by
+/// chance, each time with 1/N.
+const ROUNDS: u32 = 8;
 
-/// Whether connections to this address keep their sessions.
-pub(super) async fn is_kept(address: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let mut mine = address.connect().await?;
-    let mut other = address.connect().await?;
+/// Whether these two connections to one address keep their sessions. Each statement may take `step`.
+///
+/// A transaction on the other connection must neither get the server process of the first, nor push
+/// the first to another.
+pub async fn is_kept(
+    mine: &mut PgConnection,
+    other: &mut PgConnection,
+    step: Duration,
+) -> Result<bool, sqlx::Error> {
+    let before = process(mine, "", step).await?;
     let mut kept = true;
     for _ in 0..ROUNDS {
-        kept = kept && !moves(&mut mine, &mut other).await?;
+        // The first question comes first: a pooler with one connection has none left to answer the
+        // second.
+        kept = process(other, "BEGIN;", step).await? != before
+            && process(mine, "", step).await? == before;
+        process(other, "ROLLBACK;", step).await?;
+        if !kept {
+            break;
+        }
     }
-    other.close().await?;
-    mine.close().await?;
     Ok(kept)
 }
 
-/// Whether a transaction on the other connection gets the session of this one, or pushes it to
-/// another one.
-async fn moves(mine: &mut PgConnection, other: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let before = process(mine).await?;
-    other.execute("BEGIN").await?;
-    let moves = process(other).await? == before || process(mine).await? != before;
-    other.execute("ROLLBACK").await?;
-    Ok(moves)
+/// The server process that answers, after a statement in the same message.
+async fn process(
+    connection: &mut PgConnection,
+    statement: &str,
+    step: Duration,
+) -> Result<i32, sqlx::Error> {
+    // Without a prepared statement, which may not live until it is run.
+    let sql = sqlx::raw_sql(AssertSqlSafe(format!("{statement} SELECT pg_backend_pid()")));
+    in_time(step, Box::pin(sql.fetch_one(connection))).await?.try_get(0)
 }
 
-/// The server process that answers. It stays the same in a session.
-async fn process(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
-    // Without a prepared statement, which may not live until it is run.
-    sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection).await?.try_get(0)
+/// The answer, if it comes in time.
+pub(super) async fn in_time<T>(
+    patience: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
 }
