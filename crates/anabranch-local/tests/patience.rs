@@ -192,3 +192,100 @@ async fn a_stream_that_is_not_read_is_reset_and_the_others_go_on() {
     }
     world.local.stop().await;
 }
+
+/// Starts an HTTP/2 client that opens windows of `bytes` by itself.
+async fn client_with_window(
+    world: &World,
+    bytes: u32,
+    tasks: &mut tokio::task::JoinSet<Result<(), h2::Error>>,
+) -> h2::client::SendRequest<Bytes> {
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(bytes).initial_connection_window_size(64 << 20);
+    let (client, connection) = builder.handshake(connect(world).await).await.expect("HTTP/2");
+    tasks.spawn(connection);
+    client
+}
+
+#[tokio::test]
+async fn a_reply_of_one_piece_that_is_not_read_is_reset() {
+    let world = impatient().await;
+    for window in [0, 1, 10] {
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut client = client_with_window(&world, window, &mut tasks).await;
+        let (answer, mut send) = client.send_request(request("ListStreams"), false).expect("sent");
+        send.send_data(Bytes::from("{}"), true).expect("sent");
+        let mut unread = answer.await.expect("an answer").into_body();
+        let reset = async {
+            loop {
+                match unread.data().await {
+                    Some(Ok(_)) => {}
+                    end => break end,
+                }
+            }
+        };
+        let end = tokio::time::timeout(LIMIT * 10, reset).await;
+        let end = end.unwrap_or_else(|_| panic!("window {window}: it is kept for ever"));
+        let error = end.expect("it did not end well").expect_err("it was reset");
+        assert!(error.is_reset(), "window {window}: {error}");
+    }
+    world.local.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_gets_all_of_its_reply() {
+    const WINDOW: u32 = 64 * 1024;
+    let world = impatient().await;
+    world.stream("slow", 1).await;
+    let put = world.kinesis.put_record().stream_name("slow").partition_key("key");
+    put.data(Blob::new(vec![7; 900_000])).send().await.expect("a put");
+    let iterator = world.kinesis.get_shard_iterator().stream_name("slow");
+    let iterator = iterator.shard_id("shardId-000000000000");
+    let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon).send().await;
+    let body = json!({"ShardIterator": iterator.expect("an iterator").shard_iterator});
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut client = client_with_window(&world, WINDOW, &mut tasks).await;
+    let (answer, mut send) = client.send_request(request("GetRecords"), false).expect("sent");
+    send.send_data(Bytes::from(body.to_string()), true).expect("sent");
+    let mut reply = answer.await.expect("an answer").into_body();
+    let (mut length, mut unreleased) = (0, 0);
+    let started = std::time::Instant::now();
+    while let Some(part) = reply.data().await {
+        let part = part.expect("it goes on").len();
+        (length, unreleased) = (length + part, unreleased + part);
+        if unreleased >= WINDOW as usize / 2 {
+            tokio::time::sleep(LIMIT / 16).await;
+            reply.flow_control().release_capacity(unreleased).expect("released");
+            unreleased = 0;
+        }
+    }
+    assert!(length > 1_200_000, "{length} bytes");
+    assert!(started.elapsed() > LIMIT * 3 / 2, "it was slow");
+    world.local.stop().await;
+}
+
+/// The preface, settings, and a request for `/` as the first stream.
+const FIRST_REQUEST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+    \x00\x00\x00\x04\x00\x00\x00\x00\x00\
+    \x00\x00\x0a\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x05local";
+
+#[tokio::test]
+async fn an_http2_connection_whose_client_is_dead_ends_after_its_first_request_too() {
+    let world = impatient().await;
+    for (case, more) in [
+        ("nothing more", &b""[..]),
+        ("a part of a frame's head", b"\x00\x00"),
+        ("a part of a header block", b"\x00\x00\x0a\x01\x05\x00\x00\x00\x03\x82\x86"),
+        ("a header block without its end", b"\x00\x00\x03\x01\x01\x00\x00\x00\x03\x82\x86\x84"),
+    ] {
+        let mut socket = connect(&world).await;
+        socket.write_all(FIRST_REQUEST).await.expect("sent");
+        let mut first = [0; 9];
+        socket.read_exact(&mut first).await.expect("settings");
+        socket.write_all(more).await.expect("sent");
+        let end = tokio::time::timeout(LIMIT * 10, closed(&mut socket)).await;
+        let read = end.unwrap_or_else(|_| panic!("{case}: it is open for ever"));
+        // The reply's headers on stream 1 came.
+        assert!(read.windows(6).any(|frame| frame == [1, 4, 0, 0, 0, 1]), "{case}: {read:?}");
+    }
+    world.local.stop().await;
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -125,6 +125,9 @@ impl Session {
         let limit = self.options.client_timeout;
         let (streams, pace) = (Streams::new(limit), Pace::new(limit));
         let mut http = auto::Builder::new(streams.clone());
+        // Pings find out clients that are dead, at rest or within a header block.
+        let mut http2 = http.http2();
+        http2.timer(TokioTimer::new()).keep_alive_interval(limit).keep_alive_timeout(limit);
         if let Some(most) = self.options.max_concurrent_streams {
             http.http2().max_concurrent_streams(most);
         }

@@ -7,9 +7,11 @@
 //! | the socket to take more of a reply       | loses its connection                         |
 //! | an HTTP/2 window for more of a reply     | loses that stream; others of the connection  |
 //! |                                          | go on                                        |
+//! | the answer to an HTTP/2 ping             | loses its connection                         |
 //!
-//! A connection that rests between two requests is left alone. Waits are counted in ticks of a
-//! quarter of the limit, so they last one to one and a quarter of it.
+//! A connection that rests between two requests is left alone. In HTTP/2 its client is pinged after
+//! each such time without a whole frame, and can't answer within a header block. Other waits are
+//! counted in ticks of a quarter of the limit, so they last one to one and a quarter of it.
 
 use std::future::Future;
 use std::io;
@@ -234,6 +236,16 @@ impl PacedReply {
         let window = (version == Version::HTTP_2).then(|| WINDOW.try_with(Arc::clone).ok());
         Self { reply, rest: Bytes::new(), window: window.flatten(), _request: request }
     }
+
+    /// Takes the next piece from the rest. The last byte of a reply is a piece by itself: it leaves
+    /// once the client has a window for all before it, so a reply that is left unread does not.
+    fn piece(&mut self) -> Bytes {
+        let mut length = self.rest.len().min(PIECE_BYTES);
+        if length == self.rest.len() && length > 1 && self.reply.is_end_stream() {
+            length -= 1;
+        }
+        self.rest.split_to(length)
+    }
 }
 
 impl Body for PacedReply {
@@ -257,12 +269,10 @@ impl Body for PacedReply {
                 end => return Poll::Ready(end),
             }
         }
-        let piece = self.rest.len().min(PIECE_BYTES);
-        let piece = self.rest.split_to(piece);
-        if !self.is_end_stream() {
-            // Asked for the next part only once the client has a window for it.
-            window.0.begin();
-        }
+        let piece = self.piece();
+        // It is followed by the next one, or by the end of the task, once the client has a window
+        // for it.
+        window.0.begin();
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 

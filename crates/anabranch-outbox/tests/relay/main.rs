@@ -21,3 +21,4 @@ mod figures;
 mod tables;
 mod backlog;
 mod storm;
+mod pooler;
