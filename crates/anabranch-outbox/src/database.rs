@@ -2,6 +2,7 @@
 
 use crate::error::RelayError;
 use crate::lead::Lead;
+use anabranch::lease::postgres::session;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _};
 use std::pin::pin;
@@ -312,17 +313,11 @@ impl Link {
         answer.await.map(drop).map_err(|error| self.database.failed(doing, &error))
     }
 
-    /// The server process that answers. It stays the same in a session.
-    pub(crate) async fn process(&mut self) -> Result<i32, RelayError> {
-        // Without a prepared statement, which may not live until it is run.
-        let sql = sqlx::raw_sql("SELECT pg_backend_pid()");
-        let doing = "find out who answers";
-        match tokio::time::timeout(PATIENCE, sql.fetch_one(&mut self.connection)).await {
-            Ok(row) => row
-                .and_then(|row| sqlx::Row::try_get(&row, 0))
-                .map_err(|error| self.database.failed(doing, &error)),
-            Err(_) => Err(self.database.said(doing, "no answer in time".to_owned())),
-        }
+    /// Whether this connection and another one keep their sessions.
+    pub(crate) async fn keeps_its_session(&mut self, other: &mut Self) -> Result<bool, RelayError> {
+        let kept = session::is_kept(&mut self.connection, &mut other.connection, PATIENCE);
+        let kept = Box::pin(kept).await;
+        kept.map_err(|error| self.database.failed("find out whether sessions are kept", &error))
     }
 
     /// Says goodbye, so that the server need not find out by itself.

@@ -8,43 +8,67 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 use std::time::Duration;
 
-/// How often it is tried. A pooler whose N connections are all in use lends the one from before by
-/// chance, each time with 1/N.
-const ROUNDS: u32 = 8;
+/// How often it is tried. What a pooler lends depends on what its other clients do.
+const ROUNDS: u32 = 5;
 
 /// Whether these two connections to one address keep their sessions. Each statement may take `step`.
 ///
-/// A transaction on the other connection must neither get the server process of the first, nor push
-/// the first to another.
+/// Each round asks on the other connection, in a transaction, what the server process of the first
+/// one did last. Behind a pooler with a free connection both are that process, or the transaction
+/// pushes the first to another. If all are in use, the process has served somebody else meanwhile.
 pub async fn is_kept(
     mine: &mut PgConnection,
     other: &mut PgConnection,
     step: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let before = process(mine, "", step).await?;
-    let mut kept = true;
+    let mut before = None;
     for _ in 0..ROUNDS {
-        // The first question comes first: a pooler with one connection has none left to answer the
-        // second.
-        kept = process(other, "BEGIN;", step).await? != before
-            && process(mine, "", step).await? == before;
-        process(other, "ROLLBACK;", step).await?;
-        if !kept {
-            break;
+        let asked = ask(mine, MYSELF, step).await?;
+        if before.is_some_and(|before| before != asked.process) {
+            return Ok(false);
+        }
+        before = Some(asked.process);
+        let seen = ask(other, &seen_by_other(asked.process), step).await?;
+        // It comes last: a pooler with one connection has none left to answer it.
+        let moves = seen.process == asked.process
+            || seen.started.is_some() && seen.started != asked.started
+            || ask(mine, MYSELF, step).await?.process != asked.process;
+        ask(other, &format!("ROLLBACK; {MYSELF}"), step).await?;
+        if moves {
+            return Ok(false);
         }
     }
-    Ok(kept)
+    Ok(true)
 }
 
-/// The server process that answers, after a statement in the same message.
-async fn process(
+/// The server process that answers, and when it began to.
+const MYSELF: &str = "SELECT pg_backend_pid(), statement_timestamp()::text";
+
+/// The server process that answers, and when another one began its last statement: nothing, if the
+/// server does not note that.
+fn seen_by_other(process: i32) -> String {
+    format!(
+        "BEGIN; SELECT pg_backend_pid(), \
+         (SELECT query_start::text FROM pg_catalog.pg_stat_activity WHERE pid = {process})"
+    )
+}
+
+/// What a server process says.
+struct Said {
+    process: i32,
+    /// When a statement began.
+    started: Option<String>,
+}
+
+async fn ask(
     connection: &mut PgConnection,
-    statement: &str,
+    sql: &str,
     step: Duration,
-) -> Result<i32, sqlx::Error> {
+) -> Result<Said, sqlx::Error> {
     // Without a prepared statement, which may not live until it is run.
-    let sql = sqlx::raw_sql(AssertSqlSafe(format!("{statement} SELECT pg_backend_pid()")));
-    in_time(step, Box::pin(sql.fetch_one(connection))).await?.try_get(0)
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+    let row = in_time(step, Box::pin(sql.fetch_one(connection))).await?;
+    Ok(Said { process: row.try_get(0)?, started: row.try_get(1)? })
 }
 
 /// The answer, if it comes in time.
