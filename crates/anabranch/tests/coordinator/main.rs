@@ -13,6 +13,7 @@ mod names;
 mod gates;
 mod unreadable;
 mod scale;
+mod throttled;
 mod checkpoints;
 mod auditing;
 mod kcl;

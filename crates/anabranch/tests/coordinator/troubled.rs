@@ -4,7 +4,7 @@ use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Stored, Survey,
-    Unreadable, Worker, WorkerId, Write,
+    Unreadable, Worker, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,8 +62,48 @@ pub(crate) struct TroubledStore {
     milliunits: Arc<AtomicU64>,
     /// Whether lists are throttled, and nothing else is.
     lists_throttled: Arc<AtomicBool>,
+    /// How many writes the partition of the application has room for, if there is a limit.
+    capacity: Option<Capacity>,
     /// What a worker said about its start, before it listed any lease.
     pub(crate) starts: Arc<Mutex<Vec<(StreamName, StartPosition)>>>,
+}
+
+/// The write units of one partition, as DynamoDB counts them on that of the application: one for a
+/// heartbeat, two for the part of the version in a transaction, none for a checkpoint.
+#[derive(Clone)]
+pub(crate) struct Capacity {
+    units_per_second: f64,
+    /// Units that are left, and when they were counted.
+    left: Arc<Mutex<(f64, Instant)>>,
+    /// How many writes were throttled.
+    pub(crate) throttled: Arc<AtomicU64>,
+}
+
+impl Capacity {
+    pub(crate) fn new(units_per_second: u32) -> Self {
+        let units_per_second = f64::from(units_per_second);
+        let left = Arc::new(Mutex::new((units_per_second, Instant::now())));
+        Self { units_per_second, left, throttled: Arc::default() }
+    }
+
+    /// Takes the units of a write, if they are there.
+    fn takes(&self, write: &Write) -> bool {
+        let units = match write {
+            Write::Lease { change: LeaseChange::Checkpoint { .. }, .. } => 0.0,
+            Write::Worker { change: WorkerChange::Beat { .. }, .. } => 1.0,
+            _ => 2.0,
+        };
+        let mut left = self.left.lock().unwrap();
+        let gained = left.1.elapsed().as_secs_f64() * self.units_per_second;
+        *left = ((left.0 + gained).min(self.units_per_second), Instant::now());
+        let takes = left.0 >= units;
+        if takes {
+            left.0 -= units;
+        } else {
+            self.throttled.fetch_add(1, Ordering::Relaxed);
+        }
+        takes
+    }
 }
 
 /// Rows as they were before the version moved.
@@ -97,6 +137,7 @@ impl TroubledStore {
             late_ms: 0,
             late: Arc::default(),
             lists_throttled,
+            capacity: None,
             starts,
         }
     }
@@ -104,6 +145,11 @@ impl TroubledStore {
     /// Each call takes so long, in milliseconds.
     pub(crate) fn with_call_ms(self, call_ms: u64) -> Self {
         Self { call_ms, ..self }
+    }
+
+    /// Writes share this room with those of other workers.
+    pub(crate) fn with_capacity(self, capacity: Capacity) -> Self {
+        Self { capacity: Some(capacity), ..self }
     }
 
     /// How often the worker read a single row of a lease, and how often all of a stream.
@@ -316,6 +362,10 @@ impl LeaseStore for TroubledStore {
                 store: "memory".into(),
                 detail: "by the test".into(),
             });
+        }
+        if self.capacity.as_ref().is_some_and(|capacity| !capacity.takes(write)) {
+            let (store, detail) = ("memory".into(), "the partition is full".into());
+            return Err(StoreError::Throttled { store, detail });
         }
         if line == Line::RequestsLost {
             return Ok(Outcome::Unknown);

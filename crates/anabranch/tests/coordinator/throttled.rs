@@ -1,0 +1,58 @@
+//! Fleets that start together on a store with little room for writes.
+
+use crate::fleet::Fleet;
+use crate::troubled::{Capacity, TroubledStore};
+use anabranch::event::LeaseEvent;
+use std::sync::atomic::Ordering;
+use tokio::task::JoinSet;
+
+/// Starts workers together, and checks that they own all shards in the end and that none was evicted.
+async fn check(shards: i64, workers: u32, units_per_second: u32) {
+    let fleet = Fleet::native(shards);
+    let capacity = Capacity::new(units_per_second);
+    let start_ms = fleet.clock.now_ms();
+    let mut starts = JoinSet::new();
+    let fleet = std::sync::Arc::new(fleet);
+    for worker in 0..workers {
+        let (fleet, capacity) = (fleet.clone(), capacity.clone());
+        starts.spawn(async move {
+            let store = TroubledStore::new(fleet.store.clone()).with_capacity(capacity);
+            fleet.worker_on(store, Fleet::settings(&format!("w{worker}"))).await.unwrap()
+        });
+    }
+    let running = starts.join_all().await;
+    let owned = || running.iter().map(|worker| worker.holds()).sum::<usize>();
+    // All rows are made and taken, each in a transaction of two units.
+    let needs_ms = u64::try_from(shards).unwrap() * 4_000 / u64::from(units_per_second);
+    let all = usize::try_from(shards).unwrap();
+    while owned() < all {
+        let now_ms = fleet.clock.now_ms() - start_ms;
+        assert!(now_ms < 3 * needs_ms + 30_000, "{} of {shards} after {now_ms} ms", owned());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let took_ms = fleet.clock.now_ms() - start_ms;
+    let throttled = capacity.throttled.load(Ordering::Relaxed);
+    println!(
+        "{shards} shards, {workers} workers, {units_per_second} units/s: all owned after \
+              {took_ms} ms, {throttled} writes throttled"
+    );
+    assert!(throttled > 100, "the store had room: {throttled} writes were throttled");
+    fleet.pass(30_000).await;
+    assert_eq!(owned(), all);
+    let evicted = |event: &LeaseEvent| {
+        matches!(event, LeaseEvent::Expelled { .. } | LeaseEvent::Fenced { .. })
+    };
+    assert_eq!(fleet.count(evicted), 0, "workers were evicted");
+}
+
+/// A tenth of a partition of DynamoDB, for a twentieth of 10,000 shards and a tenth of 100 workers.
+#[tokio::test(start_paused = true)]
+async fn a_mass_start_on_a_throttled_store_evicts_no_worker() {
+    check(500, 10, 100).await;
+}
+
+/// Heartbeats take a third of what there is.
+#[tokio::test(start_paused = true)]
+async fn a_mass_start_of_many_workers_on_a_throttled_store_evicts_no_worker() {
+    check(100, 20, 20).await;
+}
