@@ -219,3 +219,24 @@ fn whoever_follows_a_stream_is_done_when_it_is_told_to_stop() {
         assert_eq!(ran.code, Some(1), "{words}: {ran:?}");
     }
 }
+
+/// The append waits in a thread that no signal ends, as on a disk that hangs.
+#[test]
+fn a_file_for_dead_letters_that_hangs_does_not_hold_up_the_end() {
+    let stage = Stage::start(&["orders:1"]);
+    stage.run("put orders", &lines(1)).ok();
+    let parked = std::fs::File::create(stage.folder.path().join("parked")).unwrap();
+    parked.lock().unwrap();
+    let running = with_program(&stage, &format!("{PARKS} --grace 1s"), "echo > begun; exit 1");
+    until("the program", || !file(&stage, "begun").is_empty());
+    // The append begins soon after.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let asked = std::time::Instant::now();
+    let ran = running.stop();
+    assert!(asked.elapsed() < std::time::Duration::from_secs(6), "{:?}", asked.elapsed());
+    // Its handler had ended, so nothing was broken off; it is not done either.
+    let ran = ran.ok();
+    assert_eq!(file(&stage, "parked"), "", "{ran:?}");
+    drop(parked);
+    assert_eq!(rest(&stage, 1).len(), 1);
+}

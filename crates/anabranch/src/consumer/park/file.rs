@@ -21,6 +21,10 @@ use tokio::task::spawn_blocking;
 
 /// A file of records that were put aside: one JSON object a line, with everything that is needed
 /// to handle the record later. Several processes may share it.
+///
+/// Lines are appended on tokio's threads for blocking calls. On a disk that hangs such a call can
+/// outlive a stop, which does not wait for it; dropping the runtime does, without an end. A program
+/// that must end then too calls `Runtime::shutdown_background`, as the `anabranch` command does.
 #[derive(Clone, Debug)]
 pub struct ParkFile {
     /// Its path.
