@@ -103,27 +103,24 @@ impl Session {
         // Without this a 10 MB answer to Node takes seconds: its small HTTP/2 window and Nagle's
         // algorithm wait for each other. A socket that refuses it is already closed.
         let _ = socket.set_nodelay(true);
-        let Some(acceptor) = acceptor else { return self.serve(socket).await };
+        let Some(acceptor) = acceptor else { return self.serve(socket, false).await };
         let accepted = tokio::select! {
             biased;
             () = asked(&mut self.stop) => None,
             accepted = handshake::accept(&acceptor, socket) => accepted,
         };
         let Some(stream) = accepted else { return };
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            let stop = self.stop.clone();
-            self.serve(Lingering::new(stream, stop)).await;
-        } else {
-            self.serve(stream).await;
-        }
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        self.serve(stream, http2).await;
     }
 
-    async fn serve<I>(mut self, stream: I)
+    /// Serves a connection, which may have said already that it speaks HTTP/2.
+    async fn serve<I>(mut self, stream: I, http2: bool)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let limit = self.options.client_timeout;
-        let (streams, pace) = (Streams::new(limit), Pace::new(limit));
+        let (streams, pace) = (Streams::new(limit), Pace::new(limit, http2));
         let mut http = auto::Builder::new(streams.clone());
         // Pings find out clients that are dead, at rest or within a header block.
         let mut http2 = http.http2();
@@ -143,7 +140,8 @@ impl Session {
                 Ok::<_, ReplyDropped>(answered.await?.map(|it| PacedReply::new(it, version, open)))
             }
         });
-        let stream = TokioIo::new(Paced::new(stream, Arc::clone(&pace)));
+        let stream = Paced::new(stream, Arc::clone(&pace));
+        let stream = TokioIo::new(Lingering::new(stream, Arc::clone(&pace), self.stop.clone()));
         let mut connection = Box::pin(http.serve_connection(stream, answers));
         let last_request = async {
             tokio::select! {

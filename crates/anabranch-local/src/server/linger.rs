@@ -1,11 +1,14 @@
-//! The end of an HTTP/2 connection over TLS: the client closes first.
+//! The end of an HTTP/2 connection: the client closes first.
 //!
 //! The JavaScript SDK sends a GOAWAY with each request and closes once its application has read the
 //! reply. Node drops what is not yet read when the server closes a TLS connection before that.
+//! Without TLS a window that the client opens for the last bytes would be answered with a reset,
+//! which drops them too.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,31 +16,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::http::asked;
+use super::patience::Pace;
 
-/// Time that a client has to close a connection on which everything was sent.
+/// Time that a client has to close a connection on which everything was sent, at the most.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A stream whose shutdown waits for the peer's, for [`LINGER`], or for a stop of the server.
+/// An HTTP/2 stream whose shutdown waits for the peer's, for [`LINGER`], or for a stop of the server.
 pub(super) struct Lingering<S> {
     stream: S,
+    pace: Arc<Pace>,
     stop: watch::Receiver<bool>,
     /// The end of the wait, from the begin of the shutdown.
     end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<S> Lingering<S> {
-    pub(super) fn new(stream: S, stop: watch::Receiver<bool>) -> Self {
-        Self { stream, stop, end: None }
+    pub(super) fn new(stream: S, pace: Arc<Pace>, stop: watch::Receiver<bool>) -> Self {
+        Self { stream, pace, stop, end: None }
     }
 }
 
 impl<S: AsyncRead + Unpin> Lingering<S> {
     /// Waits until the peer has closed, or the wait is over.
     fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut stop = self.stop.clone();
+        let (mut stop, limit) = (self.stop.clone(), self.pace.limit().min(LINGER));
         let end = self.end.get_or_insert_with(|| {
             Box::pin(async move {
-                let _ = tokio::time::timeout(LINGER, asked(&mut stop)).await;
+                let _ = tokio::time::timeout(limit, asked(&mut stop)).await;
             })
         });
         if end.as_mut().poll(cx).is_ready() {
@@ -91,7 +96,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        ready!(self.poll_peer_closed(cx));
+        if self.pace.speaks_http2() {
+            ready!(self.poll_peer_closed(cx));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -87,10 +87,10 @@ pub(super) struct Pace {
 
 impl Pace {
     /// A connection that was just accepted: its first request has to come.
-    pub(super) fn new(limit: Duration) -> Arc<Self> {
+    pub(super) fn new(limit: Duration, http2: bool) -> Arc<Self> {
         let (head, write, flush) = (Wait::default(), Wait::default(), Wait::default());
         head.begin();
-        let (requests, http2) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (requests, http2) = (AtomicUsize::new(0), AtomicBool::new(http2));
         Arc::new(Self { limit, head, write, flush, requests, http2 })
     }
 
@@ -102,10 +102,20 @@ impl Pace {
         OpenRequest(Arc::clone(self))
     }
 
+    /// How long a wait may last.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Whether HTTP/2 was agreed on, or a request of it has come.
+    pub(super) fn speaks_http2(&self) -> bool {
+        self.http2.load(Ordering::Relaxed)
+    }
+
     /// Bytes have come. Between two requests they begin the head of the next one.
     fn received(&self) {
         let is_head = self.requests.load(Ordering::Relaxed) == 0;
-        if is_head && !self.http2.load(Ordering::Relaxed) {
+        if is_head && !self.speaks_http2() {
             self.head.begin();
         }
     }
