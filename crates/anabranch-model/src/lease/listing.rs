@@ -49,13 +49,13 @@ impl Listing {
             if let Some(shard) = list.get(key) {
                 rows.push(NewLease::new(shard, Position::TrimHorizon).into_lease(stream));
             } else if key.index().is_some() {
-                let lost = NewLease {
+                let unlisted = NewLease {
                     shard: key.clone(),
                     parents: Vec::new(),
                     range: HashRange::ALL,
                     checkpoint: Position::TrimHorizon,
                 };
-                rows.push(Lease { range: None, ..lost.into_lease(stream) });
+                rows.push(Lease { range: None, ..unlisted.into_lease(stream) });
             }
         }
         rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));

@@ -330,7 +330,7 @@ impl LeaseStore for TroubledStore {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
         let before = self.milliunits();
         let mut rows = BTreeMap::new();
         for stream in streams {
