@@ -129,6 +129,14 @@ fn beat(owner: &str) -> What {
     What::Landed { write, outcome: row(None, 1, 0) }
 }
 
+fn joined(owner: &str, lease_time_ms: u64) -> What {
+    let lease_time_ms = Some(lease_time_ms);
+    let join =
+        WorkerChange::Join { host: String::new(), started_ms: 0, reads: None, lease_time_ms };
+    let write = Write::worker(&worker(owner), join, Nonce(1));
+    What::Landed { write, outcome: row(None, 1, 0) }
+}
+
 fn paused(since_ms: u64) -> What {
     What::Paused { since_ms }
 }
@@ -156,6 +164,15 @@ fn an_owner_that_was_paused_with_its_clock_may_overlap_for_the_rest_of_its_lease
     let mut story = vec![took("a", 1, 0), delivered("a", 1, 1), paused(1), beat("a")];
     story.extend([took("b", 2, 0), delivered("b", 2, 1), delivered("a", 1, 2)]);
     check(story, Some("term 1 of a delivered"));
+    // What counts is the lease time of the worker itself: by its clock, 3 ms go by.
+    let story = |own_ms| {
+        let mut story = vec![joined("a", own_ms), took("a", 1, 0), beat("a")];
+        story.extend([delivered("a", 1, 1), took("b", 2, 0), delivered("b", 2, 1), paused(4)]);
+        story.push(delivered("a", 1, 2));
+        story
+    };
+    check(story(4), None);
+    check(story(3), Some("term 1 of a delivered"));
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub(super) struct Pauses<'a> {
     over: BTreeMap<HostId, Vec<(u64, u64)>>,
     /// When the last sign of life of each worker reached the store.
     beats: BTreeMap<&'a WorkerId, u64>,
+    /// The lease time of each worker, as it said when it joined.
+    lease_times: BTreeMap<&'a WorkerId, u64>,
     /// When the last write of each owner reached the row of its lease: in KCL's layout a sign of life.
     writes: BTreeMap<(&'a LeaseKey, &'a WorkerId), u64>,
     /// When the row of each lease came to its terms.
@@ -29,6 +31,9 @@ impl<'a> Pauses<'a> {
                 self.over.entry(host).or_default().push((*since_ms, line.at_ms));
             }
             What::Landed { write: Write::Worker { id, change, .. }, outcome: Outcome::Done(_) } => {
+                if let WorkerChange::Join { lease_time_ms: Some(lease_time_ms), .. } = change {
+                    self.lease_times.insert(id, *lease_time_ms);
+                }
                 if matches!(
                     change,
                     WorkerChange::Join { .. }
@@ -80,11 +85,13 @@ impl<'a> Pauses<'a> {
 
     /// Whether a delivery under `hold`, whose lease another worker has, is what a pause does: the
     /// host was paused after the last sign of life of its worker, the lease was taken from it since,
-    /// and by its own clock its lease time is not over.
+    /// and by its own clock its lease time is not over: the one that it named, or else
+    /// `lease_time_ms`.
     pub(super) fn excuse(&self, line: &Line, hold: &Hold, lease_time_ms: u64) -> bool {
         let mut terms = self.terms.get(&hold.key).into_iter().flatten();
         let taken = terms.find(|(term, _)| *term > hold.term);
         let kcl_ms = hold.owner.kcl_lease_time_ms();
+        let own_ms = kcl_ms.or_else(|| self.lease_times.get(&hold.owner).copied());
         let beat_ms = match kcl_ms {
             Some(_) => self.wrote_ms(hold),
             None => self.beats.get(&hold.owner).copied(),
@@ -94,7 +101,7 @@ impl<'a> Pauses<'a> {
         // A beat that was under way may arrive during the pause.
         let mut pauses = pauses.map(|(since_ms, until_ms)| (*since_ms, *until_ms));
         pauses.any(|(since_ms, until_ms)| beat_ms <= until_ms && since_ms <= *taken_ms)
-            && self.seen_ms(line.host, beat_ms, line.at_ms) < kcl_ms.unwrap_or(lease_time_ms)
+            && self.seen_ms(line.host, beat_ms, line.at_ms) < own_ms.unwrap_or(lease_time_ms)
     }
 }
 
