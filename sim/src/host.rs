@@ -8,13 +8,13 @@
 
 use crate::history::{History, HostId, What};
 use crate::thread::Thread;
+use anabranch::clock::Clock;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 /// What a life on a host is given.
 #[derive(Debug)]
@@ -89,7 +89,8 @@ impl Running {
     fn run(&mut self, step: Duration) -> Option<(u64, Duration)> {
         let thread = &self.thread;
         self.runtime.block_on(async {
-            let begun = Instant::now();
+            let clock = Clock::of_runtime();
+            let begun_ms = clock.now_ms();
             // Paused time runs ahead to the next timer whenever nothing else is left to do, and no
             // further than this sleep.
             tokio::select! {
@@ -98,7 +99,8 @@ impl Running {
                 () = tokio::time::sleep(step) => {}
             }
             let for_ms = thread.take()?;
-            Some((for_ms, step.saturating_sub(begun.elapsed())))
+            let ran = Duration::from_millis(clock.now_ms().saturating_sub(begun_ms));
+            Some((for_ms, step.saturating_sub(ran)))
         })
     }
 }

@@ -7,7 +7,7 @@ use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, Outcome, Write};
 use anabranch_sim::faults::{Fault, Refusal};
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
-use anabranch_sim::history::What;
+use anabranch_sim::history::{HostId, What};
 use anabranch_sim::scenarios::cases::{self, Change, Trouble, When};
 use anabranch_sim::scenarios::fixed::{self, Story};
 use anabranch_sim::scenarios::{Report, consumer};
@@ -64,6 +64,7 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::StoreCut,
         Fault::StreamCut,
         Fault::Twice,
+        Fault::OldScan,
         Fault::SlowCommit,
         Fault::Pause,
         Fault::StoreRefused(Refusal::Denied),
@@ -77,12 +78,32 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::StreamRefused(Refusal::Invalid),
         Fault::Freeze,
         Fault::Blocked,
+        Fault::LeaseTime,
         Fault::Stop,
         Fault::Trim,
     ] {
         assert!(summary.faults.of(fault) > 10, "too few to prove anything: {fault}");
     }
-    for (option, least) in [("two streams", 80)] {
+    for (option, least) in [
+        ("Native layout", 600),
+        ("Kcl layout", 150),
+        ("mode Each", 300),
+        ("mode Batches", 80),
+        ("mode Processors", 80),
+        ("mode Streams", 80),
+        ("mode ExactlyOnce", 60),
+        ("start TrimHorizon", 400),
+        ("start Latest", 100),
+        ("start AtTimestamp", 50),
+        ("two streams", 80),
+        ("rows without hash ranges", 30),
+        ("Kcl layout and a trim", 20),
+        ("4 to 8 shards at first", 10),
+        ("4 or 5 hosts", 5),
+        ("17 to 64 keys", 10),
+        ("dead letters", 80),
+        ("a reshard of all shards", 80),
+    ] {
         let fleets = summary.drawn.get(option).copied().unwrap_or(0);
         assert!(fleets > least, "too few to prove anything: {fleets} fleets with {option}");
     }
@@ -185,6 +206,32 @@ fn ended(report: &Report, shard: u32) -> Option<usize> {
     })
 }
 
+/// Whether the world did this.
+fn says(what: &What, words: &str) -> bool {
+    matches!(what, What::World(said) if said.contains(words))
+}
+
+/// The line of the first thing like this that happened on a host.
+fn first_on(report: &Report, host: HostId, like: impl Fn(&What) -> bool) -> Option<usize> {
+    report.lines.iter().position(|line| line.host == Some(host) && like(&line.what))
+}
+
+/// Whether a worker met a failure of its store or its stream.
+fn is_trouble(what: &What) -> bool {
+    let What::Told(Event::Lease(event)) = what else { return false };
+    matches!(event, LeaseEvent::StoreTrouble { .. } | LeaseEvent::StreamTrouble { .. })
+}
+
+/// Whether this call to the stream failed.
+fn failed_call(what: &What, call: &str) -> bool {
+    let What::Told(event) = what else { return false };
+    match event {
+        Event::Lease(LeaseEvent::StreamTrouble { error, .. })
+        | Event::Shard(ShardEvent::FetchFailed { error, .. }) => error.contains(call),
+        _ => false,
+    }
+}
+
 fn is_reshard(what: &What) -> bool {
     matches!(what, What::Resharded { .. })
 }
@@ -235,17 +282,46 @@ fn the_loss_of_a_shard_that_passed_retention_unread_is_told() {
 
 #[test]
 fn torn_lists_start_no_child_too_early() {
-    play(Story::TornLists, |report| report.faults.of(Fault::TornList) > 20);
+    // A list mixes rows of two moments after a child's row was made.
+    play(Story::TornLists, |report| {
+        let mixes = |what: &What| says(what, "mixes rows of two moments");
+        let last = report.lines.iter().rposition(|line| mixes(&line.what));
+        is_before(report.first(is_reshard), last) && is_before(created(report, 2), last)
+    });
 }
 
 #[test]
 fn workers_that_start_together_on_an_empty_table_all_get_going() {
-    play(Story::AllStartTogether, |report| report.faults.of(Fault::Error) > 15);
+    // Of the workers that begin before there is a row, most meet failures before they join.
+    play(Story::AllStartTogether, |report| {
+        let first_row = created(report, 0).min(created(report, 1));
+        let boots = |host| report.first(|what| says(what, &format!("{host} boots")));
+        let struggles = |host: &HostId| {
+            let joins = first_on(report, *host, |what| matches!(what, What::Landed { .. }));
+            let trouble = first_on(report, *host, is_trouble);
+            is_before(boots(*host), first_row) && is_before(trouble, joins.max(first_row))
+        };
+        (0..3).map(HostId).filter(struggles).count() >= 2
+    });
 }
 
 #[test]
 fn failures_of_the_service_during_a_restart_lose_nothing() {
-    play(Story::FailuresDuringARestart, |report| report.faults.of(Fault::Error) > 8);
+    // The stream is resharded while all are down, and its calls fail when they are back.
+    play(Story::FailuresDuringARestart, |report| {
+        let back = report.first(|what| says(what, "life 2"));
+        let down = report.lines.iter().take(back.unwrap_or(0));
+        let down = down.clone().rev().position(|line| says(&line.what, "the life on"));
+        let reshard = report.lines.iter().take(back.unwrap_or(0)).rev();
+        let reshard = reshard.clone().position(|line| is_reshard(&line.what));
+        let failed = |call: &str| {
+            let later = report.lines.iter().skip(back.unwrap_or(usize::MAX));
+            later.filter(|line| failed_call(&line.what, call)).count()
+        };
+        // Counted from the restart backwards.
+        let of_stream = failed("DescribeStreamSummary") + failed("ListShards");
+        is_before(reshard, down) && of_stream > 0 && failed("GetShardIterator") > 0
+    });
 }
 
 #[test]

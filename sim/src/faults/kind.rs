@@ -43,6 +43,8 @@ pub enum Fault {
     Twice,
     /// A transaction of the store became visible row by row.
     SlowCommit,
+    /// A scan showed rows as they were some moments ago.
+    OldScan,
     /// The store refused a call for good.
     StoreRefused(Refusal),
     /// The stream refused a call for good.
@@ -88,6 +90,7 @@ impl fmt::Display for Fault {
             Self::StreamCut => "met a cut from the stream",
             Self::Twice => "requests that arrived twice",
             Self::SlowCommit => "transactions that were visible in parts",
+            Self::OldScan => "old scans",
             Self::StoreRefused(why) => return f.pad(&format!("refused by the store: {why}")),
             Self::StreamRefused(why) => return f.pad(&format!("refused by the stream: {why}")),
             Self::Crash => "crashes",

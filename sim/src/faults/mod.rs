@@ -4,6 +4,7 @@ pub mod kind;
 pub mod refusal;
 pub mod lease_times;
 mod lag;
+mod scan;
 pub mod weather;
 pub mod network;
 pub mod store;

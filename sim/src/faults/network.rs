@@ -16,6 +16,7 @@ pub use oddities::Looking;
 use super::kind::{Fault, FaultCounts};
 use super::lag::Lags;
 use super::refusal::Refusal;
+use super::scan::Past;
 use super::weather::Weather;
 use crate::clock::WorldClock;
 use crate::history::HostId;
@@ -65,6 +66,8 @@ struct State {
     repeats: Rng,
     refusals: Rng,
     commits: Rng,
+    /// Decides how old the rows of a scan are. Apart, for the same reason.
+    scans: Rng,
     /// Numbers the packets, so that two of one moment arrive in the order of their sending.
     sent: u64,
     /// What is in flight, by arrival.
@@ -79,6 +82,8 @@ struct State {
     refusing: BTreeMap<Service, (Refusal, u64)>,
     /// Which parts of transactions are not visible yet.
     lags: Lags,
+    /// What rows of KCL's table were lately.
+    past: Past,
     /// The looks at the store that each host waits for.
     looks: BTreeMap<HostId, usize>,
     /// The lists of shards that were answered lately, and when.
@@ -135,6 +140,7 @@ impl Network {
             repeats: Rng::with_seed(seed ^ 0x7265_7065),
             refusals: Rng::with_seed(seed ^ 0x7265_6675),
             commits: Rng::with_seed(seed ^ 0x636f_6d6d),
+            scans: Rng::with_seed(seed ^ 0x7363_616e),
             sent: 0,
             flying: BTreeMap::new(),
             weather: BTreeMap::new(),
@@ -142,6 +148,7 @@ impl Network {
             cuts: BTreeMap::new(),
             refusing: BTreeMap::new(),
             lags: Lags::default(),
+            past: Past::default(),
             looks: BTreeMap::new(),
             lists: Vec::new(),
             counts: FaultCounts::default(),
@@ -190,11 +197,13 @@ impl Network {
     }
 
     /// The sky clears: outages, cuts and refusals are over, and every call is answered. What is in
-    /// flight stays in flight, and a store whose transactions become visible row by row stays one.
+    /// flight stays in flight. A store whose transactions become visible row by row stays one, and so
+    /// does one whose scans are old.
     pub fn clear(&self) {
         let mut state = self.state();
         for weather in state.weather.values_mut() {
-            *weather = Weather { slow_commit: weather.slow_commit, ..Weather::fair() };
+            let Weather { slow_commit, old_scan, .. } = *weather;
+            *weather = Weather { slow_commit, old_scan, ..Weather::fair() };
         }
         state.outages.clear();
         state.cuts.clear();

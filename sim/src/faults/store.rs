@@ -9,6 +9,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
     Application, Layout, Lease, LeaseKey, Listing, Outcome, Worker, WorkerId, Write,
 };
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,6 +36,37 @@ impl<S: LeaseStore> FaultyStore<S> {
     /// The store, reached over `link`.
     pub fn new(inner: Arc<S>, link: Link, history: History) -> Self {
         Self { inner, link, history }
+    }
+
+    /// The rows of a stream: as they stand, or as a scan shows them.
+    async fn rows(&self, stream: &StreamName, scans: bool) -> Result<Listing, StoreError> {
+        let _looking = self.link.begin_look();
+        let (stream, link) = (stream.clone(), self.link.clone());
+        let list = move |store: &S| {
+            let rows = at_once(store.list(&stream))?;
+            let rows = link.lags(|lags| lags.list(stream.as_str(), rows));
+            Ok(if scans { Listing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows })
+        };
+        if !self.link.tears() {
+            return self.read(list).await;
+        }
+        let (early, late) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
+        let again = list.clone();
+        let begin = move || list(&early);
+        let (history, host) = (self.history.clone(), self.link.host());
+        let end = move |first: Result<Listing, StoreError>| {
+            let (first, second) = (first?, again(&late)?);
+            let (first_was, second_was) = (first.clone(), second.clone());
+            let torn = torn(first, second);
+            if torn != first_was && torn != second_was {
+                history.note_world(format!("a list of {host} mixes rows of two moments"));
+            }
+            Ok(torn)
+        };
+        match self.link.carry_in_two(begin, end).await {
+            Carried::Answered(reply) => reply,
+            other => Err(trouble(&other)),
+        }
     }
 
     async fn read<T: Send + 'static>(
@@ -73,23 +105,20 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
-        let _looking = self.link.begin_look();
-        let (stream, link) = (stream.clone(), self.link.clone());
-        let list = move |store: &S| {
-            let rows = at_once(store.list(&stream))?;
-            Ok(link.lags(|lags| lags.list(stream.as_str(), rows)))
-        };
-        if !self.link.tears() {
-            return self.read(list).await;
+        self.rows(stream, false).await
+    }
+
+    /// A scan in KCL's layout is eventually consistent.
+    async fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+        let scans = self.layout() == Layout::Kcl;
+        let mut rows = BTreeMap::new();
+        for stream in streams {
+            rows.insert(stream.clone(), self.rows(stream, scans).await?);
         }
-        let (early, late) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
-        let again = list.clone();
-        let begin = move || list(&early);
-        let end = move |first: Result<Listing, StoreError>| Ok(torn(first?, again(&late)?));
-        match self.link.carry_in_two(begin, end).await {
-            Carried::Answered(reply) => reply,
-            other => Err(trouble(&other)),
-        }
+        Ok(rows)
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
@@ -163,6 +192,7 @@ impl<S: LeaseStore> Landing<S> {
         if row.as_ref().is_some_and(|row| self.link.lags(|lags| lags.has(row))) {
             return Err(Refusal::Busy.of_store());
         }
+        self.note_past()?;
         let slowly = self.slowly.zip(row);
         let before = slowly.is_some().then(|| self.stands()).transpose()?;
         let outcome = at_once(self.inner.write(&self.write))?;
@@ -178,6 +208,16 @@ impl<S: LeaseStore> Landing<S> {
         let (write, host) = (self.write.clone(), self.link.host());
         self.history.note(host, What::Landed { write, outcome: outcome.clone() });
         Ok(outcome)
+    }
+
+    /// Notes what a row of KCL's table is until now, for scans that are old.
+    fn note_past(&self) -> Result<(), StoreError> {
+        if let Write::Lease { key, .. } = &self.write
+            && self.inner.layout() == Layout::Kcl
+        {
+            self.link.changes(key.clone(), at_once(self.inner.get(key))?.map(Box::new));
+        }
+        Ok(())
     }
 
     fn lands_again(&self) -> Result<Outcome, StoreError> {

@@ -38,6 +38,8 @@ pub struct Weather {
     /// Transactions of the store that become visible row by row. No fault: a table of DynamoDB does
     /// so at any time, and [`Network::clear`](super::Network::clear) leaves it as it is.
     pub slow_commit: u32,
+    /// Scans of KCL's table that show rows as they were up to a second ago. No fault either.
+    pub old_scan: u32,
 }
 
 impl Weather {
@@ -59,6 +61,7 @@ impl Weather {
             refused: 0,
             refusals: Vec::new(),
             slow_commit: 0,
+            old_scan: 0,
         }
     }
 
@@ -124,5 +127,13 @@ impl Weather {
         let mut rng = Rng::with_seed(seed ^ 0x636f_6d6d_6974_0000);
         let slow_commit = if rng.bool() { rng.u32(20..=300) } else { 0 };
         Self { slow_commit, ..self }
+    }
+
+    /// The same day on a store whose scans may be old. Drawn apart.
+    #[must_use]
+    pub fn with_old_scans(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x7363_616e_7300_0000);
+        let old_scan = if rng.bool() { rng.u32(100..=1_000) } else { 0 };
+        Self { old_scan, ..self }
     }
 }

@@ -255,6 +255,17 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
         Ok(rows.map(|row| self.seen_lease(row)))
     }
 
+    async fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+        let mut all = self.inner.list_recent(streams).await?;
+        for rows in all.values_mut() {
+            *rows = std::mem::take(rows).into_iter().map(|row| self.seen_lease(row)).collect();
+        }
+        Ok(all)
+    }
+
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         Ok(self.inner.get(key).await?.map(|row| self.seen_lease(row)))
     }

@@ -50,6 +50,16 @@ impl<S: LeaseStore> Warped<S> {
         self.flaw
     }
 
+    async fn listed(&self, mut rows: Listing) -> Listing {
+        match self.flaw {
+            ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows.rows).await,
+            ConsumerFlaw::HidesALease => drop(rows.rows.pop()),
+            ConsumerFlaw::MissingRowCountsAsEnded => rows.rows.extend(ended_parents(&rows.rows)),
+            _ => {}
+        }
+        rows.map(|row| self.shown(row))
+    }
+
     fn shown(&self, mut row: Lease) -> Lease {
         if self.flaw == ConsumerFlaw::StartsAfterOneParent {
             row.parents.truncate(1);
@@ -237,14 +247,18 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
     }
 
     async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
-        let mut rows = self.inner.list(stream).await?;
-        match self.flaw {
-            ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows.rows).await,
-            ConsumerFlaw::HidesALease => drop(rows.rows.pop()),
-            ConsumerFlaw::MissingRowCountsAsEnded => rows.rows.extend(ended_parents(&rows.rows)),
-            _ => {}
+        Ok(self.listed(self.inner.list(stream).await?).await)
+    }
+
+    async fn list_recent(
+        &self,
+        streams: &[StreamName],
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+        let mut all = self.inner.list_recent(streams).await?;
+        for rows in all.values_mut() {
+            *rows = self.listed(std::mem::take(rows)).await;
         }
-        Ok(rows.map(|row| self.shown(row)))
+        Ok(all)
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {

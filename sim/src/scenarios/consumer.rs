@@ -42,7 +42,8 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
         before_the_first_start(&mut stage, &mut more);
     }
     let network = stage.fleet.ground.network.clone();
-    let store = Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed);
+    let store =
+        Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
     network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
     let stream = Weather::foul_stream(&mut rng).with_false_ends(seed);
     network.set_weather(Service::Stream, stream.with_refusals(seed, Service::Stream));

@@ -26,11 +26,11 @@ pub enum Story {
     DeathInTheFirstSync,
     /// A shard passes retention unread, while the fleet is down.
     PastRetentionUnread,
-    /// Every list of rows shows its halves at two moments, while shards split and merge.
+    /// Every list of rows shows its halves at two moments, while shards split, merge and change hands.
     TornLists,
     /// All workers start together on an empty table, and most calls fail.
     AllStartTogether,
-    /// `ListShards` and iterators fail while the fleet starts again.
+    /// All stop, the stream is resharded, and calls about it and iterators fail while they start again.
     FailuresDuringARestart,
     /// More records wait than a worker may hold, and its handlers are slow.
     FullBudget,
@@ -153,11 +153,16 @@ fn past_retention(stage: &mut Stage) {
 }
 
 fn torn_lists(stage: &mut Stage) {
-    let torn = Weather { torn: 1_000, latency_ms: 200, ..Weather::fair() };
+    // A reply that takes its time leaves room for a change of rows in both halves.
+    let torn = Weather { torn: 1_000, latency_ms: 330, ..Weather::fair() };
     stage.fleet.ground.network.set_weather(Service::Store, torn);
-    for _ in 0..6 {
-        stage.pause(3_000);
+    for round in 0..10 {
+        stage.pause(2_000);
         stage.reshard();
+        if round % 3 == 2 {
+            let host = stage.any_host();
+            stage.world.befall(Blow::Stop(host, 500));
+        }
     }
     stage.run(3_000);
 }

@@ -63,7 +63,8 @@ pub fn run(seed: u64, layout: Layout, flaw: Flaw) -> Report {
     };
     let boot = boot(&ground, &workload, &rows, flaw, lease_times);
     let mut world = World::new(seed, ground.clone(), rng.usize(2..=4), boot);
-    let store = Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed);
+    let store =
+        Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
     ground.network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
     let stream = Weather::foul(&mut rng).with_refusals(seed, Service::Stream);
     ground.network.set_weather(Service::Stream, stream);

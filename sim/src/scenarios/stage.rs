@@ -99,8 +99,17 @@ pub struct Stage {
     pub puts: bool,
     /// Where the application starts to read.
     start: Vec<Start>,
+    /// Whether retention passed for all records, and all shards were resharded at once.
+    happened: Happened,
     /// What must not happen at all, such as a panic.
     mishap: Option<Violation>,
+}
+
+/// What happened to the stream beside single reshards.
+#[derive(Clone, Copy, Default)]
+struct Happened {
+    trim: bool,
+    reshard_all: bool,
 }
 
 impl Stage {
@@ -123,7 +132,16 @@ impl Stage {
         }
         let world = World::new(setting.seed, ground, setting.hosts, fleet.boot());
         let start = Start::of(&fleet);
-        Self { setting, fleet, world, rng, puts: true, start, mishap: None }
+        Self {
+            setting,
+            fleet,
+            world,
+            rng,
+            puts: true,
+            start,
+            happened: Happened::default(),
+            mishap: None,
+        }
     }
 
     /// The stream and its records.
@@ -185,6 +203,7 @@ impl Stage {
 
     /// Splits all shards at once, or merges all pairs.
     pub fn reshard_all(&mut self) {
+        self.happened.reshard_all = true;
         let changes = self.fleet.supply.reshard_all(&mut self.rng);
         for change in changes {
             self.count(&change);
@@ -207,6 +226,7 @@ impl Stage {
 
     /// Retention passes for all records.
     pub fn trim(&mut self) {
+        self.happened.trim = true;
         self.fleet.ground.network.count(Fault::Trim);
         self.fleet.supply.trim();
     }
@@ -285,7 +305,7 @@ impl Stage {
     /// What it came to. `whole` if the story had its quiet end.
     pub fn judge(self, whole: bool) -> Report {
         let lines = self.fleet.ground.history.take();
-        let drawn = drawn(&self.setting);
+        let drawn = drawn(&self.setting, self.happened);
         let last = lines.len().saturating_sub(1);
         let violation = checkers::of_consumer(
             &lines,
@@ -316,7 +336,7 @@ impl Stage {
 }
 
 /// What is special about a setting, in words.
-fn drawn(setting: &Setting) -> Vec<String> {
+fn drawn(setting: &Setting, happened: Happened) -> Vec<String> {
     let mode = format!("{:?}", setting.temper.mode);
     let start = format!("{:?}", setting.start);
     // Without the numbers, which differ from fleet to fleet.
@@ -329,6 +349,8 @@ fn drawn(setting: &Setting) -> Vec<String> {
     let special = [
         (setting.mix.two_streams, "two streams"),
         (setting.old_rows, "rows without hash ranges"),
+        (setting.layout == Layout::Kcl && happened.trim, "Kcl layout and a trim"),
+        (happened.reshard_all, "a reshard of all shards"),
         (setting.temper.attempts.is_some(), "dead letters"),
         (setting.mix.shards > 3, "4 to 8 shards at first"),
         (setting.hosts > 3, "4 or 5 hosts"),

@@ -2,8 +2,10 @@
 
 use super::{Fault, Link, Weather};
 use crate::faults::lag::{Lags, Part, SlowCommit};
+use crate::faults::scan::OLD_MS;
 use anabranch::stream::api::{ShardFilter, ShardList};
 use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Lease, LeaseKey};
 
 /// How old a list of shards may be.
 const STALE_MS: u64 = 5_000;
@@ -111,6 +113,29 @@ impl Link {
         let mut state = self.network.state();
         state.lags.forget(now_ms);
         show(&state.lags)
+    }
+
+    /// Notes what a row of KCL's table was until now.
+    pub(in crate::faults) fn changes(&self, key: LeaseKey, before: Option<Box<Lease>>) {
+        let now_ms = self.network.clock.now_ms();
+        self.network.state().past.changes(now_ms, key, before);
+    }
+
+    /// The rows of a stream as a scan shows them, given the rows as they stand.
+    pub(in crate::faults) fn scan(&self, stream: &StreamName, rows: Vec<Lease>) -> Vec<Lease> {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        let state = &mut *state;
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.old_scan);
+        if often == 0 || state.scans.u32(0..1_000) >= often {
+            return rows;
+        }
+        let scans = &mut state.scans;
+        let shown = state.past.scan(now_ms, stream, rows.clone(), || scans.u64(0..=OLD_MS));
+        if shown != rows {
+            state.counts.add(Fault::OldScan);
+        }
+        shown
     }
 
     /// Has something happen at the service later, whoever lives by then.
