@@ -69,6 +69,14 @@ impl<S: LeaseStore> FaultyStore<S> {
         }
     }
 
+    /// Whether the row of a write is there, so that it may be one that can't be read.
+    fn has_row_of(&self, write: &Write) -> bool {
+        match write {
+            Write::Lease { key, .. } => !matches!(at_once(self.inner.get(key)), Ok(None)),
+            Write::Worker { .. } | Write::Stream { .. } => true,
+        }
+    }
+
     async fn read<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&S) -> Result<T, StoreError> + Send + 'static,
@@ -159,6 +167,9 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         match self.link.carry_held(arrives, |reply| reply, hold_ms).await {
             Carried::Answered(reply) => reply,
             Carried::Silent => Ok(Outcome::Unknown),
+            Carried::Refused(Refusal::UnreadableRow) if !self.has_row_of(write) => {
+                Err(Refusal::Denied.of_store())
+            }
             other => Err(trouble(&other)),
         }
     }

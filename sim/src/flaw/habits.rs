@@ -258,10 +258,10 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Vec<Lease>>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
         let mut all = self.inner.list_recent(streams).await?;
         for rows in all.values_mut() {
-            *rows = std::mem::take(rows).into_iter().map(|row| self.seen_lease(row)).collect();
+            *rows = std::mem::take(rows).map(|row| self.seen_lease(row));
         }
         Ok(all)
     }

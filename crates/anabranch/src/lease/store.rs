@@ -180,7 +180,7 @@ pub enum StoreError {
         /// What it said, and what to do.
         detail: String,
     },
-    /// A row can't be read.
+    /// A row is there and can't be read.
     #[error("a row of the lease store {store} can't be read: {row}: {detail}")]
     UnreadableRow {
         /// Which store.
