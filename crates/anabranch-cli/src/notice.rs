@@ -90,6 +90,9 @@ fn trouble(event: &Event) -> Option<String> {
         Event::Lease(LeaseEvent::StreamGone { stream }) => {
             format!("stream {stream} was deleted; it is read no longer")
         }
+        Event::Lease(LeaseEvent::StreamBack { stream }) => {
+            format!("stream {stream} exists after all; it is read again")
+        }
         Event::Lease(LeaseEvent::StreamAwaited { stream, status }) => format!(
             "stream {stream} is {status}, and this application has not read it yet: work begins \
              when that is over"

@@ -23,6 +23,7 @@ pub(crate) fn to_log() -> Events {
             | LeaseEvent::Hole { .. }
             | LeaseEvent::StreamRecreated { .. }
             | LeaseEvent::StreamGone { .. }
+            | LeaseEvent::StreamBack { .. }
             | LeaseEvent::StoreTrouble { .. }
             | LeaseEvent::StreamTrouble { .. }
             | LeaseEvent::UnreadableRow { .. },

@@ -172,8 +172,14 @@ pub enum LeaseEvent {
         /// The creation time that the service tells.
         found_ms: u64,
     },
-    /// The stream was deleted while it was read. It is read no longer.
+    /// The service reports that the stream was deleted, and reading it ends. While the worker reads
+    /// other streams, it asks for this one again.
     StreamGone {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// A stream that the service reported as deleted exists, and is read again.
+    StreamBack {
         /// The stream.
         stream: StreamName,
     },

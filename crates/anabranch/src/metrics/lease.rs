@@ -47,7 +47,8 @@ pub(super) fn record(event: &LeaseEvent) {
             counter!("anabranch_stream_failures", "stream" => stream.to_string()).increment(1);
         }
         LeaseEvent::UnreadableRow { .. } => counter!("anabranch_unreadable_rows").increment(1),
-        LeaseEvent::KeptOff { .. }
+        LeaseEvent::StreamBack { .. }
+        | LeaseEvent::KeptOff { .. }
         | LeaseEvent::StoodDown { .. }
         | LeaseEvent::LeadsUnread { .. }
         | LeaseEvent::Retired { .. }

@@ -77,20 +77,75 @@ async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped
     assert_eq!(fleet.watch.last(&id(0)), last, "no delivery since");
 }
 
+/// Returns a worker that reads "other", and read the fleet's stream until that was deleted.
+async fn worker_of_a_missing_stream(fleet: &Fleet) -> Worker {
+    fleet.create_as("other", 1);
+    let a = unaudited(fleet, "a").await;
+    add_stream(&a, "other").await;
+    fleet.until("a reads both", 60_000, || a.holds() == 3).await;
+    fleet.delete();
+    fleet.until("the other one is left", 10_000, || a.holds() == 1).await;
+    a
+}
+
+async fn add_stream(worker: &Worker, name: &str) {
+    let (name, start) = (StreamName::from(name), StartPosition::TrimHorizon);
+    worker.coordinator.add_stream(StreamSettings { name, start }).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
     let fleet = Fleet::native(2);
-    fleet.create_as("other", 1);
-    let a = unaudited(&fleet, "a").await;
-    let (name, start) = (StreamName::from("other"), StartPosition::TrimHorizon);
-    a.coordinator.add_stream(StreamSettings { name, start }).await.unwrap();
-    fleet.until("a reads both", 5_000, || a.holds() == 3).await;
-    fleet.delete();
-    fleet.until("the other one is left", 10_000, || a.holds() == 1).await;
+    let a = worker_of_a_missing_stream(&fleet).await;
     assert_eq!(a.coordinator.leases()[0].stream.as_str(), "other");
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamGone { .. })), 1);
     let refused = tokio::time::timeout(Duration::from_mins(1), a.coordinator.until_refused()).await;
     assert!(refused.is_err(), "a stream is left: {refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_stream_is_read_again_once_it_is_there_and_another_one_of_its_name_is_not() {
+    for layout in [Layout::Native, Layout::Kcl] {
+        for (later_ms, held) in [(0, 3), (60_000, 1)] {
+            let fleet = Fleet::new(layout, 2);
+            let a = worker_of_a_missing_stream(&fleet).await;
+            fleet.pass(60_000).await;
+            // A stream of the same creation time is the same stream.
+            fleet.engine.clock().advance(later_ms);
+            fleet.create(2);
+            fleet.pass(130_000).await;
+            assert_eq!(a.holds(), held, "{layout:?}, created {later_ms} ms later");
+            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamBack { .. }));
+            let other = fleet.count(|event| matches!(event, LeaseEvent::StreamRecreated { .. }));
+            assert_eq!([back, other], if later_ms == 0 { [1, 0] } else { [0, 1] });
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_stream_that_was_removed_or_added_again_is_asked_for_no_longer() {
+    const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/s";
+    for layout in [Layout::Native, Layout::Kcl] {
+        for name in [STREAM, ARN] {
+            let fleet = Fleet::new(layout, 2);
+            let a = worker_of_a_missing_stream(&fleet).await;
+            let left = a.coordinator.remove_stream(&StreamName::from(name), 1_000).await;
+            assert!(left.is_empty(), "{left:?}");
+            fleet.create(2);
+            fleet.pass(130_000).await;
+            assert_eq!(a.holds(), 1, "{layout:?}, removed as {name}");
+
+            let fleet = Fleet::new(layout, 2);
+            let a = worker_of_a_missing_stream(&fleet).await;
+            // The next time that the worker asks for it is 20 s away.
+            fleet.pass(40_000).await;
+            fleet.create(2);
+            add_stream(&a, name).await;
+            fleet.pass(130_000).await;
+            let back = fleet.count(|event| matches!(event, LeaseEvent::StreamBack { .. }));
+            assert_eq!((a.holds(), back), (3, 0), "{layout:?}, added as {name}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

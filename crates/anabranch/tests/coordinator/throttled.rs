@@ -1,6 +1,6 @@
 //! Fleets that start together on a store with little room for writes.
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Worker};
 use crate::troubled::{Capacity, TroubledStore};
 use anabranch::event::LeaseEvent;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ async fn check(shards: i64, workers: u32, units_per_second: u32) {
         });
     }
     let running = starts.join_all().await;
-    let owned = || running.iter().map(|worker| worker.holds()).sum::<usize>();
+    let owned = || running.iter().map(Worker::holds).sum::<usize>();
     // All rows are made and taken, each in a transaction of two units.
     let needs_ms = u64::try_from(shards).unwrap() * 4_000 / u64::from(units_per_second);
     let all = usize::try_from(shards).unwrap();

@@ -35,7 +35,7 @@ async fn a_first_start_makes_the_other_rows_beside_one_that_makes_no_sense() {
         let store = TroubledStore::new(fleet.store.clone());
         store.make_unreadable([id(0)]);
         let started = fleet.worker_on(store.clone(), Fleet::settings("b"));
-        let started = tokio::time::timeout(std::time::Duration::from_secs(60), started).await;
+        let started = tokio::time::timeout(std::time::Duration::from_mins(1), started).await;
         let b = started.expect("it starts within a minute").expect("it starts");
         fleet.until("the rest is read", MINUTE_MS, || b.holds() == 2).await;
         fleet.pass(10 * MINUTE_MS).await;
@@ -58,7 +58,7 @@ async fn a_new_worker_starts_beside_a_row_that_makes_no_sense() {
         store.make_unreadable([id(0)]);
         a.store.make_unreadable([id(0)]);
         let b = fleet.worker_on(store, Fleet::settings("b"));
-        let b = tokio::time::timeout(std::time::Duration::from_secs(60), b).await;
+        let b = tokio::time::timeout(std::time::Duration::from_mins(1), b).await;
         let b = b.expect("it starts within a minute").expect("it starts");
         drop(a);
         fleet.until("it reads the rest", MINUTE_MS, || b.holds() == 2).await;

@@ -7,6 +7,7 @@ use super::StartError;
 use super::cleanup::{forget_workers, remove_rows};
 use super::crew::{Crew, ReadStream};
 use super::first_sync::{create_all, first_rows, missing_rows};
+use super::missing;
 use super::survey::look_again;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
@@ -51,7 +52,7 @@ impl Watch {
         let seen = self.forgotten.values().copied().chain(self.holes.looks());
         let Some(looks) = seen.min() else { return audit_ms };
         let doubled = looks.saturating_sub(hole_looks).min(SOONER.ilog2() + 1);
-        (audit_ms / SOONER << doubled).min(audit_ms)
+        ((audit_ms / SOONER) << doubled).min(audit_ms)
     }
 }
 
@@ -97,13 +98,19 @@ fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> u64 {
     paced_ms.clamp(audit_ms, audit_ms.saturating_mul(KCL_LATER))
 }
 
-/// Looks into streams that a reader found to be gone, until the next audit is due.
+/// Looks into streams that a reader found to be gone, and asks for those that are missing, until the
+/// next audit is due.
 async fn look_into_suspects<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, due_ms: u64) {
     loop {
+        let missing_ms = crew.missing.next_due_ms().unwrap_or(u64::MAX);
         let suspects = tokio::select! {
             biased;
             suspects = crew.tools.suspects.next() => suspects,
             () = crew.tools.clock.sleep_until(due_ms) => return,
+            () = crew.tools.clock.sleep_until(missing_ms) => {
+                missing::ask_again(crew).await;
+                continue;
+            }
         };
         let streams = crew.streams();
         for stream in streams.iter().filter(|it| suspects.contains(&it.settings.name)) {
@@ -194,7 +201,7 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
         Ok(summary) => summary.created_ms,
         Err(error) if suspected && error.fault == Fault::Missing => {
             crew.tools.tell(LeaseEvent::StreamGone { stream: name.clone() });
-            crew.refuse(StartError::MissingStream { stream: name.clone() }, name);
+            crew.miss(name);
             return false;
         }
         Err(error) => {

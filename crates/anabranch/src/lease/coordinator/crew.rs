@@ -1,6 +1,7 @@
 //! What the tasks of a coordinator share.
 
 use super::holdings::Holdings;
+use super::missing::MissingStreams;
 use super::part::Parts;
 use super::{Settings, StartError, StreamSettings, Tools};
 use crate::lease::{DrainReason, Grip, LeaseStore};
@@ -24,6 +25,8 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     /// The streams that are read no longer while a lease of theirs may still be on its way to this
     /// worker, and since when their rows say nothing of it.
     left: Mutex<BTreeMap<StreamName, u64>>,
+    /// The streams that the service reported as missing.
+    pub(super) missing: MissingStreams,
     /// Where grips go.
     pub(super) grips: mpsc::Sender<Grip<S, A>>,
     /// Wakes the loop that looks.
@@ -55,6 +58,18 @@ pub(super) struct ReadStream {
     pub(super) protocol: Protocol,
 }
 
+impl ReadStream {
+    /// Returns the name that the stream's rows lie under.
+    pub(super) fn key(&self) -> StreamName {
+        self.settings.name.clone()
+    }
+
+    /// Whether this is one of the stream's names.
+    pub(super) fn is_called(&self, name: &StreamName) -> bool {
+        self.settings.name == *name || self.names.has(name) || self.arn == name.as_str()
+    }
+}
+
 impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     pub(super) fn new(
         tools: Arc<Tools<S, A>>,
@@ -68,6 +83,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             holdings,
             streams: Mutex::new(named.collect()),
             left: Mutex::default(),
+            missing: MissingStreams::default(),
             grips,
             wake: Arc::new(Notify::new()),
             reads_changed: Notify::new(),
@@ -128,10 +144,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     /// The name that the rows of a stream lie under, if it is read, by any of its names.
     pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
         let streams = self.lock_streams();
-        let is_it = |(key, stream): &(&StreamName, &ReadStream)| {
-            *key == name || stream.names.has(name) || stream.arn == name.as_str()
-        };
-        streams.iter().find(is_it).map(|(key, _)| key.clone())
+        streams.values().find(|stream| stream.is_called(name)).map(ReadStream::key)
     }
 
     /// When a stream that is read was created.
@@ -140,13 +153,24 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     }
 
     pub(super) fn add_stream(&self, stream: ReadStream) {
+        let mut streams = self.lock_streams();
+        // Under whatever name it was read before.
+        self.missing.remove_arn(&stream.arn);
+        self.insert(&mut streams, stream);
+    }
+
+    fn insert(&self, streams: &mut BTreeMap<StreamName, ReadStream>, stream: ReadStream) {
         self.lock_left().remove(&stream.settings.name);
-        self.lock_streams().insert(stream.settings.name.clone(), stream);
+        streams.insert(stream.key(), stream);
         self.wake.notify_one();
     }
 
+    /// Stops reading a stream, and asking for it if it is missing.
     pub(super) fn remove_stream(&self, stream: &StreamName) {
-        self.lock_streams().remove(stream);
+        let mut streams = self.lock_streams();
+        streams.remove(stream);
+        self.missing.remove(stream);
+        drop(streams);
         self.lock_left().insert(stream.clone(), self.now_ms());
     }
 
@@ -160,6 +184,11 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     /// Reads a stream no longer, from this moment on: it is not the one that the application knows.
     pub(super) fn refuse(&self, why: StartError, stream: &StreamName) {
         self.remove_stream(stream);
+        self.drain_refused(why, stream);
+    }
+
+    /// Drains a refused stream at once. Without another one to read, the worker is refused too.
+    fn drain_refused(&self, why: StartError, stream: &StreamName) {
         let other = DrainReason::StreamRecreated;
         self.ask_to_drain(self.now_ms(), &other, |key| key.stream == *stream);
         if self.lock_streams().is_empty() {
@@ -168,10 +197,37 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         }
     }
 
+    /// Stops reading a stream that the service reports as missing. The audit asks for it again while
+    /// other streams are read: one wrong answer must not end the reading of a stream.
+    pub(super) fn miss(&self, stream: &StreamName) {
+        let mut streams = self.lock_streams();
+        let Some(read) = streams.remove(stream) else { return };
+        self.missing.add(read, self.now_ms());
+        drop(streams);
+        self.lock_left().insert(stream.clone(), self.now_ms());
+        self.drain_refused(StartError::MissingStream { stream: stream.clone() }, stream);
+    }
+
+    /// Reads a missing stream again, unless it was removed meanwhile or the worker is stopping.
+    /// Returns whether it is read.
+    pub(super) fn read_again(&self, stream: &StreamName) -> bool {
+        let mut streams = self.lock_streams();
+        let Some(found) = self.missing.remove(stream) else { return false };
+        if self.is_stopping() {
+            return false;
+        }
+        self.insert(&mut streams, found);
+        self.say_what_is_read();
+        true
+    }
+
     /// Takes nothing any more, and gives back in order what it has: the table is not to be worked on
     /// any longer.
     pub(super) fn stand_down(&self, why: StartError) {
-        self.lock_streams().clear();
+        let mut streams = self.lock_streams();
+        streams.clear();
+        self.missing.clear();
+        drop(streams);
         let deadline_ms = self.now_ms().saturating_add(self.settings().drain_ms);
         self.ask_to_drain(deadline_ms, &DrainReason::StreamRemoved, |_| true);
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);

@@ -10,6 +10,7 @@
 
 mod settings;
 mod suspects;
+mod missing;
 mod unreadable;
 mod tools;
 mod start;
@@ -185,7 +186,8 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     /// Reads a stream no longer: its shards are drained for up to `grace_ms`, and given back.
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
-        let stream = &self.crew.key_of(stream).unwrap_or_else(|| stream.clone());
+        let key = self.crew.key_of(stream).or_else(|| self.crew.missing.key_of(stream));
+        let stream = &key.unwrap_or_else(|| stream.clone());
         self.crew.remove_stream(stream);
         self.crew.say_what_is_read();
         let removed = DrainReason::StreamRemoved;

@@ -21,9 +21,10 @@ impl Reported {
     ) -> Vec<(String, &'a str)> {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows: BTreeMap<_, _> = rows.collect();
-        let before = match rows.is_empty() {
-            true => reported.remove(&of.cloned()),
-            false => reported.insert(of.cloned(), rows.keys().cloned().collect()),
+        let before = if rows.is_empty() {
+            reported.remove(&of.cloned())
+        } else {
+            reported.insert(of.cloned(), rows.keys().cloned().collect())
         };
         let before = before.unwrap_or_default();
         rows.into_iter().filter(|(row, _)| !before.contains(row)).collect()
