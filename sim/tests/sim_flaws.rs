@@ -164,7 +164,7 @@ fn every_flaw_is_noticed_by_a_promise_that_it_breaks() {
             .map(|(seed, story)| (*seed, story.lines().next().unwrap_or_default(), story));
         match firsts.clone().find(|(_, first, _)| is_own(first)) {
             Some((seed, first, _)) => {
-                table.push(format!("{area:<12} {name:<44} {:>4} seeds  {first:.120}", seed + 1))
+                table.push(format!("{area:<12} {name:<44} {:>4} seeds  {first:.120}", seed + 1));
             }
             None => wrong.push(match firsts.clone().next() {
                 Some((_, _, story)) => format!("{name} was noticed otherwise: {story}"),
