@@ -1,7 +1,7 @@
 //! Fleets that start together on a store with little room for writes.
 
 use crate::fleet::{Fleet, Worker};
-use crate::troubled::{Capacity, TroubledStore};
+use crate::troubled::{Capacity, Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
@@ -55,4 +55,22 @@ async fn a_mass_start_on_a_throttled_store_evicts_no_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_mass_start_of_many_workers_on_a_throttled_store_evicts_no_worker() {
     check(100, 20, 20).await;
+}
+
+/// Heartbeats are read apart from the leases, so throttled lists hide no worker that died. Lists that
+/// are throttled are asked for less and less often.
+#[tokio::test(start_paused = true)]
+async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
+    let fleet = Fleet::native(8);
+    let (a, b) = (fleet.worker("a").await, fleet.worker("b").await);
+    fleet.until("load is level", 30_000, || a.holds() == 4 && b.holds() == 4).await;
+    fleet.pass(20_000).await;
+    b.store.throttle_lists(true);
+    fleet.pass(60_000).await;
+    let [_, before] = b.store.reads();
+    a.store.set(Line::Dead);
+    fleet.until("b holds all", 30_000, || b.holds() == 8).await;
+    fleet.pass(60_000).await;
+    let [_, lists] = b.store.reads();
+    assert!(lists - before <= 12, "{} lists of a throttled partition", lists - before);
 }

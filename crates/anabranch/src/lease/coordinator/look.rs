@@ -17,6 +17,25 @@ use std::collections::{BTreeMap, BTreeSet};
 /// that the list after it lacks.
 const SETTLED_MS: u64 = 1_000;
 
+/// The shortest and the longest pause after a list that the store throttled.
+const THROTTLED_MS: [u64; 2] = [500, 16_000];
+
+/// A pause after lists that the store throttled.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    pause_ms: u64,
+    until_ms: u64,
+}
+
+impl Throttled {
+    /// The pause after one more throttled list: twice the one before.
+    fn next(before: Option<Self>, now_ms: u64) -> Self {
+        let [shortest_ms, longest_ms] = THROTTLED_MS;
+        let pause_ms = before.map_or(shortest_ms, |it| (it.pause_ms * 2).min(longest_ms));
+        Self { pause_ms, until_ms: now_ms + pause_ms }
+    }
+}
+
 /// What this worker has seen of the fleet.
 #[derive(Debug)]
 pub(super) struct Sight {
@@ -30,14 +49,23 @@ pub(super) struct Sight {
     settled_ms: Option<u64>,
     /// When the leases were listed.
     listed_ms: Option<u64>,
+    /// Until when no list is asked for, after one that the store throttled, and that pause.
+    throttled: Option<Throttled>,
     /// How many workers and leases were told of last.
     told: (usize, usize),
 }
 
 impl Sight {
     pub(super) fn new(view: View) -> Self {
-        let rows = BTreeMap::new();
-        Self { view, rows, version: None, settled_ms: None, listed_ms: None, told: (0, 0) }
+        Self {
+            view,
+            rows: BTreeMap::new(),
+            version: None,
+            settled_ms: None,
+            listed_ms: None,
+            throttled: None,
+            told: (0, 0),
+        }
     }
 
     /// Looks once. Returns whether the version shows that anything but hearts has moved since
@@ -51,13 +79,14 @@ impl Sight {
         let tools = &*crew.tools;
         let look = tools.look().await?;
         // A list that is only due shows nothing new, and nobody has to hurry for it.
-        let known = look.version.is_some()
-            && look.version == self.version
-            && streams.iter().eq(self.rows.keys());
+        let same_streams = streams.iter().eq(self.rows.keys());
+        let known = look.version.is_some() && look.version == self.version && same_streams;
         let now_ms = tools.clock.now_ms();
         let settles = self.settled_ms.is_some_and(|ms| now_ms >= ms);
-        if !known || settles || self.is_list_due(tools) {
-            self.list(crew, streams).await?;
+        let wanted = !known || settles || self.is_list_due(tools);
+        let lists = wanted && (!same_streams || self.may_list(now_ms));
+        let listed = lists && self.list_if_possible(crew, streams, same_streams).await?;
+        if listed {
             self.version = look.version;
             if !known {
                 self.settled_ms = look.version.map(|_| now_ms + SETTLED_MS);
@@ -70,7 +99,36 @@ impl Sight {
         let snapshot = Snapshot { workers: workers_seen(&look), leases: leases.collect() };
         self.tell_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
-        Ok(!known && look.version.is_some())
+        Ok(listed && !known && look.version.is_some())
+    }
+
+    /// Lists the leases. Returns whether that succeeded. In the native layout the heartbeats are read
+    /// apart from the leases: while lists are throttled, workers are watched by the leases that were
+    /// listed last, and a write that rests on an old row is refused.
+    async fn list_if_possible<S: LeaseStore, A: StreamApi>(
+        &mut self,
+        crew: &Crew<S, A>,
+        streams: &[StreamName],
+        has_rows: bool,
+    ) -> Result<bool, StoreError> {
+        let native = crew.tools.store.layout() == Layout::Native;
+        match self.list(crew, streams).await {
+            Ok(()) => {
+                self.throttled = None;
+                Ok(true)
+            }
+            Err(error @ StoreError::Throttled { .. }) if native && has_rows => {
+                crew.tools.trouble("list", &error);
+                let now_ms = crew.tools.clock.now_ms();
+                self.throttled = Some(Throttled::next(self.throttled, now_ms));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn may_list(&self, now_ms: u64) -> bool {
+        self.throttled.is_none_or(|throttled| now_ms >= throttled.until_ms)
     }
 
     /// Judges the gates by the rows that were listed last.
