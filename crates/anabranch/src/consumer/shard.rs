@@ -166,26 +166,41 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             let pause_ms = FAILED.wait_ms(failures, worker.chance.bits());
             let shard = Arc::clone(&self.shard);
             worker.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
-            tokio::select! {
-                biased;
-                stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
-                () = worker.clock.sleep(pause_ms) => {}
+            if let Some(end) = self.pause(pause_ms).await {
+                return Some(end);
             }
         }
     }
 
     /// Keeps on the row what LATEST stands for, so that nothing is skipped either that comes while
-    /// nobody reads. Returns how the reading ended, if the lease is lost.
+    /// nobody reads: no record is handed out before. Returns how the reading ended, if it was to stop
+    /// or the lease is lost.
     async fn keep_latest(&self, moment_ms: u64) -> Option<(How, ShardStop)> {
-        let error = match self.grip.fix_latest(moment_ms).await {
-            // One that the worker had found out before may be on the row already.
-            Checkpointed::Done | Checkpointed::GoesBack => return None,
-            Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
-            Checkpointed::Failed(error) => error.to_string(),
-        };
-        let shard = Arc::clone(&self.shard);
-        self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });
-        None
+        let mut failures = 0_u32;
+        loop {
+            let error = match self.grip.fix_latest(moment_ms).await {
+                // One that the worker had found out before may be on the row already.
+                Checkpointed::Done | Checkpointed::GoesBack => return None,
+                Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
+                Checkpointed::Failed(error) => error.to_string(),
+            };
+            let shard = Arc::clone(&self.shard);
+            self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });
+            failures = failures.saturating_add(1);
+            if let Some(end) = self.pause(FAILED.wait_ms(failures, self.worker.chance.bits())).await
+            {
+                return Some(end);
+            }
+        }
+    }
+
+    /// Waits before the user's code runs. Returns how the reading ended, if it was to stop meanwhile.
+    async fn pause(&self, pause_ms: u64) -> Option<(How, ShardStop)> {
+        tokio::select! {
+            biased;
+            stop = self.grip.asked_to_stop() => Some(stopped_before(&stop)),
+            () = self.worker.clock.sleep(pause_ms) => None,
+        }
     }
 
     /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
