@@ -42,7 +42,7 @@ async fn a_first_start_makes_the_other_rows_beside_one_that_makes_no_sense() {
         assert_eq!(begun(&fleet), [id(1), id(2)].into(), "{layout:?}");
         assert_eq!(reports(&fleet), 1, "{layout:?}");
         store.make_unreadable([]);
-        fleet.until("row 0 is read again", MINUTE_MS, || b.holds() == 3).await;
+        fleet.until("row 0 is read again", 2 * LEASE_TIME_MS, || b.holds() == 3).await;
         store.make_unreadable([id(0)]);
         fleet.until("and reported again", MINUTE_MS, || reports(&fleet) == 2).await;
     }

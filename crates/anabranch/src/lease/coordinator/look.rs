@@ -49,6 +49,8 @@ pub(super) struct Sight {
     settled_ms: Option<u64>,
     /// When the leases were listed.
     listed_ms: Option<u64>,
+    /// Whether that list left out a row that can't be read. Nothing tells when it can be read again.
+    left_out: bool,
     /// Until when no list is asked for, after one that the store throttled, and that pause.
     throttled: Option<Throttled>,
     /// How many workers and leases were told of last.
@@ -63,6 +65,7 @@ impl Sight {
             version: None,
             settled_ms: None,
             listed_ms: None,
+            left_out: false,
             throttled: None,
             told: (0, 0),
         }
@@ -161,6 +164,7 @@ impl Sight {
     ) -> Result<(), StoreError> {
         let tools = &*crew.tools;
         let listed = tools.list_recent(streams).await?;
+        self.left_out = listed.iter().any(|(_, listing)| !listing.unreadable.is_empty());
         self.rows = listed.into_iter().map(|(stream, listing)| (stream, listing.rows)).collect();
         // A row may be older than my take of it. By the old one I would take too many.
         let may_be_old = tools.store.layout() == Layout::Kcl;
@@ -177,7 +181,10 @@ impl Sight {
     }
 
     fn is_list_due<S, A>(&self, tools: &Tools<S, A>) -> bool {
-        self.listed_ms.is_none_or(|ms| tools.clock.now_ms() >= ms + tools.settings.full_list_ms)
+        let settings = &tools.settings;
+        let most_ms = if self.left_out { settings.lease_time_ms } else { u64::MAX };
+        let pause_ms = settings.full_list_ms.min(most_ms);
+        self.listed_ms.is_none_or(|ms| tools.clock.now_ms() >= ms + pause_ms)
     }
 
     /// A lease as last listed.
