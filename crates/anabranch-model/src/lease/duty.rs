@@ -45,7 +45,9 @@ pub fn audits(
 ///
 /// In the native layout the list has to prove that the shard is gone: until then the row is the
 /// tombstone that a late create hits. In KCL's layout the rule is KCL's: every child has begun, and
-/// no parent has a row. There a shard that is gone may go too.
+/// no parent has a row. There a shard that is gone may go too. A child at LATEST counts for begun in
+/// KCL; here it does not, because a merged one may wait for its other parent, whose end looks for
+/// this row.
 pub fn may_go(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bool {
     if !row.is_ended() {
         return false;
@@ -84,7 +86,7 @@ fn is_behind(row: &Lease, rows: &[Lease]) -> bool {
         rows.get(at)
     };
     let has_begun = |child: &Lease| {
-        !matches!(child.checkpoint.lowest(), Position::TrimHorizon | Position::AtTimestamp(_))
+        matches!(child.checkpoint.lowest(), Position::At { .. } | Position::ShardEnd)
     };
     !row.children.is_empty()
         && row.children.iter().all(|child| find(child).is_some_and(has_begun))
@@ -204,10 +206,11 @@ mod tests {
         let child = |index: usize, checkpoint| row(&shards[index], checkpoint, None);
         let (end, begin) = (Position::ShardEnd, Position::TrimHorizon);
         // The rows, the list, and in which layouts the row of shard 0 may go: native, KCL's.
-        let cases: [(Vec<Lease>, &Lineage, (bool, bool)); 6] = [
+        let cases: [(Vec<Lease>, &Lineage, (bool, bool)); 7] = [
             (vec![zero(end), child(1, begin), child(2, begin)], &full, (false, false)),
             (vec![zero(end), child(1, at(5)), child(2, begin)], &full, (false, false)),
-            (vec![zero(end), child(1, at(5)), child(2, Position::Latest)], &full, (false, true)),
+            (vec![zero(end), child(1, at(5)), child(2, Position::Latest)], &full, (false, false)),
+            (vec![zero(end), child(1, at(5)), child(2, end)], &full, (false, true)),
             (vec![zero(end), child(1, at(5))], &full, (false, false)),
             (vec![zero(end), child(1, begin), child(2, begin)], &trimmed, (true, true)),
             (vec![zero(at(3)), child(1, at(5)), child(2, at(6))], &trimmed, (false, false)),

@@ -112,9 +112,12 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     if is_covered(&rows) {
         return Ok(true);
     }
-    // A sync that was broken off has rows that nobody has touched. Else rows were lost.
+    // A sync that was broken off has rows that nobody has touched. Else rows were lost. LATEST is
+    // another moment than it was then, and the shards of both need not fit together: those of now
+    // may be children of a shard that has a row.
     let untouched = is_whole && rows.iter().all(|row| row.owner.is_none() && !row.has_moved());
-    let missing = if untouched {
+    let same_moment = rows.is_empty() || stream.settings.start != StartPosition::Latest;
+    let missing = if untouched && same_moment {
         first_rows(tools, stream).await?
     } else {
         missing_rows(tools, stream, &rows).await?
