@@ -42,21 +42,21 @@ impl Checkpoint {
         self.lowest().is_shard_end()
     }
 
-    /// Whether all lanes stand at one position. Only then may their number change.
+    /// Whether all lanes stand at one position. Only there can they be read on in another number.
     pub fn is_level(&self) -> bool {
         self.lanes.iter().all(|lane| *lane == self.lanes[0])
     }
 
-    /// Whether this checkpoint may be replaced by `next`: no lane goes back, and the number of
-    /// lanes changes only while they are level. The end of the shard may follow anything, and LATEST
-    /// may become the moment that it stands for.
+    /// Whether this checkpoint may be replaced by `next`: no lane goes back, and where the number of
+    /// lanes changes, all stand at or behind the furthest lane before. The end of the shard may follow
+    /// anything, and LATEST may become the moment that it stands for.
     pub fn may_become(&self, next: &Self) -> bool {
         if next.is_shard_end() {
             true
         } else if self.lanes.len() == next.lanes.len() {
             self.lanes.iter().zip(&next.lanes).all(|(old, new)| old <= new || fixes(*old, *new))
         } else {
-            self.is_level() && self.lowest() <= next.lowest()
+            self.lanes.iter().all(|old| *old <= next.lowest())
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lane_goes_back_and_lanes_change_only_while_level() {
+    fn no_lane_goes_back_and_no_record_does_where_their_number_changes() {
         for (old, new, may) in [
             (vec![TrimHorizon], vec![at(1)], true),
             (vec![Position::AtTimestamp(9)], vec![at(1)], true),
@@ -138,7 +138,10 @@ mod tests {
             (vec![at(1)], vec![Latest], false),
             (vec![at(1), at(5)], vec![at(2), at(5)], true),
             (vec![at(1), at(5)], vec![at(9), at(4)], false),
-            (vec![at(1), at(5)], vec![at(5)], false),
+            (vec![at(1), at(5)], vec![at(4)], false),
+            (vec![at(1), at(5)], vec![at(5)], true),
+            (vec![at(1), at(5)], vec![at(6), at(5), at(9)], true),
+            (vec![at(1), at(5)], vec![at(6), at(4), at(9)], false),
             (vec![at(5), at(5)], vec![at(5)], true),
             (vec![at(5)], vec![at(5), at(6)], true),
             (vec![at(5)], vec![at(4), at(6)], false),

@@ -26,6 +26,7 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
 
 /// How long a commit waits for that of another lane.
 const TURN_MS: u64 = 2_000;
@@ -140,6 +141,9 @@ struct Desk<S> {
     store: Arc<S>,
     /// One lane at a time between its commit and the end of its call: all move one row.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Cancelled when the row stands where these lanes can't go on: a transaction of a call that was
+    /// dropped, in another number of lanes, was stored after the reading had begun anew.
+    overtaken: CancellationToken,
     /// The worker's clock.
     clock: Clock,
     /// The worker's chance.
@@ -174,6 +178,9 @@ impl<S: Transactional> TransactionBatch<S> {
         match moved {
             Ok(CheckpointInTransaction::Moved) => Ok(()),
             Ok(CheckpointInTransaction::Refused { why }) => {
+                if why == Refusal::GoesBack {
+                    desk.overtaken.cancel();
+                }
                 Err(CommitError::Refused { shard: shard(), why })
             }
             Err(source) => Err(CommitError::Store { shard: shard(), source }),
@@ -266,6 +273,7 @@ where
             held: Arc::clone(held),
             store: Arc::clone(&tools.store),
             turn: Arc::default(),
+            overtaken: CancellationToken::new(),
             clock: tools.clock.clone(),
             chance: tools.chance.clone(),
         };
@@ -321,6 +329,11 @@ where
     /// A row that lanes move in transactions is written by the library only while none does.
     fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         (progress.open() == 0).then(|| progress.checkpoint(layout))
+    }
+
+    /// Whoever takes the shard again reads on from the row.
+    async fn gives_up(&self) {
+        self.desk.overtaken.cancelled().await;
     }
 }
 

@@ -69,6 +69,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
             held: Arc::clone(&held),
             store: Arc::new(SqliteStore::open(folder.path().join("leases.db"), "app").unwrap()),
             turn: Arc::default(),
+            overtaken: CancellationToken::new(),
             clock,
             chance: Chance::seeded(1),
         }),
@@ -125,6 +126,7 @@ impl Office {
             held,
             store: Arc::new(store),
             turn: Arc::default(),
+            overtaken: CancellationToken::new(),
             clock,
             chance: Chance::seeded(1),
         });
@@ -322,4 +324,30 @@ async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
     let words = Box::pin(handled).await.unwrap_err();
     assert!(words.contains("roll the transaction back"), "{words}");
     assert_eq!(office.row().await, [records[0].position()], "the rest of it comes again");
+}
+
+#[tokio::test]
+async fn lanes_that_were_overtaken_by_another_number_of_them_give_the_shard_up() {
+    let office = Office::open().await;
+    // A call of two lanes was dropped, and the reading began anew in one.
+    let (hold, before) =
+        (office.desk.held.row().await.hold.clone(), office.lease.checkpoint.clone());
+    let late = Checkpoint::of_lanes(vec![record(9).position(), before.lowest()]).unwrap();
+    let mut transaction = office.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let stored = office.desk.store.checkpoint_in(&mut transaction, &hold, &before, &late, Nonce(7));
+    assert_eq!(stored.await.unwrap(), CheckpointInTransaction::Moved);
+    transaction.commit().await.unwrap();
+    let progress = Progress::new(&Resume::of(&office.lease.checkpoint, 1));
+    let records = [record(1)];
+    let pool = office.pool.clone();
+    let call = || {
+        let pool = pool.clone();
+        office.handle(&progress, (0, &records), move |batch| commit(pool.clone(), batch))
+    };
+    let words = call().await.unwrap_err();
+    assert!(words.contains("roll the transaction back"), "{words}");
+    assert!(!office.desk.overtaken.is_cancelled(), "the row is read first");
+    let words = call().await.unwrap_err();
+    assert!(words.contains("lies before"), "{words}");
+    assert!(office.desk.overtaken.is_cancelled());
 }
