@@ -17,7 +17,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Hold, LeaseKey};
+use anabranch_model::lease::{Hold, LeaseKey, WorkerId};
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::record::{Record, UserRecord};
 use anabranch_model::retry::Backoff;
@@ -104,10 +104,36 @@ pub struct Fleet {
     pub start: StartPosition,
     /// How the handlers are.
     pub temper: Temper,
+    /// The worker that runs on each host: the last join of its life.
+    pub joined: Joined,
     /// Whether faults are over: then no handler is slow or fails.
     pub calm: Arc<AtomicBool>,
     /// What is broken.
     pub flaw: ConsumerFlaw,
+}
+
+/// The worker that runs on each host. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Joined(Arc<Mutex<BTreeMap<HostId, WorkerId>>>);
+
+impl Joined {
+    /// The worker that runs on a host, if it has joined.
+    pub fn on(&self, host: HostId) -> Option<WorkerId> {
+        self.workers().get(&host).cloned()
+    }
+
+    /// A worker joins, or none of this host is part of the fleet any more.
+    fn set(&self, host: HostId, worker: Option<WorkerId>) {
+        match worker {
+            Some(worker) => drop(self.workers().insert(host, worker)),
+            None => drop(self.workers().remove(&host)),
+        }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, BTreeMap<HostId, WorkerId>> {
+        // Each change is one insertion or removal, so a panic leaves no half of one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Fleet {
@@ -121,6 +147,7 @@ impl Fleet {
 /// One life of a worker: a real consumer until it is stopped.
 async fn live(mut berth: Berth, fleet: Fleet) {
     let (host, ground) = (berth.host, &fleet.ground);
+    fleet.joined.set(host, None);
     let chance = Chance::seeded(berth.seed);
     let temper = &fleet.temper;
     let lease_time_ms = temper.lease_times.of_life(berth.seed);
@@ -230,6 +257,10 @@ impl Desk {
                 let hold = Hold { key: lease.clone(), owner: worker.clone(), term: *term };
                 self.inside().holds.insert((lease.clone(), *term), hold);
             }
+            Event::Lease(LeaseEvent::Joined { worker }) => {
+                self.fleet.joined.set(self.host, Some(worker.clone()));
+            }
+            Event::Lease(LeaseEvent::Expelled { .. }) => self.fleet.joined.set(self.host, None),
             Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
             // What waits is dropped from here on, and nobody tells when the last of it is.
             Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease }) => {
@@ -264,13 +295,14 @@ impl Desk {
     /// Takes in records that arrived.
     fn arrived(&self, stream: &StreamName, records: &[Record]) {
         let supply = &self.fleet.supply;
-        let parts = records.iter().flat_map(|record| supply.open_parts(stream, record));
-        let parts: Vec<Arc<Grain>> = parts.collect();
+        let parts = records.iter().flat_map(|record| supply.parts(stream, record));
+        let parts: Vec<(Arc<Grain>, bool)> = parts.collect();
         if !parts.is_empty() {
-            self.fleet.ground.history.note(self.host, What::Arrived(parts.clone()));
+            let all = parts.iter().map(|(grain, _)| Arc::clone(grain)).collect();
+            self.note(What::Arrived(all));
         }
         let mut inside = self.inside();
-        for grain in parts {
+        for (grain, _) in parts.into_iter().filter(|(_, is_open)| *is_open) {
             let key = grain.shard.clone();
             inside.held.insert((key, grain.number, Arc::clone(&grain.key)), grain.bytes);
         }
@@ -307,6 +339,7 @@ impl Desk {
         }
         let calls = grains.into_iter().map(|grain| {
             self.inside().handed.insert((hold.key.clone(), grain.at), hold.clone());
+            self.fleet.supply.begin(&grain);
             self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
             Call { hold: hold.clone(), grain }
         });

@@ -114,13 +114,16 @@ impl Host {
         Self { id, skew, owed: 0, lives: 0, state: State::Down { until_ms: 0 } }
     }
 
-    /// The host dies with all that it knows, and stays down until then.
-    pub(crate) fn crash(&mut self, until_ms: u64) {
-        self.state = State::Down { until_ms };
+    /// The host dies with all that it knows, and stays down until then. Returns whether something ran
+    /// on it.
+    pub(crate) fn crash(&mut self, until_ms: u64) -> bool {
+        let before = std::mem::replace(&mut self.state, State::Down { until_ms });
+        !matches!(before, State::Down { .. })
     }
 
-    /// The host stands still until then.
-    pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) {
+    /// The host stands still until then. Returns whether it was up.
+    pub(crate) fn freeze(&mut self, now_ms: u64, until_ms: u64, clock: ClockRuns) -> bool {
+        let was_up = self.is_up();
         let state = std::mem::replace(&mut self.state, State::Down { until_ms: 0 });
         self.state = match state {
             State::Up(running) => {
@@ -129,13 +132,30 @@ impl Host {
             }
             other => other,
         };
+        was_up
     }
 
-    /// The host is asked to stop, and comes back `rest_ms` after it did.
-    pub(crate) fn stop(&mut self, rest_ms: u64) {
-        if let State::Up(running) | State::Frozen(Frozen { running, .. }) = &mut self.state {
-            running.rest_ms = rest_ms;
-            running.stop.send_replace(true);
+    /// The host is asked to stop, and comes back `rest_ms` after it did. Returns whether something runs
+    /// on it that was not asked before.
+    pub(crate) fn stop(&mut self, rest_ms: u64) -> bool {
+        match &mut self.state {
+            State::Up(running) | State::Frozen(Frozen { running, .. }) => {
+                running.rest_ms = rest_ms;
+                !running.stop.send_replace(true)
+            }
+            State::Down { .. } => false,
+        }
+    }
+
+    /// Its clock jumps, if it runs. That of a host that stands still shows it when that goes on.
+    pub(crate) fn jump(&mut self, by_ms: u64) {
+        let by = self.on_its_clock(by_ms);
+        match &mut self.state {
+            State::Up(running) => {
+                running.runtime.block_on(async { tokio::time::advance(by).await });
+            }
+            State::Frozen(Frozen { clock: ClockRuns::Yes, unshown, .. }) => *unshown += by,
+            State::Frozen(Frozen { clock: ClockRuns::No, .. }) | State::Down { .. } => {}
         }
     }
 
@@ -150,6 +170,11 @@ impl Host {
     /// Whether something runs on it.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    /// Whether something runs on it, or stands still there.
+    pub(crate) fn lives(&self) -> bool {
+        !matches!(self.state, State::Down { .. })
     }
 
     /// Lets the host run for a while, by the world's clock.

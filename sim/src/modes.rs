@@ -92,10 +92,15 @@ pub(crate) async fn run(
             each.run_until(stop).await
         }
         Mode::Batches(most) => {
+            let handling = Arc::new(Handling::new(desk.fleet.flaw));
             let batches = consumer.batches(most, move |batch: Batch| {
+                let batch = handling.given_batch(batch);
                 let calls = desk.begin(&batch.shard, Some(batch.lease_term), &batch.records);
-                let desk = Arc::clone(&desk);
-                async move { desk.handle(calls?).await }
+                let (desk, handling) = (Arc::clone(&desk), Arc::clone(&handling));
+                async move {
+                    let calls = calls?;
+                    handling.heard(async move { desk.handle(calls).await }).await
+                }
             });
             batches.run_until(stop).await
         }

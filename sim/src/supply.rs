@@ -101,6 +101,8 @@ struct Inside {
     open: BTreeSet<Place>,
     /// Those that lie before the start of the application and need not be delivered.
     skipped: BTreeSet<Place>,
+    /// The shards of which a record was handed to a handler.
+    begun: BTreeSet<LeaseKey>,
     /// Those that were found among the dead letters.
     buried: BTreeSet<Place>,
     /// Up to where the dead letters were looked through.
@@ -164,6 +166,7 @@ impl Supply {
             grains: BTreeMap::new(),
             open: BTreeSet::new(),
             skipped: BTreeSet::new(),
+            begun: BTreeSet::new(),
             buried: BTreeSet::new(),
             looked: None,
             trimmed: 0,
@@ -276,13 +279,22 @@ impl Supply {
         whole.then(|| Arc::clone(grain))
     }
 
-    /// The user records of a record that arrived, but for those that are done.
-    pub fn open_parts(&self, stream: &StreamName, record: &Record) -> Vec<Arc<Grain>> {
+    /// The user records of a record that arrived, each with whether it is open.
+    pub fn parts(&self, stream: &StreamName, record: &Record) -> Vec<(Arc<Grain>, bool)> {
         let inside = self.inside();
         let place = |sub| (stream.clone(), record.sequence, sub);
-        let places = place(0)..=place(u64::MAX);
-        let parts = inside.grains.range(places);
-        parts.filter(|(at, _)| inside.open.contains(at)).map(|(_, it)| Arc::clone(it)).collect()
+        let parts = inside.grains.range(place(0)..=place(u64::MAX));
+        parts.map(|(at, grain)| (Arc::clone(grain), inside.open.contains(at))).collect()
+    }
+
+    /// A record is handed to a handler.
+    pub fn begin(&self, grain: &Grain) {
+        self.inside().begun.insert(grain.shard.clone());
+    }
+
+    /// Whether a record of the shard was handed to a handler.
+    pub fn has_begun(&self, shard: &LeaseKey) -> bool {
+        self.inside().begun.contains(shard)
     }
 
     /// The handler is done with a record.
@@ -372,8 +384,8 @@ impl Supply {
         self.workload.advance(by_ms);
     }
 
-    /// Retention passes for all that was put so far.
-    pub fn trim(&self) {
+    /// Retention passes for all that was put so far. Returns how much time that takes.
+    pub fn trim(&self) -> u64 {
         self.look_for_dead_letters();
         self.workload.advance(PAST_RETENTION_MS);
         let mut inside = self.inside();
@@ -381,6 +393,7 @@ impl Supply {
         inside.open.clear();
         drop(inside);
         self.history.note_what(What::Trimmed);
+        PAST_RETENTION_MS
     }
 
     /// The open shards, stream by stream, each from the lowest keys on.

@@ -10,6 +10,7 @@ use anabranch::stream::api::{
 };
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Layout, Lease, LeaseKey};
+use anabranch_model::lineage::Lineage;
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
@@ -32,14 +33,32 @@ impl Tap {
         Self { inner: supply.workload().api().clone(), passes_over }
     }
 
-    /// A worker is told what LATEST is, and may read shards from there whose rows hold LATEST.
+    /// A worker is told what LATEST is, and may read shards from there whose rows hold LATEST. Once a
+    /// record was handed out, the row holds where reading began: what LATEST is then matters to none.
+    ///
+    /// A first sync that was broken off leaves shards out, and what is closed when it is repeated lies
+    /// before that LATEST.
     fn latest(&self, stream: &StreamName) {
         let Some((supply, rows)) = &self.passes_over else { return };
         let rows = rows.leases(stream);
-        let unread = |row: &&Lease| row.checkpoint.lowest() == Position::Latest;
+        let unread = |row: &&Lease| {
+            row.checkpoint.lowest() == Position::Latest && !supply.has_begun(&row.key)
+        };
         let shards: BTreeSet<&LeaseKey> = rows.iter().filter(unread).map(|row| &row.key).collect();
-        supply.skip(|grain| shards.contains(&grain.shard));
+        let left_out = left_out(&Lineage::new(supply.workload().listed(stream)), &rows);
+        let is_left_out =
+            |shard: &LeaseKey| shard.stream == *stream && left_out.contains(&shard.shard);
+        supply.skip(|grain| shards.contains(&grain.shard) || is_left_out(&grain.shard));
     }
+}
+
+/// The closed shards that have no row and that no row can bring one.
+fn left_out(list: &Lineage, rows: &[Lease]) -> BTreeSet<ShardId> {
+    let leased: BTreeSet<&ShardId> = rows.iter().map(|row| &row.key.shard).collect();
+    let has_row = |shard: &ShardId| leased.contains(shard);
+    let comes_from_row = |shard: &ShardId| list.ancestors(shard).into_iter().any(has_row);
+    let closed = list.shards().filter(|shard| !shard.is_open()).map(|shard| &shard.id);
+    closed.filter(|shard| !has_row(shard) && !comes_from_row(shard)).cloned().collect()
 }
 
 impl StreamApi for Tap {

@@ -6,7 +6,7 @@
 
 use crate::clock::WorldClock;
 use crate::faults::chaos::Blow;
-use crate::faults::{Chaos, Network};
+use crate::faults::{Chaos, Fault, Network};
 use crate::history::{History, HostId};
 use crate::host::{Boot, ClockRuns, Host};
 use fastrand::Rng;
@@ -112,6 +112,18 @@ impl World {
         self.hosts.iter().enumerate().filter(|(_, host)| host.is_up()).map(|(id, _)| HostId(id))
     }
 
+    /// Much time passes at once, in which nothing happens: every clock of a host jumps that runs.
+    pub fn jump(&mut self, by_ms: u64) {
+        for host in &mut self.hosts {
+            host.jump(by_ms);
+        }
+    }
+
+    /// The hosts on which something runs, or stands still.
+    pub fn living(&self) -> impl Iterator<Item = HostId> {
+        self.hosts.iter().enumerate().filter(|(_, host)| host.lives()).map(|(id, _)| HostId(id))
+    }
+
     /// Runs rounds for a while. `each` is called after every one.
     pub fn run(&mut self, for_ms: u64, mut each: impl FnMut(&mut Self, u64)) -> Result<(), String> {
         let end = self.now_ms() + for_ms;
@@ -144,13 +156,22 @@ impl World {
     fn freeze(&mut self, host: HostId, for_ms: u64) {
         self.history.note_world(format!("{host} freezes for {for_ms} ms"));
         let now_ms = self.now_ms();
-        self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
+        let happens = self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::Yes);
+        self.count(happens, Fault::Freeze);
     }
 
     fn pause(&mut self, host: HostId, for_ms: u64) {
         self.history.note_world(format!("{host} is paused for {for_ms} ms, and so is its clock"));
         let now_ms = self.now_ms();
-        self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::No);
+        let happens = self.hosts[host.0].freeze(now_ms, now_ms + for_ms, ClockRuns::No);
+        self.count(happens, Fault::Pause);
+    }
+
+    /// Counts a blow, if it met something.
+    fn count(&self, happens: bool, fault: Fault) {
+        if happens {
+            self.network.count(fault);
+        }
     }
 
     fn strike(&mut self, step_ms: u64) {
@@ -178,14 +199,16 @@ impl World {
         match blow {
             Blow::Crash(host, for_ms) => {
                 self.history.note_world(format!("{host} crashes for {for_ms} ms"));
-                self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
+                let happens = self.hosts[host.0].crash(now_ms.saturating_add(for_ms));
+                self.count(happens, Fault::Crash);
             }
             Blow::Freeze(host, for_ms) => self.freeze(host, for_ms),
             Blow::Pause(host, for_ms) => self.pause(host, for_ms),
             Blow::FreezeLooking(host, for_ms) => self.to_freeze.push((host, for_ms)),
             Blow::Stop(host, rest_ms) => {
                 self.history.note_world(format!("{host} is asked to stop"));
-                self.hosts[host.0].stop(rest_ms);
+                let happens = self.hosts[host.0].stop(rest_ms);
+                self.count(happens, Fault::Stop);
             }
         }
     }

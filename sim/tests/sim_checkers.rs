@@ -7,10 +7,11 @@ use anabranch_model::lease::{
     Write,
 };
 use anabranch_model::position::Position;
+use anabranch_model::watch::{Phase, Remedy};
 use anabranch_sim::checkers::liveness::{Shared, Unowned};
 use anabranch_sim::checkers::{
     Quiet, checkpoint, content, delivery, duplicates, effects, fencing, lineage, liveness, memory,
-    order, ownership, resumption,
+    order, ownership, resumption, trimming,
 };
 use anabranch_sim::history::{HostId, Line, What};
 use anabranch_sim::supply::Grain;
@@ -116,6 +117,11 @@ fn a_shard_has_one_deliverer_at_a_time() {
     check(after(took("a", 2, 0)), Some("after the row went on to term 2"));
     check(after(took("b", 2, 0)), Some("after the row went on to term 2"));
     check(after(landed(release("a", 1), row(None, 2, 0))), Some("after the row went on"));
+}
+
+/// Order, where the lease time is seven lines long.
+fn ordered(lines: &[Line]) -> Option<anabranch_sim::checkers::Violation> {
+    order::check(lines, 7)
 }
 
 /// Ownership, where the lease time is seven lines long.
@@ -283,7 +289,7 @@ fn lost(shard: &str) -> What {
 
 #[test]
 fn a_key_comes_in_the_order_of_its_puts() {
-    let check = |story, expected| check(order::check, story, expected);
+    let check = |story, expected| check(ordered, story, expected);
     let two = || vec![put("shard-0", 1), put("shard-0", 2)];
     let then = |rest: Vec<What>| two().into_iter().chain(rest).collect::<Vec<_>>();
     let (first, done) = (handed("shard-0", 1, 1), handled("shard-0", 1, 1, true));
@@ -310,7 +316,61 @@ fn a_key_comes_in_the_order_of_its_puts() {
     // Its shard is past retention as a whole, so a gate may have opened.
     let gone = vec![split(), What::Trimmed, early(), first.clone()];
     check(then([read(1), gone].concat()), None);
-    check(then(vec![What::Trimmed, early(), first]), Some("k#1 came for the first time after k#2"));
+    check(
+        then(vec![What::Trimmed, early(), first.clone()]),
+        Some("k#1 came for the first time after k#2"),
+    );
+    // Lost with a session that goes on, for all that its host knows.
+    let zombie = |ends: Vec<What>| {
+        let taken = vec![What::Trimmed, took("b", 2, 0), handed("shard-0", 2, 2)];
+        then([read(1), vec![beat("a")], taken, ends].concat())
+    };
+    check(zombie(vec![paused(5), first.clone()]), None);
+    check(zombie(vec![first]), Some("k#1 came for the first time after k#2"));
+}
+
+#[test]
+fn what_retention_took_is_told_before_what_is_behind_it() {
+    let check = |story, expected| check(trimming::check, story, expected);
+    let of_shard = |event: ShardEvent| What::Told(Event::Shard(event));
+    let shard = || Arc::new(key());
+    let started =
+        |from| of_shard(ShardEvent::Started { shard: shard(), from: Checkpoint::at(from) });
+    let told = |after, to| {
+        let (after, to) = (position(after), Some(position(to)));
+        of_shard(ShardEvent::Trimmed { shard: shard(), after, to })
+    };
+    // Record 1 is done, 2 is lost, and 3 comes to a session that began afterwards.
+    let begins_at = |from, rest: Vec<What>| {
+        let lost = vec![put("shard-0", 1), put("shard-0", 2), handled("shard-0", 1, 1, true)];
+        let kept = vec![What::Trimmed, put("shard-0", 3), started(from)];
+        [lost, kept, rest].concat()
+    };
+    let begins = |rest| begins_at(position(1), rest);
+    let next = || handed("shard-0", 3, 2);
+    let words = "k#3 came, and nobody said that k#2";
+    check(begins(vec![next()]), Some(words));
+    check(begins(vec![told(1, 3), next()]), None);
+    check(begins(vec![next(), told(1, 3)]), Some(words));
+    check(begins(vec![told(1, 2), next()]), Some(words));
+    // A worker that was expelled had it in memory, and is done with it.
+    check(begins(vec![handled("shard-0", 2, 1, true), next()]), None);
+    // Nobody knows what an idle shard held, nor what lies behind a start that is no record.
+    let idle = vec![put("shard-0", 2), What::Trimmed, started(position(1))];
+    check([idle, vec![put("shard-0", 3), next()]].concat(), None);
+    check(begins_at(Position::TrimHorizon, vec![next()]), None);
+    // By the clock of a host that was paused meanwhile, no time has passed.
+    let goes_on = |rest: Vec<What>| {
+        let began = vec![started(position(1)), put("shard-0", 2)];
+        [began, vec![What::Trimmed, put("shard-0", 3)], rest].concat()
+    };
+    check(goes_on(vec![next()]), Some(words));
+    check(goes_on(vec![paused(1), next()]), None);
+    check(goes_on(vec![paused(3), next()]), Some(words));
+    // Nor does fetching know more that was restarted.
+    let (phase, remedy) = (Phase::Fetch, Remedy::Restart);
+    let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, remedy });
+    check(goes_on(vec![stuck, next()]), None);
 }
 
 /// The same line of a stream whose shards and keys have the same names.
@@ -340,7 +400,7 @@ fn streams_whose_shards_and_keys_have_the_same_names_are_kept_apart() {
         LeaseChange::End { owner: worker("a"), term: 1, replaces: Checkpoint::at(position(0)) };
     let end = || landed(end.clone(), row(Some("a"), 1, 0));
     // What is open in one stream holds nothing up in the other.
-    check(order::check, vec![elsewhere(put("shard-0", 1)), handed("shard-0", 2, 1)], None);
+    check(ordered, vec![elsewhere(put("shard-0", 1)), handed("shard-0", 2, 1)], None);
     let story = vec![elsewhere(put("shard-0", 1)), split(), handed("shard-1", 2, 1)];
     check(lineage::check, story, None);
     check(checkpoint::check, vec![elsewhere(put("shard-0", 1)), end()], None);
@@ -353,7 +413,7 @@ fn streams_whose_shards_and_keys_have_the_same_names_are_kept_apart() {
     check(checkpoint::check, [two(), vec![end()]].concat(), Some("k#1 is not done"));
     let next = || put("shard-0", 2);
     let early = || self::handed("shard-0", 2, 1);
-    check(order::check, [two(), vec![next(), early()]].concat(), Some("before k#1 was done"));
+    check(ordered, [two(), vec![next(), early()]].concat(), Some("before k#1 was done"));
     let child = self::handed("shard-1", 2, 1);
     check(lineage::check, [two(), vec![split(), child]].concat(), Some("before s/shard-0"));
 }
@@ -490,7 +550,8 @@ fn shards_are_shared_by_the_hosts_that_are_up() {
         let checkpoint = Checkpoint::at(at);
         Lease { owner: owner.map(worker), checkpoint, ..new.into_lease(&key().stream) }
     };
-    let shared = |rows: &[Lease]| Shared::of(rows, [HostId(0), HostId(1)]);
+    let up = || (0..2).map(|host| (HostId(host), Some(worker(&format!("h{host}/1")))));
+    let shared = |rows: &[Lease]| Shared::of(rows, up());
     let unowned = |rows: &[Lease]| shared(rows).unowned.into_iter().collect::<Vec<_>>();
     let key = |shard: &str| LeaseKey::new("s", shard);
     let parent = row("shard-0", &[], Some("h0/1"), false);
@@ -501,6 +562,8 @@ fn shards_are_shared_by_the_hosts_that_are_up() {
     let child = |owner| row("shard-1", &["shard-0"], owner, false);
     assert_eq!(unowned(&[done.clone(), child(None)]), [key("shard-1")]);
     assert_eq!(unowned(&[done.clone(), child(Some("h2/1"))]), [key("shard-1")]);
+    // An earlier life of a host that is up.
+    assert_eq!(unowned(&[done.clone(), child(Some("h1/0"))]), [key("shard-1")]);
     assert_eq!(unowned(&[done, child(Some("h1/1"))]), []);
     let owned = |shard| row(shard, &[], Some("h0/1"), false);
     assert!(shared(&[owned("shard-0")]).is_level());

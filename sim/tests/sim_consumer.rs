@@ -32,7 +32,7 @@ fn hold(seeds: Range<u64>, run: impl Fn(u64) -> Report + Sync) -> seeds::Summary
 
 #[test]
 fn consumers_keep_every_promise_on_every_seed() {
-    let restarted = AtomicU64::new(0);
+    let (restarted, back, unreadable) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let summary = hold(0..SEEDS, |seed| {
         let report = consumer::run(seed, ConsumerFlaw::None);
         let reshards = report.faults.of(Fault::Split) + report.faults.of(Fault::Merge);
@@ -42,12 +42,28 @@ fn consumers_keep_every_promise_on_every_seed() {
             matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { remedy, .. }))
                 if *remedy == Remedy::Restart)
         };
-        restarted.fetch_add(u64::from(report.first(restart).is_some()), Ordering::Relaxed);
+        let is_back = |what: &What| told(what, |it| matches!(it, LeaseEvent::StreamBack { .. }));
+        let is_named =
+            |what: &What| told(what, |it| matches!(it, LeaseEvent::UnreadableRow { .. }));
+        for (count, line) in [
+            (&restarted, report.first(restart)),
+            (&back, report.first(is_back)),
+            (&unreadable, report.first(is_named)),
+        ] {
+            count.fetch_add(u64::from(line.is_some()), Ordering::Relaxed);
+        }
         report
     });
     println!("{summary}");
-    let restarted = restarted.into_inner();
-    assert!(restarted > 10, "too few seeds in which fetching is restarted: {restarted}");
+    for (happens, count) in [
+        ("fetching is restarted", restarted),
+        ("a stream is back", back),
+        ("an unreadable row is named", unreadable),
+    ] {
+        let count = count.into_inner();
+        println!("{count:>9} fleets in which {happens}");
+        assert!(count > 10, "too few seeds in which {happens}: {count}");
+    }
     for fault in [
         Fault::Error,
         Fault::Throttle,
@@ -67,9 +83,10 @@ fn consumers_keep_every_promise_on_every_seed() {
         Fault::OldScan,
         Fault::SlowCommit,
         Fault::Pause,
+        Fault::UnreadableRow,
+        Fault::HiddenStream,
         Fault::StoreRefused(Refusal::Denied),
         Fault::StoreRefused(Refusal::Missing),
-        Fault::StoreRefused(Refusal::UnreadableRow),
         Fault::StoreRefused(Refusal::Busy),
         Fault::StreamRefused(Refusal::Denied),
         Fault::StreamRefused(Refusal::Missing),
@@ -220,6 +237,11 @@ fn first_on(report: &Report, host: HostId, like: impl Fn(&What) -> bool) -> Opti
 fn is_trouble(what: &What) -> bool {
     let What::Told(Event::Lease(event)) = what else { return false };
     matches!(event, LeaseEvent::StoreTrouble { .. } | LeaseEvent::StreamTrouble { .. })
+}
+
+/// Whether a worker told of something like this.
+fn told(what: &What, like: impl Fn(&LeaseEvent) -> bool) -> bool {
+    matches!(what, What::Told(Event::Lease(event)) if like(event))
 }
 
 /// Whether this call to the stream failed.

@@ -7,6 +7,7 @@ use anabranch_sim::checkers::{
 };
 use anabranch_sim::flaw::Flaw;
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
+use anabranch_sim::modes::Mode;
 use anabranch_sim::scenarios::fixed::{self, Story};
 use anabranch_sim::scenarios::producer::{self, Wrong};
 use anabranch_sim::scenarios::{Report, consumer, leases, stage};
@@ -15,6 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How many seeds a flaw may hide in.
 const SEEDS: u64 = 500;
+
+/// How many records a batch has at most.
+const BATCH: usize = 10;
 
 /// How many flaws there are at least.
 const FLAWS: usize = 25;
@@ -26,6 +30,8 @@ enum Broken {
     Lease(Layout, Flaw),
     /// A rule of whole consumers.
     Consumer(ConsumerFlaw),
+    /// The same, where records come to the handler in batches.
+    InBatches(ConsumerFlaw),
     /// The same, in a story in which it matters.
     InStory(Story, ConsumerFlaw),
     /// A rule of producers.
@@ -38,6 +44,7 @@ impl Broken {
             Self::Lease(Layout::Native, flaw) => flaw.to_string(),
             Self::Lease(Layout::Kcl, flaw) => format!("{flaw} in KCL's layout"),
             Self::Consumer(flaw) | Self::InStory(_, flaw) => flaw.to_string(),
+            Self::InBatches(flaw) => format!("{flaw} in batches"),
             Self::Producer(wrong) => wrong.to_string(),
         }
     }
@@ -46,6 +53,7 @@ impl Broken {
         let run = || match self {
             Self::Lease(layout, flaw) => leases::run(seed, layout, flaw),
             Self::Consumer(flaw) => consumer::run(seed, flaw),
+            Self::InBatches(flaw) => consumer::run_in(seed, flaw, Some(Mode::Batches(BATCH))),
             Self::InStory(story, flaw) => fixed::run(story, seed, flaw),
             Self::Producer(wrong) => producer::run(seed, wrong),
         };
@@ -66,7 +74,7 @@ const TWO_OWNERS: &[&str] = &[ownership::PROMISE, order::PROMISE, duplicates::PR
 
 /// Every flaw: what it is about, and the promises one of which it has to break.
 fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
-    use Broken::{Consumer, InStory, Producer};
+    use Broken::{Consumer, InBatches, InStory, Producer};
     let own = |flaw| Broken::Lease(Layout::Native, flaw);
     let kcl = |flaw| Broken::Lease(Layout::Kcl, flaw);
     vec![
@@ -78,6 +86,7 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
         ("lease", own(Flaw::TakesFromABeatingOwner), &[ownership::PROMISE]),
         ("lease", own(Flaw::GoesOnAfterAPass), &[ownership::PROMISE]),
         ("lease", own(Flaw::JoinsUnderTheOldId), &[ownership::PROMISE]),
+        ("lease", own(Flaw::WatchesByItsOwnLeaseTime), &[ownership::PROMISE]),
         ("lease", own(Flaw::CheckpointSkipsWhatItReplaces), &[fencing::PROMISE]),
         (
             "lease",
@@ -95,6 +104,7 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
         ("sync", Consumer(ConsumerFlaw::ChildAtLatest), LOSS),
         ("sync", Consumer(ConsumerFlaw::ForgetsAChild), LOSS),
         ("checkpoint", Consumer(ConsumerFlaw::AcksWithoutStoring), &[fencing::PROMISE]),
+        ("checkpoint", Consumer(ConsumerFlaw::KeepsLatest), LOSS),
         ("checkpoint", Consumer(ConsumerFlaw::UnknownCountsAsStored), &[fencing::PROMISE]),
         ("checkpoint", Consumer(ConsumerFlaw::StoresTheFurthestLane), &[checkpoint::PROMISE]),
         (
@@ -127,6 +137,10 @@ fn flaws() -> Vec<(&'static str, Broken, &'static [&'static str])> {
         ("lanes", Consumer(ConsumerFlaw::SkipsARecord), LOSS),
         ("lanes", Consumer(ConsumerFlaw::HandsTwice), &[duplicates::PROMISE]),
         ("lanes", Consumer(ConsumerFlaw::SwapsNeighbours), &[order::PROMISE]),
+        ("lanes", InBatches(ConsumerFlaw::SkipsWhatFailed), LOSS),
+        ("lanes", InBatches(ConsumerFlaw::SkipsARecord), LOSS),
+        ("lanes", InBatches(ConsumerFlaw::HandsTwice), &[duplicates::PROMISE]),
+        ("lanes", InBatches(ConsumerFlaw::SwapsNeighbours), &[order::PROMISE]),
         ("memory", InStory(Story::FullBudget, ConsumerFlaw::IgnoresItsBudget), &[memory::PROMISE]),
         ("dead letters", Consumer(ConsumerFlaw::LosesALetter), &[delivery::DEAD_LETTERS]),
         ("dead letters", Consumer(ConsumerFlaw::CutsALetter), &[delivery::DEAD_LETTERS]),

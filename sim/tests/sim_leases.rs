@@ -60,6 +60,7 @@ fn leases_are_owned_once_fenced_and_alive_on_every_seed() {
         Fault::Twice,
         Fault::SlowCommit,
         Fault::Pause,
+        Fault::UnreadableRow,
         Fault::Crash,
         Fault::Freeze,
         Fault::Stop,

@@ -1,5 +1,6 @@
 //! Delivery (G2): in the end every record is done, but for those that retention took before they
-//! were read. If it took their shard too, the library has to say that it is lost.
+//! were read. If it took their shard too, the library has to say that it is lost; what it took from
+//! a shard that goes on is a matter of [`trimming`](super::trimming).
 
 use super::lineage::ancestors;
 use super::retention::Retention;

@@ -1,6 +1,7 @@
 //! Duplicates (G4): what is behind the checkpoint never comes again, what a worker gave back in
 //! order does not come again at all, and under one term a record comes again only if it failed.
 
+use super::retention::host_of;
 use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
@@ -30,6 +31,8 @@ struct Known<'a> {
     /// Under which term the lease was taken, for each later value of its counter. Only in KCL's layout
     /// does another write than a take move it.
     taken: BTreeMap<(&'a LeaseKey, u64), u64>,
+    /// What each host received of a shard since it was given the lease last.
+    arrived: BTreeMap<(HostId, &'a LeaseKey), BTreeSet<Position>>,
     /// What was handed out under each hold and has not failed.
     handed: BTreeSet<(&'a LeaseKey, u64, Position)>,
     /// What is done under each hold.
@@ -66,13 +69,18 @@ pub fn check_in(
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
             What::Landed { write, outcome: Outcome::Done(Stored::Lease(row)) } => {
-                if let Some(words) = known.landed(write, row) {
+                if let Some(words) = known.landed(line.host, write, row) {
                     let lease = Some(row.key.clone());
                     return Some(Violation { promise: PROMISE, words, line: at, lease });
                 }
             }
             What::Put(grain) => {
                 known.puts.entry(&grain.shard).or_default().insert(grain.at);
+            }
+            What::Arrived(grains) => {
+                for grain in grains {
+                    known.receive(line.host, &grain.shard, grain.at);
+                }
             }
             What::Trimmed => known.puts.clear(),
             What::Skipped(grain) => {
@@ -107,6 +115,7 @@ pub fn check_in(
             }
             What::Handed { hold, grain } => {
                 known.reads.insert((line.host, &hold.key), hold.term);
+                known.receive(line.host, &hold.key, grain.at);
                 if let Some(words) = known.handed(hold, grain) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
@@ -130,12 +139,25 @@ impl<'a> Known<'a> {
         self.taken.get(&(key, counter)).copied().unwrap_or(counter)
     }
 
-    /// Whether a record between these places was not done with the others. It may be done by another
-    /// owner.
-    fn has_gap(&self, shard: &LeaseKey, done: &[&Grain], from: Position, to: Position) -> bool {
+    fn receive(&mut self, host: Option<HostId>, shard: &'a LeaseKey, at: Position) {
+        if let Some(host) = host {
+            self.arrived.entry((host, shard)).or_default().insert(at);
+        }
+    }
+
+    /// Whether a record that keeps the one position of the row behind `lost` was not done with the
+    /// others. It may be done by another owner. One lane waits for all before it; of several, each may
+    /// wait for anything that its host received.
+    fn has_gap(&self, host: HostId, row: &Lease, done: &[&Grain], lost: &Grain) -> bool {
         let done: BTreeSet<Position> = done.iter().map(|grain| grain.at).collect();
-        let mut puts = self.puts.get(shard).into_iter().flat_map(|puts| puts.range(from..to));
-        puts.any(|at| *at > from && !done.contains(at))
+        let (places, until) = if self.has_lanes {
+            (self.arrived.get(&(host, &row.key)), Position::ShardEnd)
+        } else {
+            (self.puts.get(&row.key), lost.at)
+        };
+        let from = row.checkpoint.lowest();
+        let mut places = places.into_iter().flat_map(|places| places.range(from..until));
+        places.any(|at| *at > from && !done.contains(at))
     }
 
     fn handed(&mut self, hold: &'a Hold, grain: &Grain) -> Option<String> {
@@ -147,8 +169,26 @@ impl<'a> Known<'a> {
         (!new).then(|| format!("{grain} came twice under {}", brief(hold)))
     }
 
-    fn landed(&mut self, write: &'a Write, row: &Lease) -> Option<String> {
+    fn landed(&mut self, host: Option<HostId>, write: &'a Write, row: &Lease) -> Option<String> {
         let Write::Lease { key, change, .. } = write else { return None };
+        let words = self.given_back(host, key, change, row);
+        if let LeaseChange::Take { .. } | LeaseChange::Pass { .. } = change
+            && let Some(owner) = row.owner.as_ref().and_then(host_of)
+        {
+            self.arrived.remove(&(owner, key));
+        }
+        words
+    }
+
+    /// Takes in a change. Returns, in words, what was done and does not stand on the row that its
+    /// owner gives back.
+    fn given_back(
+        &mut self,
+        host: Option<HostId>,
+        key: &'a LeaseKey,
+        change: &LeaseChange,
+        row: &Lease,
+    ) -> Option<String> {
         let stood = || row.checkpoint.clone();
         self.began.entry((row.key.clone(), row.term)).or_insert_with(stood);
         let term = match change {
@@ -173,8 +213,7 @@ impl<'a> Known<'a> {
         let done = self.done.get(&(key, term))?;
         let above = |grain: &&&Grain| !grain.is_behind(&row.checkpoint);
         let lost = done.iter().filter(above).min_by_key(|grain| grain.at)?;
-        let until = if self.has_lanes { Position::ShardEnd } else { lost.at };
-        if self.one_position && self.has_gap(key, done, row.checkpoint.lowest(), until) {
+        if self.one_position && host.is_none_or(|host| self.has_gap(host, row, done, lost)) {
             return None;
         }
         Some(format!("given back at {}, and {lost} was done under term {term}", row.checkpoint))

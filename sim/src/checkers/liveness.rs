@@ -1,9 +1,8 @@
 //! Liveness: once faults have stopped, every shard is soon delivered, and load is level.
 
-use super::retention::host_of;
 use super::violation::Violation;
 use crate::history::{HostId, Line, What};
-use anabranch_model::lease::{Lease, LeaseKey};
+use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The promise.
@@ -66,16 +65,22 @@ pub fn check(lines: &[Line], quiet: &Quiet) -> Option<Violation> {
 /// What the rows say of the shards that can be read: unfinished, with every parent at its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shared {
-    /// Those that no host which is up owns.
+    /// Those that no worker owns which runs.
     pub unowned: BTreeSet<LeaseKey>,
     /// How many each host owns.
     pub loads: BTreeMap<HostId, usize>,
 }
 
 impl Shared {
-    /// How these rows share the shards among these hosts.
-    pub fn of(rows: &[Lease], up: impl IntoIterator<Item = HostId>) -> Self {
-        let mut loads: BTreeMap<HostId, usize> = up.into_iter().map(|host| (host, 0)).collect();
+    /// How these rows share the shards among the hosts that are up, each with the worker that runs
+    /// there. An earlier worker of a host owns nothing: it is dead, and its leases have to be taken
+    /// over, if only by its successor.
+    pub fn of(rows: &[Lease], up: impl IntoIterator<Item = (HostId, Option<WorkerId>)>) -> Self {
+        let up: Vec<(HostId, Option<WorkerId>)> = up.into_iter().collect();
+        let mut loads: BTreeMap<HostId, usize> = up.iter().map(|(host, _)| (*host, 0)).collect();
+        let runs_on = |owner: &WorkerId| {
+            up.iter().find(|(_, worker)| worker.as_ref() == Some(owner)).map(|(host, _)| *host)
+        };
         let ended =
             |parent: &LeaseKey| rows.iter().filter(|row| row.key == *parent).all(Lease::is_ended);
         let is_ready = |row: &Lease| {
@@ -86,7 +91,7 @@ impl Shared {
         };
         let mut unowned = BTreeSet::new();
         for row in rows.iter().filter(|row| !row.is_ended() && is_ready(row)) {
-            let owner = row.owner.as_ref().and_then(host_of);
+            let owner = row.owner.as_ref().and_then(runs_on);
             match owner.and_then(|host| loads.get_mut(&host)) {
                 Some(load) => *load += 1,
                 None => {

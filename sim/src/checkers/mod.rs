@@ -13,6 +13,7 @@ pub mod lineage;
 pub mod checkpoint;
 pub mod duplicates;
 pub mod delivery;
+pub mod trimming;
 pub mod content;
 pub mod memory;
 pub mod effects;
@@ -61,7 +62,7 @@ pub fn of_consumer(lines: &[Line], fleet: Fleet) -> Option<Violation> {
     let Fleet { layout, lease_time_ms, mode, lanes } = fleet;
     let [owned, tenure] = owned(lines, layout, lease_time_ms);
     let checks = [
-        order::check(lines),
+        order::check(lines, lease_time_ms),
         lineage::check(lines),
         checkpoint::check(lines),
         duplicates::check_in(lines, layout, lanes, mode.checkpoints_by_itself()),
@@ -71,6 +72,7 @@ pub fn of_consumer(lines: &[Line], fleet: Fleet) -> Option<Violation> {
         content::check(lines),
         memory::check(lines),
         delivery::dead_letters(lines),
+        trimming::check(lines),
         effects::check(lines).filter(|_| matches!(mode, Mode::ExactlyOnce(_))),
     ];
     checks.into_iter().flatten().min_by_key(|violation| violation.line)

@@ -1,5 +1,9 @@
 //! Order (G1): a record of a key is handed out for the first time when all before it are done.
+//!
+//! A worker whose host was paused with its clock may still hand out what retention took meanwhile,
+//! after the next owner has gone on behind it.
 
+use super::pauses::Pauses;
 use super::retention::Retention;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What};
@@ -17,24 +21,27 @@ struct Key {
     open: BTreeSet<u64>,
     /// Those of a shard that is past retention as a whole, which may come late.
     excused: BTreeSet<u64>,
+    /// Those that were lost when their session lost its lease. Only a paused worker has them still.
+    lost: BTreeSet<u64>,
     /// The records that were handed out.
     handed: BTreeSet<u64>,
 }
 
 /// Whether every record was handed out after all that were put before it under its key were done.
-pub fn check(lines: &[Line]) -> Option<Violation> {
+pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
+    let mut pauses = Pauses::default();
     let mut keys: BTreeMap<(&StreamName, &str), Key> = BTreeMap::new();
     // How many records of the same call are still to come, and which came. Inside of a call it is the
     // handler that keeps the order.
     let (mut to_come, mut together) = (0, BTreeSet::new());
     let mut retention = Retention::default();
     for (at, line) in lines.iter().enumerate() {
+        pauses.see(line);
         for lost in retention.see(line.host, &line.what) {
             let key = keys.entry(name(lost.grain)).or_default();
             key.open.remove(&lost.grain.number);
-            if lost.may_come {
-                key.excused.insert(lost.grain.number);
-            }
+            let late = if lost.may_come { &mut key.excused } else { &mut key.lost };
+            late.insert(lost.grain.number);
         }
         match &line.what {
             What::Put(grain) => {
@@ -46,7 +53,10 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Called { records, .. } => (to_come, together) = (*records, BTreeSet::new()),
             What::Handed { hold, grain } => {
                 let key = keys.entry(name(grain)).or_default();
-                if let Some(words) = handed(key, grain, &together) {
+                let words = handed(key, grain, &together);
+                let is_lost = key.lost.contains(&grain.number);
+                let is_excused = || is_lost && pauses.excuse(line, hold, lease_time_ms);
+                if let Some(words) = words.filter(|_| !is_excused()) {
                     return Some(of_grain(PROMISE, words, at, hold));
                 }
                 if to_come > 0 {

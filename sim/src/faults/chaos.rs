@@ -1,6 +1,5 @@
 //! What befalls hosts and whole services while faults last.
 
-use super::kind::Fault;
 use super::network::{Cut, Network, Service};
 use super::refusal::Refusal;
 use crate::history::HostId;
@@ -174,11 +173,9 @@ impl Chaos {
         let host = |rng: &mut Rng| HostId(rng.usize(0..hosts));
         let lasts = |rng: &mut Rng| self.lasts(rng);
         if hits(rng, self.crash_every_ms) {
-            network.count(Fault::Crash);
             blows.push(Blow::Crash(host(rng), lasts(rng)));
         }
         if hits(rng, self.freeze_every_ms) {
-            network.count(Fault::Freeze);
             let host = host(rng);
             blows.push(if rng.u32(0..3) == 0 {
                 Blow::Freeze(host, lasts(rng))
@@ -187,7 +184,6 @@ impl Chaos {
             });
         }
         if hits(rng, self.stop_every_ms) {
-            network.count(Fault::Stop);
             blows.push(Blow::Stop(host(rng), lasts(rng)));
         }
         if hits(rng, self.cut_every_ms) {
@@ -224,7 +220,6 @@ impl Chaos {
             }
         }
         if hits(apart, self.pause_every_ms) {
-            network.count(Fault::Pause);
             blows.push(Blow::Pause(host(apart), lasts(apart)));
         }
         blows

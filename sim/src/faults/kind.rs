@@ -21,9 +21,9 @@ pub enum Fault {
     ReplyLost,
     /// A request was carried out after its caller had given up.
     Late,
-    /// A list showed its rows at two different moments.
+    /// A list mixed rows of two moments that differ.
     TornList,
-    /// A list of shards showed what was true a while ago.
+    /// A list of shards showed what was true a while ago, and is not now.
     StaleList,
     /// An iterator was refused as too old.
     Expired,
@@ -33,11 +33,11 @@ pub enum Fault {
     Outage,
     /// A call met an outage of the whole stream service.
     StreamOutage,
-    /// A call met a cut between its host and the services.
+    /// A cut between a host and the services that a call met.
     Cut,
-    /// A call met a cut between its host and the store alone.
+    /// A cut between a host and the store alone that a call met.
     StoreCut,
-    /// A call met a cut between its host and the stream alone.
+    /// A cut between a host and the stream alone that a call met.
     StreamCut,
     /// A request arrived twice.
     Twice,
@@ -45,6 +45,10 @@ pub enum Fault {
     SlowCommit,
     /// A scan showed rows as they were some moments ago.
     OldScan,
+    /// A row of the store could not be read for a while.
+    UnreadableRow,
+    /// A call was answered as if its stream had been deleted.
+    HiddenStream,
     /// The store refused a call for good.
     StoreRefused(Refusal),
     /// The stream refused a call for good.
@@ -85,12 +89,14 @@ impl fmt::Display for Fault {
             Self::FalseEnd => "false ends",
             Self::Outage => "met an outage of the store",
             Self::StreamOutage => "met an outage of the stream",
-            Self::Cut => "met a cut",
-            Self::StoreCut => "met a cut from the store",
-            Self::StreamCut => "met a cut from the stream",
+            Self::Cut => "cuts",
+            Self::StoreCut => "cuts from the store",
+            Self::StreamCut => "cuts from the stream",
             Self::Twice => "requests that arrived twice",
             Self::SlowCommit => "transactions that were visible in parts",
             Self::OldScan => "old scans",
+            Self::HiddenStream => "calls to a stream that was said to be deleted",
+            Self::UnreadableRow => "rows that could not be read for a while",
             Self::StoreRefused(why) => return f.pad(&format!("refused by the store: {why}")),
             Self::StreamRefused(why) => return f.pad(&format!("refused by the stream: {why}")),
             Self::Crash => "crashes",

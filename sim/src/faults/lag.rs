@@ -25,7 +25,7 @@ pub(super) struct Part {
 }
 
 /// Which row a transaction changes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Row {
     Lease(LeaseKey),
     Worker(WorkerId),

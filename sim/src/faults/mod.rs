@@ -5,6 +5,7 @@ pub mod refusal;
 pub mod lease_times;
 mod lag;
 mod scan;
+mod unreadable;
 pub mod weather;
 pub mod network;
 pub mod store;

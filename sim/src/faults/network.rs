@@ -17,6 +17,7 @@ use super::kind::{Fault, FaultCounts};
 use super::lag::Lags;
 use super::refusal::Refusal;
 use super::scan::Past;
+use super::unreadable::SpoiledRows;
 use super::weather::Weather;
 use crate::clock::WorldClock;
 use crate::history::HostId;
@@ -66,8 +67,10 @@ struct State {
     repeats: Rng,
     refusals: Rng,
     commits: Rng,
-    /// Decides how old the rows of a scan are. Apart, for the same reason.
+    /// Decides how old the rows of a scan are, and which rows turn unreadable. Each apart, for the
+    /// same reason.
     scans: Rng,
+    spoils: Rng,
     /// Numbers the packets, so that two of one moment arrive in the order of their sending.
     sent: u64,
     /// What is in flight, by arrival.
@@ -80,8 +83,12 @@ struct State {
     cuts: BTreeMap<(HostId, Service), Severed>,
     /// Which services refuse all calls, why, and until when.
     refusing: BTreeMap<Service, (Refusal, u64)>,
+    /// The streams that are said to be deleted, and until when.
+    hidden: BTreeMap<StreamName, u64>,
     /// Which parts of transactions are not visible yet.
     lags: Lags,
+    /// Which rows can't be read.
+    spoiled: SpoiledRows,
     /// What rows of KCL's table were lately.
     past: Past,
     /// The looks at the store that each host waits for.
@@ -103,6 +110,8 @@ struct Severed {
     until_ms: u64,
     /// Which kind it counts as.
     kind: Fault,
+    /// Whether a call has met it.
+    is_met: bool,
 }
 
 /// What becomes of one call.
@@ -141,13 +150,16 @@ impl Network {
             refusals: Rng::with_seed(seed ^ 0x7265_6675),
             commits: Rng::with_seed(seed ^ 0x636f_6d6d),
             scans: Rng::with_seed(seed ^ 0x7363_616e),
+            spoils: Rng::with_seed(seed ^ 0x7370_6f69),
             sent: 0,
             flying: BTreeMap::new(),
             weather: BTreeMap::new(),
             outages: BTreeMap::new(),
             cuts: BTreeMap::new(),
             refusing: BTreeMap::new(),
+            hidden: BTreeMap::new(),
             lags: Lags::default(),
+            spoiled: SpoiledRows::default(),
             past: Past::default(),
             looks: BTreeMap::new(),
             lists: Vec::new(),
@@ -174,7 +186,8 @@ impl Network {
 
     /// The host is cut off from both services for a while.
     pub fn cut(&self, host: HostId, cut: Cut, for_ms: u64) {
-        let severed = Severed { cut, until_ms: self.clock.now_ms() + for_ms, kind: Fault::Cut };
+        let until_ms = self.clock.now_ms() + for_ms;
+        let severed = Severed { cut, until_ms, kind: Fault::Cut, is_met: false };
         let mut state = self.state();
         state.cuts.insert((host, Service::Store), severed);
         state.cuts.insert((host, Service::Stream), severed);
@@ -186,7 +199,8 @@ impl Network {
             Service::Store => Fault::StoreCut,
             Service::Stream => Fault::StreamCut,
         };
-        let severed = Severed { cut, until_ms: self.clock.now_ms() + for_ms, kind };
+        let until_ms = self.clock.now_ms() + for_ms;
+        let severed = Severed { cut, until_ms, kind, is_met: false };
         self.state().cuts.insert((host, service), severed);
     }
 
@@ -196,9 +210,15 @@ impl Network {
         self.state().refusing.insert(service, (why, until_ms));
     }
 
-    /// The sky clears: outages, cuts and refusals are over, and every call is answered. What is in
-    /// flight stays in flight. A store whose transactions become visible row by row stays one, and so
-    /// does one whose scans are old.
+    /// The service says for a while that a stream does not exist.
+    pub fn hide(&self, stream: &StreamName, for_ms: u64) {
+        let until_ms = self.clock.now_ms() + for_ms;
+        self.state().hidden.insert(stream.clone(), until_ms);
+    }
+
+    /// The sky clears: outages, cuts and refusals are over, every row can be read, and every call is
+    /// answered. What is in flight stays in flight. A store whose transactions become visible row by
+    /// row stays one, and so does one whose scans are old.
     pub fn clear(&self) {
         let mut state = self.state();
         for weather in state.weather.values_mut() {
@@ -208,6 +228,8 @@ impl Network {
         state.outages.clear();
         state.cuts.clear();
         state.refusing.clear();
+        state.hidden.clear();
+        state.spoiled.clear();
     }
 
     /// Counts a fault that was injected elsewhere.
@@ -267,7 +289,7 @@ impl State {
         let there_ms = self.rng.u64(1..=weather.latency_ms);
         let back_ms = self.rng.u64(1..=weather.latency_ms);
         if let Some(severed) = self.severed(link, now_ms) {
-            self.counts.add(severed.kind);
+            self.meet(link.host, severed);
             return match severed.cut {
                 Cut::Requests => Fate::RequestLost,
                 Cut::Replies => Fate::ReplyLost { there_ms },
@@ -306,6 +328,19 @@ impl State {
         severed.filter(|severed| now_ms < severed.until_ms)
     }
 
+    /// Counts a cut at the first call that meets it, at whichever service.
+    fn meet(&mut self, host: HostId, severed: Severed) {
+        if severed.is_met {
+            return;
+        }
+        self.counts.add(severed.kind);
+        let cut = (severed.kind, severed.until_ms);
+        let same = |other: &Severed| (other.kind, other.until_ms) == cut;
+        for ((of, _), other) in &mut self.cuts {
+            other.is_met |= *of == host && same(other);
+        }
+    }
+
     fn refused(&mut self, service: Service, weather: &Weather, now_ms: u64) -> Option<Refusal> {
         let refusing = self.refusing.get(&service).filter(|(_, until_ms)| now_ms < *until_ms);
         let why = match refusing {
@@ -323,11 +358,15 @@ impl State {
     }
 
     fn strikes(&mut self, permille: u32, fault: Fault) -> bool {
-        let strikes = permille > 0 && self.rng.u32(0..1_000) < permille;
+        let strikes = self.draws(permille);
         if strikes {
             self.counts.add(fault);
         }
         strikes
+    }
+
+    fn draws(&mut self, permille: u32) -> bool {
+        permille > 0 && self.rng.u32(0..1_000) < permille
     }
 }
 

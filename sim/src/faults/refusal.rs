@@ -13,8 +13,6 @@ pub enum Refusal {
     Denied,
     /// The table, stream or shard does not exist. The simulator says so of ones that do.
     Missing,
-    /// A row can't be read.
-    UnreadableRow,
     /// Another write was in the way.
     Busy,
     /// The service failed.
@@ -29,7 +27,7 @@ impl Refusal {
     /// The refusals of a service.
     pub fn of(service: Service) -> &'static [Self] {
         match service {
-            Service::Store => &[Self::Denied, Self::Missing, Self::UnreadableRow, Self::Busy],
+            Service::Store => &[Self::Denied, Self::Missing, Self::Busy],
             Service::Stream => {
                 &[Self::Denied, Self::Missing, Self::Internal, Self::KeyUnusable, Self::Invalid]
             }
@@ -42,9 +40,6 @@ impl Refusal {
         match self {
             Self::Denied => StoreError::Denied { store, detail },
             Self::Missing => StoreError::Missing { store, detail },
-            Self::UnreadableRow => {
-                StoreError::UnreadableRow { store, row: "a row".to_owned(), detail }
-            }
             Self::Busy => StoreError::Busy { store, detail },
             Self::Internal | Self::KeyUnusable | Self::Invalid => {
                 StoreError::Unusable { store, detail }
@@ -60,7 +55,7 @@ impl Refusal {
             Self::Busy => Fault::Busy,
             Self::Internal => Fault::Internal,
             Self::KeyUnusable => Fault::KeyUnusable,
-            Self::Invalid | Self::UnreadableRow => Fault::Invalid,
+            Self::Invalid => Fault::Invalid,
         }
     }
 }
@@ -70,7 +65,6 @@ impl fmt::Display for Refusal {
         f.pad(match self {
             Self::Denied => "access denied",
             Self::Missing => "not found",
-            Self::UnreadableRow => "unreadable row",
             Self::Busy => "busy",
             Self::Internal => "internal failure",
             Self::KeyUnusable => "unusable key",

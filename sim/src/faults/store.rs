@@ -1,5 +1,6 @@
 //! A lease store behind the network: calls fail, are lost, or are carried out late.
 
+use super::kind::Fault;
 use super::lag::{Before, Part, Row, SlowCommit};
 use super::network::{Carried, Link};
 use super::refusal::Refusal;
@@ -45,7 +46,9 @@ impl<S: LeaseStore> FaultyStore<S> {
         let list = move |store: &S| {
             let rows = at_once(store.list(&stream))?;
             let rows = link.lags(|lags| lags.list(stream.as_str(), rows));
-            Ok(if scans { Listing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows })
+            let rows =
+                if scans { Listing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows };
+            Ok(link.readable_list(rows))
         };
         if !self.link.tears() {
             return self.read(list).await;
@@ -53,12 +56,14 @@ impl<S: LeaseStore> FaultyStore<S> {
         let (early, late) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         let again = list.clone();
         let begin = move || list(&early);
-        let (history, host) = (self.history.clone(), self.link.host());
+        let (history, link) = (self.history.clone(), self.link.clone());
         let end = move |first: Result<Listing, StoreError>| {
             let (first, second) = (first?, again(&late)?);
             let (first_was, second_was) = (first.clone(), second.clone());
             let torn = torn(first, second);
             if torn != first_was && torn != second_was {
+                link.count(Fault::TornList);
+                let host = link.host();
                 history.note_world(format!("a list of {host} mixes rows of two moments"));
             }
             Ok(torn)
@@ -66,14 +71,6 @@ impl<S: LeaseStore> FaultyStore<S> {
         match self.link.carry_in_two(begin, end).await {
             Carried::Answered(reply) => reply,
             other => Err(trouble(&other)),
-        }
-    }
-
-    /// Whether the row of a write is there, so that it may be one that can't be read.
-    fn has_row_of(&self, write: &Write) -> bool {
-        match write {
-            Write::Lease { key, .. } => !matches!(at_once(self.inner.get(key)), Ok(None)),
-            Write::Worker { .. } | Write::Stream { .. } => true,
         }
     }
 
@@ -107,7 +104,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         let link = self.link.clone();
         self.read(move |store| {
             let look = at_once(store.look())?;
-            Ok(link.lags(|lags| lags.look(look)))
+            Ok(link.readable_look(link.lags(|lags| lags.look(look))))
         })
         .await
     }
@@ -133,7 +130,8 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         let (key, link) = (key.clone(), self.link.clone());
         self.read(move |store| {
             let row = at_once(store.get(&key))?;
-            Ok(link.lags(|lags| lags.lease(&key, row)))
+            let row = link.lags(|lags| lags.lease(&key, row));
+            row.map(|row| link.reads(&Row::Lease(key)).map(|()| row)).transpose()
         })
         .await
     }
@@ -142,7 +140,8 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         let (id, link) = (id.clone(), self.link.clone());
         self.read(move |store| {
             let row = at_once(store.worker(&id))?;
-            Ok(link.lags(|lags| lags.worker(&id, row)))
+            let row = link.lags(|lags| lags.worker(&id, row));
+            row.map(|row| link.reads(&Row::Worker(id)).map(|()| row)).transpose()
         })
         .await
     }
@@ -167,9 +166,6 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         match self.link.carry_held(arrives, |reply| reply, hold_ms).await {
             Carried::Answered(reply) => reply,
             Carried::Silent => Ok(Outcome::Unknown),
-            Carried::Refused(Refusal::UnreadableRow) if !self.has_row_of(write) => {
-                Err(Refusal::Denied.of_store())
-            }
             other => Err(trouble(&other)),
         }
     }
@@ -203,6 +199,7 @@ impl<S: LeaseStore> Landing<S> {
         if row.as_ref().is_some_and(|row| self.link.lags(|lags| lags.has(row))) {
             return Err(Refusal::Busy.of_store());
         }
+        self.reads()?;
         self.note_past()?;
         let slowly = self.slowly.zip(row);
         let before = slowly.is_some().then(|| self.stands()).transpose()?;
@@ -221,6 +218,19 @@ impl<S: LeaseStore> Landing<S> {
         Ok(outcome)
     }
 
+    /// Whether the row of the write can be read, if it is there.
+    fn reads(&self) -> Result<(), StoreError> {
+        let there = match &self.write {
+            Write::Lease { key, .. } => at_once(self.inner.get(key))?.is_some(),
+            Write::Worker { id, .. } => at_once(self.inner.worker(id))?.is_some(),
+            Write::Stream { .. } => false,
+        };
+        match Row::of(&self.write).filter(|_| there) {
+            Some(row) => self.link.reads(&row),
+            None => Ok(()),
+        }
+    }
+
     /// Notes what a row of KCL's table is until now, for scans that are old.
     fn note_past(&self) -> Result<(), StoreError> {
         if let Write::Lease { key, .. } = &self.write
@@ -232,6 +242,7 @@ impl<S: LeaseStore> Landing<S> {
     }
 
     fn lands_again(&self) -> Result<Outcome, StoreError> {
+        self.link.count(Fault::Twice);
         self.history.note_world(format!("a write of {} arrives again", self.link.host()));
         self.lands()
     }
@@ -255,9 +266,12 @@ fn torn(first: Listing, second: Listing) -> Listing {
     let Some(middle) = first.rows.get(first.rows.len() / 2).map(|lease| lease.key.clone()) else {
         return second;
     };
-    let early = first.rows.into_iter().filter(|lease| lease.key < middle);
-    let late = second.rows.into_iter().filter(|lease| lease.key >= middle);
-    Listing { rows: early.chain(late).collect(), unreadable: second.unreadable }
+    let mut torn = first;
+    torn.rows.retain(|lease| lease.key < middle);
+    torn.unreadable.retain(|row| row.key < middle.shard);
+    torn.rows.extend(second.rows.into_iter().filter(|lease| lease.key >= middle));
+    torn.unreadable.extend(second.unreadable.into_iter().filter(|row| row.key >= middle.shard));
+    torn
 }
 
 fn trouble<T>(how: &Carried<Result<T, StoreError>>) -> StoreError {

@@ -1,5 +1,6 @@
 //! A stream behind the network: calls fail, are lost, or are carried out late.
 
+use super::kind::Fault as Kind;
 use super::network::{Carried, Link};
 use super::push::Pushed;
 use super::store::at_once;
@@ -52,8 +53,13 @@ impl<A: StreamApi> FaultyStream<A> {
         target: &str,
         ask: impl FnOnce(&A) -> Result<T, StreamError> + Send + 'static,
     ) -> Result<T, StreamError> {
-        let inner = Arc::clone(&self.inner);
-        let fault = match self.link.carry(move || ask(&inner)).await {
+        let (inner, link) = (Arc::clone(&self.inner), self.link.clone());
+        let name = target.to_owned();
+        let answer = move || {
+            let is_hidden = link.hides(&name);
+            if is_hidden { Err(weather(Fault::Missing, operation, &name)) } else { ask(&inner) }
+        };
+        let fault = match self.link.carry(answer).await {
             Carried::Answered(reply) => return reply,
             Carried::Failed => Fault::NotSent,
             Carried::Throttled => Fault::Throttled,
@@ -92,6 +98,9 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         let ask = move |api: &A| {
             let list = at_once(api.list_shards(&name, filter))?;
             let older = link.older_list(&name, filter, list.clone());
+            if stale && older.shards != list.shards {
+                link.count(Kind::StaleList);
+            }
             Ok(if stale { older } else { list })
         };
         self.call("ListShards", stream.as_str(), ask).await

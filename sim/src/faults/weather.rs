@@ -31,6 +31,8 @@ pub struct Weather {
     pub false_end: u32,
     /// Writes that arrive a second time, later.
     pub twice: u32,
+    /// Lists and looks of which a row can't be read from then on, for a while.
+    pub spoiled: u32,
     /// Calls that are refused for one of the reasons in `refusals`.
     pub refused: u32,
     /// Why calls are refused.
@@ -58,6 +60,7 @@ impl Weather {
             expired: 0,
             false_end: 0,
             twice: 0,
+            spoiled: 0,
             refused: 0,
             refusals: Vec::new(),
             slow_commit: 0,
@@ -105,6 +108,14 @@ impl Weather {
         let mut rng = Rng::with_seed(seed ^ 0x7477_6963_6500_0000);
         let twice = if rng.bool() { rng.u32(1..=150) } else { 0 };
         Self { twice, ..self }
+    }
+
+    /// The same day, on which rows of the store may turn unreadable for a while. Drawn apart.
+    #[must_use]
+    pub fn with_spoiled_rows(self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x7370_6f69_6c65_6400);
+        let spoiled = if rng.u32(0..3) == 0 { rng.u32(1..=20) } else { 0 };
+        Self { spoiled, ..self }
     }
 
     /// The same day, on which a service may refuse calls for some of its reasons. Drawn apart.

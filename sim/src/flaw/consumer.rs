@@ -24,6 +24,8 @@ pub enum ConsumerFlaw {
     // Checkpoints.
     /// Now and then a checkpoint is acknowledged and not stored.
     AcksWithoutStoring,
+    /// The moment that LATEST stands for is acknowledged and not stored.
+    KeepsLatest,
     /// A checkpoint of unknown fate counts as stored.
     UnknownCountsAsStored,
     /// Every lane is stored where the furthest one stands.
@@ -98,12 +100,13 @@ pub enum ConsumerFlaw {
 
 impl ConsumerFlaw {
     /// Every flaw.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::StartsAfterOneParent,
         Self::MissingRowCountsAsEnded,
         Self::ChildAtLatest,
         Self::ForgetsAChild,
         Self::AcksWithoutStoring,
+        Self::KeepsLatest,
         Self::UnknownCountsAsStored,
         Self::StoresTheFurthestLane,
         Self::StoresTheSlowestLane,

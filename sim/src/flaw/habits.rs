@@ -175,6 +175,9 @@ impl<S: LeaseStore> Rash<S> {
         if self.believed_fenced().contains(&row.id) {
             row.state = WorkerState::Fenced;
         }
+        if self.has(Flaw::WatchesByItsOwnLeaseTime) {
+            row.lease_time_ms = None;
+        }
         if self.has(Flaw::JoinsUnderTheOldId) { self.id().worker(row) } else { row }
     }
 

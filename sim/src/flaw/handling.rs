@@ -2,7 +2,7 @@
 //! of the rules before it were broken.
 
 use super::consumer::ConsumerFlaw;
-use anabranch::consumer::{Delivery, HandlerError};
+use anabranch::consumer::{Batch, Delivery, HandlerError};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ struct Sessions {
     before: Option<u64>,
     /// The furthest record that any of them delivered.
     furthest: Option<Position>,
-    /// Counts the deliveries of the newest.
+    /// Counts the deliveries of the newest, or all batches.
     count: u64,
     /// A record that waits until another one was handled.
     waits: Option<Delivery>,
@@ -76,6 +76,24 @@ impl Handling {
             }
             _ => std::iter::once(delivery).chain(sessions.waits.take()).collect(),
         }
+    }
+
+    /// The batch that the handler gets in place of this one.
+    pub fn given_batch(&self, mut batch: Batch) -> Batch {
+        let mut sessions = self.sessions();
+        let sessions = sessions.entry(Arc::clone(&batch.shard)).or_default();
+        sessions.count += 1;
+        if !sessions.count.is_multiple_of(NOW_AND_THEN) {
+            return batch;
+        }
+        let last = batch.records.len().saturating_sub(1);
+        match self.flaw {
+            ConsumerFlaw::SkipsARecord => drop(batch.records.pop()),
+            ConsumerFlaw::HandsTwice => batch.records.extend(batch.records.last().cloned()),
+            ConsumerFlaw::SwapsNeighbours if last > 0 => batch.records.swap(last - 1, last),
+            _ => {}
+        }
+        batch
     }
 
     /// What the consumer hears of a call of the handler.

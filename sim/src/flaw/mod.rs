@@ -47,11 +47,13 @@ pub enum Flaw {
     GoesOnAfterAPass,
     /// A worker joins again under its old id.
     JoinsUnderTheOldId,
+    /// A worker is watched for the lease time of its watcher, not for its own.
+    WatchesByItsOwnLeaseTime,
 }
 
 impl Flaw {
     /// Every flaw.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipsTheCounter,
         Self::RenewsAfterItsExpiry,
         Self::TakesWithoutTheFence,
@@ -62,6 +64,7 @@ impl Flaw {
         Self::CheckpointSkipsWhatItReplaces,
         Self::GoesOnAfterAPass,
         Self::JoinsUnderTheOldId,
+        Self::WatchesByItsOwnLeaseTime,
     ];
 
     /// The flaw of that name.

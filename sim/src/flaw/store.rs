@@ -143,6 +143,11 @@ impl<S: LeaseStore> Warped<S> {
             {
                 Err(self.as_if_stored(key, to, *nonce).await?)
             }
+            (Flaw::KeepsLatest, LeaseChange::Checkpoint { to, replaces, .. })
+                if is_moment(to) && *replaces == Position::Latest =>
+            {
+                Err(self.as_if_stored(key, to, *nonce).await?)
+            }
             (
                 Flaw::StoresTheFurthestLane | Flaw::StoresTheSlowestLane,
                 LeaseChange::Checkpoint { to, .. },
@@ -199,6 +204,10 @@ impl<S: LeaseStore> Warped<S> {
             (_, _, outcome) => outcome,
         })
     }
+}
+
+fn is_moment(checkpoint: &Checkpoint) -> bool {
+    matches!(checkpoint.lowest(), Position::AtTimestamp(_))
 }
 
 /// A row at its end for a shard that has none.

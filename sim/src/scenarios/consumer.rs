@@ -4,7 +4,7 @@ use super::report::Report;
 use super::stage::{Setting, Stage};
 use crate::faults::chaos::Blow;
 use crate::faults::network::Service;
-use crate::faults::{Chaos, Fault, LeaseTimes, Weather};
+use crate::faults::{Chaos, LeaseTimes, Weather};
 use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::{LEASE_TIME_MS, Temper};
 use crate::modes::Mode;
@@ -31,19 +31,28 @@ enum Event {
     ReshardAll,
     Crash,
     Trim,
+    HideStream,
 }
 
 /// Runs one seed: a time of faults, then a quiet one.
 pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
+    run_in(seed, flaw, None)
+}
+
+/// The same, with this processing mode in place of the one that is drawn.
+pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
     let mut rng = Rng::with_seed(seed ^ 0x636f_6e73_756d_6572);
     let mut more = Rng::with_seed(seed ^ 0x006d_6f72_6521);
-    let mut stage = Stage::new(setting(seed, flaw, &mut rng, &mut more));
+    let mut setting = setting(seed, flaw, &mut rng, &mut more);
+    setting.temper.mode = mode.unwrap_or(setting.temper.mode);
+    let mut stage = Stage::new(setting);
     if more.u32(0..6) == 0 {
         before_the_first_start(&mut stage, &mut more);
     }
     let network = stage.fleet.ground.network.clone();
     let store =
         Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
+    let store = store.with_spoiled_rows(seed);
     network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
     let stream = Weather::foul_stream(&mut rng).with_false_ends(seed);
     network.set_weather(Service::Stream, stream.with_refusals(seed, Service::Stream));
@@ -51,21 +60,25 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
     let chaos = chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS);
     stage.world.set_chaos(chaos);
     let mut now_ms = 0;
-    for (at_ms, event) in events(&mut rng, &mut more) {
-        stage.run(at_ms - now_ms);
-        now_ms = at_ms;
+    let mut events = events(&mut rng, &mut more);
+    events.extend(hidden_streams(seed, stage.supply().streams().len()));
+    events.sort_unstable();
+    for (at_ms, event) in events {
+        stage.run(at_ms.saturating_sub(now_ms));
+        now_ms = now_ms.max(at_ms);
         match event {
             Event::Reshard => stage.reshard(),
             Event::ReshardAll => stage.reshard_all(),
             Event::Trim => stage.trim(),
+            Event::HideStream => stage.hide_stream(),
             Event::Crash => {
-                network.count(Fault::Crash);
-                let host = stage.any_host();
+                now_ms += stage.until_one_lives();
+                let host = stage.any_living_host();
                 stage.world.befall(Blow::Crash(host, rng.u64(50..LEASE_TIME_MS * 2)));
             }
         }
     }
-    stage.run(FAULTS_MS - now_ms);
+    stage.run(FAULTS_MS.saturating_sub(now_ms));
     let dead = rng.bool().then(|| stage.any_host());
     stage.quiet(dead);
     stage.judge(true)
@@ -121,7 +134,10 @@ fn setting(seed: u64, flaw: ConsumerFlaw, rng: &mut Rng, more: &mut Rng) -> Sett
         (hosts, shards, keys) = (more.usize(3..=5), more.u32(4..=8), more.usize(16..=64));
     }
     // Drawn apart, so that the rest of the seed is what it is without.
-    let two_streams = Rng::with_seed(seed ^ 0x7477_6f73_7472_6561).u32(0..8) == 0;
+    let mut apart = Rng::with_seed(seed ^ 0x7477_6f73_7472_6561);
+    let two_streams = apart.u32(0..8) == 0;
+    // A worker that was told that one of them is gone asks again as often as it audits.
+    let audit_ms = if two_streams { audit_ms.min(apart.u64(1_000..10_000)) } else { audit_ms };
     Setting {
         seed,
         replay: format!("cargo xtask sim --consumer --seed {seed}"),
@@ -171,7 +187,13 @@ fn events(rng: &mut Rng, more: &mut Rng) -> Vec<(u64, Event)> {
         events.push(Event::ReshardAll);
     }
     let mut at = |event| (rng.u64(500..FAULTS_MS), event);
-    let mut events: Vec<(u64, Event)> = events.into_iter().map(&mut at).collect();
-    events.sort_unstable();
-    events
+    events.into_iter().map(&mut at).collect()
+}
+
+/// Some of several streams are said to be deleted for a while. Drawn apart. A worker that has only
+/// one ends when it hears that.
+fn hidden_streams(seed: u64, streams: usize) -> Vec<(u64, Event)> {
+    let mut rng = Rng::with_seed(seed ^ 0x6869_6464_656e_0000);
+    let count = if streams > 1 { rng.usize(0..3) } else { 0 };
+    (0..count).map(|_| (rng.u64(5_000..FAULTS_MS), Event::HideStream)).collect()
 }

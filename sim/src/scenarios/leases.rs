@@ -58,13 +58,14 @@ pub fn run(seed: u64, layout: Layout, flaw: Flaw) -> Report {
     let workload = Workload::new(rng.u32(1..=8));
     let rows = Arc::new(Lax::new(MemoryStore::new(layout), flaw));
     let lease_times = match flaw {
-        Flaw::None => LeaseTimes::drawn(seed, LEASE_TIME_MS),
+        Flaw::None | Flaw::WatchesByItsOwnLeaseTime => LeaseTimes::drawn(seed, LEASE_TIME_MS),
         _ => LeaseTimes::same(LEASE_TIME_MS),
     };
     let boot = boot(&ground, &workload, &rows, flaw, lease_times);
     let mut world = World::new(seed, ground.clone(), rng.usize(2..=4), boot);
     let store =
         Weather::foul(&mut rng).with_repeats(seed).with_slow_commits(seed).with_old_scans(seed);
+    let store = store.with_spoiled_rows(seed);
     ground.network.set_weather(Service::Store, store.with_refusals(seed, Service::Store));
     let stream = Weather::foul(&mut rng).with_refusals(seed, Service::Stream);
     ground.network.set_weather(Service::Stream, stream);

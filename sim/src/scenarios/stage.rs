@@ -8,7 +8,7 @@ use crate::faults::Fault;
 use crate::faults::chaos::Blow;
 use crate::faults::store::at_once;
 use crate::flaw::consumer::ConsumerFlaw;
-use crate::fleet::{Fleet, PATIENCE_MS, Temper};
+use crate::fleet::{Fleet, Joined, PATIENCE_MS, Temper};
 use crate::history::{HostId, What};
 use crate::modes::Mode;
 use crate::rows::Rows;
@@ -39,6 +39,9 @@ const LEVEL: u64 = 6;
 
 /// The pause between two looks whether everything is done.
 const LOOK_MS: u64 = 250;
+
+/// For how long a stream is said to be deleted at most.
+const HIDDEN_MS: u64 = 8_000;
 
 /// The promise of liveness.
 pub const LIVENESS: &str = "once faults stop, everything is soon done and written down";
@@ -124,6 +127,7 @@ impl Stage {
             rows: Rows::new(setting.layout),
             start: setting.start,
             temper: setting.temper.clone(),
+            joined: Joined::default(),
             calm: Arc::default(),
             flaw: setting.flaw,
         };
@@ -152,6 +156,24 @@ impl Stage {
     /// One of the hosts.
     pub fn any_host(&mut self) -> HostId {
         HostId(self.rng.usize(0..self.setting.hosts))
+    }
+
+    /// One of the hosts that are not down, or any if all are.
+    pub fn any_living_host(&mut self) -> HostId {
+        let living: Vec<HostId> = self.world.living().collect();
+        match self.rng.choice(&living) {
+            Some(host) => *host,
+            None => self.any_host(),
+        }
+    }
+
+    /// Lets time go by while all hosts are down. Returns how much.
+    pub fn until_one_lives(&mut self) -> u64 {
+        let from_ms = self.world.now_ms();
+        while self.world.living().next().is_none() && self.mishap.is_none() {
+            self.run(LOOK_MS);
+        }
+        self.world.now_ms() - from_ms
     }
 
     /// Lets time go by.
@@ -228,7 +250,20 @@ impl Stage {
     pub fn trim(&mut self) {
         self.happened.trim = true;
         self.fleet.ground.network.count(Fault::Trim);
-        self.fleet.supply.trim();
+        let passed_ms = self.fleet.supply.trim();
+        self.world.jump(passed_ms);
+    }
+
+    /// The service says for a while that one of the streams does not exist.
+    pub fn hide_stream(&mut self) {
+        let streams = self.fleet.supply.streams();
+        let stream = streams[self.rng.usize(0..streams.len())].clone();
+        let for_ms = self.rng.u64(1_000..HIDDEN_MS);
+        self.fleet
+            .ground
+            .history
+            .note_world(format!("{stream} is said to be deleted for {for_ms} ms"));
+        self.fleet.ground.network.hide(&stream, for_ms);
     }
 
     /// The rows as they stand.
@@ -256,24 +291,35 @@ impl Stage {
         let owned_ms = longest_ms * if kcl { KCL_DRAINED } else { 2 };
         let from_ms = self.world.now_ms();
         let mut unowned = Unowned::default();
+        // A dead worker's row may say so until it is fenced.
+        let back_ms = self.setting.temper.audit_ms + longest_ms * 2;
+        let mut left_ms = from_ms;
         loop {
             let (now_ms, rows) = (self.world.now_ms(), self.rows());
-            let shared = Shared::of(&rows, self.world.up());
+            let up = self.world.up().map(|host| (host, self.fleet.joined.on(host)));
+            let shared = Shared::of(&rows, up);
+            let has_left = self.has_left_a_stream();
+            if has_left {
+                left_ms = now_ms;
+            }
             // KCL counts finished leases too, so load need not be level.
-            let level = kcl || shared.is_level() || self.has_left_a_stream();
+            let level = kcl || shared.is_level();
             let left = self.fleet.supply.left(&rows);
             if let Some(words) = unowned.look(now_ms, &shared, owned_ms) {
                 self.broken(liveness::PROMISE, words);
             } else if let Some(left) = left.clone().filter(|_| now_ms >= from_ms + drained_ms) {
                 self.broken(LIVENESS, left);
-            } else if !level && now_ms >= from_ms + longest_ms * LEVEL {
+            } else if has_left && now_ms >= from_ms + back_ms {
+                let words = "a worker still does not read a stream that is there".to_owned();
+                self.broken(liveness::PROMISE, words);
+            } else if !level && now_ms >= left_ms + longest_ms * LEVEL {
                 let words = format!("load is not level: {:?}", shared.loads);
                 self.broken(liveness::PROMISE, words);
             }
             if self.mishap.is_some() {
                 return;
             }
-            if left.is_none() && shared.unowned.is_empty() && level {
+            if left.is_none() && shared.unowned.is_empty() && level && !has_left {
                 break;
             }
             self.run(LOOK_MS);
@@ -282,8 +328,8 @@ impl Stage {
         self.fleet.ground.history.note_world(format!("all is done after {took_ms} ms"));
     }
 
-    /// Whether a worker was told, by mistake, that a stream is gone. It reads the others on, so its
-    /// load need not be level until it starts again.
+    /// Whether a worker was told, by mistake, that a stream is gone. It reads the others on, so load
+    /// need not be level until it has asked again, an audit after the last mistake at the latest.
     fn has_left_a_stream(&self) -> bool {
         let all = self.fleet.supply.streams();
         let reads_all = |reads: &Vec<StreamName>| all.iter().all(|name| reads.contains(name));

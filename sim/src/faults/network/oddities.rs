@@ -1,11 +1,13 @@
 //! What is odd about a call or its reply beside its fate: old, torn, repeated, or visible in parts.
 
 use super::{Fault, Link, Weather};
-use crate::faults::lag::{Lags, Part, SlowCommit};
+use crate::faults::lag::{Lags, Part, Row, SlowCommit};
 use crate::faults::scan::OLD_MS;
+use crate::faults::unreadable::{SpoiledRows, unreadable};
+use anabranch::lease::{Look, StoreError};
 use anabranch::stream::api::{ShardFilter, ShardList};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Lease, LeaseKey};
+use anabranch_model::lease::{Lease, LeaseKey, Listing};
 
 /// How old a list of shards may be.
 const STALE_MS: u64 = 5_000;
@@ -21,14 +23,14 @@ impl Link {
     pub fn tears(&self) -> bool {
         let mut state = self.network.state();
         let torn = state.weather.get(&self.service).map_or(0, |weather| weather.torn);
-        state.strikes(torn, Fault::TornList)
+        state.draws(torn)
     }
 
     /// Whether a list is to be answered from memory now.
     pub fn is_stale(&self) -> bool {
         let mut state = self.network.state();
         let often = state.weather.get(&self.service).map_or(0, |weather| weather.stale);
-        state.strikes(often, Fault::StaleList)
+        state.draws(often)
     }
 
     /// Whether an iterator is to be refused now.
@@ -82,7 +84,6 @@ impl Link {
         if weather.twice == 0 || state.repeats.u32(0..1_000) >= weather.twice {
             return None;
         }
-        state.counts.add(Fault::Twice);
         let most_ms =
             if state.repeats.bool() { weather.latency_ms * 2 } else { self.patience_ms * 12 };
         Some(state.repeats.u64(1..=most_ms))
@@ -136,6 +137,65 @@ impl Link {
             state.counts.add(Fault::OldScan);
         }
         shown
+    }
+
+    /// A list as it can be read. One more of its rows may turn unreadable at this moment.
+    pub(in crate::faults) fn readable_list(&self, listing: Listing) -> Listing {
+        let rows = listing.rows.iter().map(|row| Row::Lease(row.key.clone()));
+        self.spoil(rows.collect());
+        self.spoiled(|spoiled| spoiled.list(listing))
+    }
+
+    /// A look as it can be read. One more of its rows may turn unreadable at this moment.
+    pub(in crate::faults) fn readable_look(&self, look: Look) -> Look {
+        let rows = look.workers.iter().map(|row| Row::Worker(row.id.clone()));
+        self.spoil(rows.collect());
+        self.spoiled(|spoiled| spoiled.look(look))
+    }
+
+    /// Whether a row that is there can be read now.
+    pub(in crate::faults) fn reads(&self, row: &Row) -> Result<(), StoreError> {
+        let spoiled = self.spoiled(|spoiled| spoiled.has(row));
+        if spoiled { Err(unreadable(row)) } else { Ok(()) }
+    }
+
+    /// Has one of these rows turn unreadable, now and then.
+    fn spoil(&self, mut rows: Vec<Row>) {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        let often = state.weather.get(&self.service).map_or(0, |weather| weather.spoiled);
+        if often == 0 || rows.is_empty() || state.spoils.u32(0..1_000) >= often {
+            return;
+        }
+        let row = rows.swap_remove(state.spoils.usize(0..rows.len()));
+        // For a moment, or for some lease times.
+        let most = if state.spoils.bool() { 2 } else { 20 };
+        let for_ms = state.spoils.u64(1..=self.patience_ms * most);
+        state.spoiled.add(row, now_ms + for_ms);
+        state.counts.add(Fault::UnreadableRow);
+    }
+
+    fn spoiled<T>(&self, show: impl FnOnce(&SpoiledRows) -> T) -> T {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        state.spoiled.forget(now_ms);
+        show(&state.spoiled)
+    }
+
+    /// Whether a stream is said to be deleted now.
+    pub(in crate::faults) fn hides(&self, stream: &str) -> bool {
+        let now_ms = self.network.clock.now_ms();
+        let mut state = self.network.state();
+        let hides = state.hidden.get(&StreamName::from(stream)).is_some_and(|ms| now_ms < *ms);
+        if hides {
+            state.counts.add(Fault::HiddenStream);
+        }
+        hides
+    }
+
+    /// Counts a fault that has happened.
+    pub(in crate::faults) fn count(&self, fault: Fault) {
+        self.network.count(fault);
     }
 
     /// Has something happen at the service later, whoever lives by then.

@@ -1,0 +1,64 @@
+//! Rows that are there and can't be read for a while, as if a later version of the library or an
+//! operator had written them. Lists and looks name them; a call for one of them alone fails.
+
+use super::lag::Row;
+use anabranch::lease::{Look, StoreError};
+use anabranch_model::lease::{Lease, Listing, Unreadable, Worker};
+use std::collections::BTreeMap;
+
+/// What is wrong with such a row.
+const WHY: &str = "the simulator spoiled it";
+
+/// The rows that can't be read, and until when.
+#[derive(Default)]
+pub(super) struct SpoiledRows(BTreeMap<Row, u64>);
+
+impl SpoiledRows {
+    pub(super) fn add(&mut self, row: Row, until_ms: u64) {
+        self.0.insert(row, until_ms);
+    }
+
+    /// Forgets those that can be read by now.
+    pub(super) fn forget(&mut self, now_ms: u64) {
+        self.0.retain(|_, until_ms| now_ms < *until_ms);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn has(&self, row: &Row) -> bool {
+        self.0.contains_key(row)
+    }
+
+    /// A list as it can be read.
+    pub(super) fn list(&self, mut listing: Listing) -> Listing {
+        let is_spoiled = |row: &Lease| self.has(&Row::Lease(row.key.clone()));
+        let (spoiled, rows): (Vec<Lease>, Vec<Lease>) =
+            listing.rows.into_iter().partition(is_spoiled);
+        listing.rows = rows;
+        let name = |row: Lease| Unreadable { key: row.key.shard, why: WHY.to_owned() };
+        listing.unreadable.extend(spoiled.into_iter().map(name));
+        listing
+    }
+
+    /// A look as it can be read.
+    pub(super) fn look(&self, mut look: Look) -> Look {
+        let is_spoiled = |row: &Worker| self.has(&Row::Worker(row.id.clone()));
+        let (spoiled, workers): (Vec<Worker>, Vec<Worker>) =
+            look.workers.into_iter().partition(is_spoiled);
+        look.workers = workers;
+        let name = |row: Worker| Unreadable { key: row.id, why: WHY.to_owned() };
+        look.unreadable.extend(spoiled.into_iter().map(name));
+        look
+    }
+}
+
+/// The error of a call for a row that can't be read.
+pub(super) fn unreadable(row: &Row) -> StoreError {
+    let row = match row {
+        Row::Lease(key) => key.to_string(),
+        Row::Worker(id) => id.to_string(),
+    };
+    StoreError::UnreadableRow { store: "sim".to_owned(), row, detail: WHY.to_owned() }
+}
