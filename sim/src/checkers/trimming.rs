@@ -68,7 +68,9 @@ impl<'a> Known<'a> {
                 self.shard(&grain.shard).kept.insert(grain.at, at);
             }
             What::Resharded { closed, .. } => {
-                closed.iter().for_each(|shard| self.shard(shard).closed = true);
+                for shard in closed {
+                    self.shard(shard).closed = true;
+                }
             }
             What::Trimmed => {
                 self.trimmed = Some((at, line.at_ms));

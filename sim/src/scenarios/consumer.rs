@@ -42,12 +42,12 @@ pub fn run(seed: u64, flaw: ConsumerFlaw) -> Report {
 /// The same, with this processing mode in place of the one that is drawn.
 pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
     let mut rng = Rng::with_seed(seed ^ 0x636f_6e73_756d_6572);
-    let mut more = Rng::with_seed(seed ^ 0x006d_6f72_6521);
-    let mut setting = setting(seed, flaw, &mut rng, &mut more);
+    let mut extra = Rng::with_seed(seed ^ 0x006d_6f72_6521);
+    let mut setting = setting(seed, flaw, &mut rng, &mut extra);
     setting.temper.mode = mode.unwrap_or(setting.temper.mode);
     let mut stage = Stage::new(setting);
-    if more.u32(0..6) == 0 {
-        before_the_first_start(&mut stage, &mut more);
+    if extra.u32(0..6) == 0 {
+        before_the_first_start(&mut stage, &mut extra);
     }
     let network = stage.fleet.ground.network.clone();
     let store =
@@ -60,7 +60,7 @@ pub fn run_in(seed: u64, flaw: ConsumerFlaw, mode: Option<Mode>) -> Report {
     let chaos = chaos.with_pauses(seed, LEASE_TIME_MS).with_refusals(seed, LEASE_TIME_MS);
     stage.world.set_chaos(chaos);
     let mut now_ms = 0;
-    let mut events = events(&mut rng, &mut more);
+    let mut events = events(&mut rng, &mut extra);
     events.extend(hidden_streams(seed, stage.supply().streams().len()));
     events.sort_unstable();
     for (at_ms, event) in events {
