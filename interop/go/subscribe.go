@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -37,13 +38,38 @@ func subscribeToShard(ctx context.Context, with clients) error {
 		if err := refused[*types.ResourceInUseException](second); err != nil {
 			return err
 		}
-		if err := follow(ctx, s, shards[0], subscription.GetStream()); err != nil {
+		err = follow(ctx, s, shards[0], subscription.GetStream())
+		for i := 0; i < 3 && errors.Is(err, net.ErrClosed); i++ {
+			err = again(ctx, s, shards[0], from)
+		}
+		if err != nil {
 			return err
 		}
 		from.ConsumerARN = aws.String(strings.Replace(consumer, "/fan:", "/nobody:", 1))
 		_, nobody := s.client.SubscribeToShard(ctx, from)
 		return refused[*types.ResourceNotFoundException](nobody)
 	})
+}
+
+// again subscribes once more. Where a reply comes before the SDK has seen the end of the request's
+// body, it closes that body, and net/http closes the connection for it, with the subscription.
+func again(
+	ctx context.Context, s stream, shard types.Shard, from *kinesis.SubscribeToShardInput,
+) error {
+	var subscription *kinesis.SubscribeToShardOutput
+	err := until(ctx, "the server has seen the connection close", func() (bool, error) {
+		var err error
+		subscription, err = s.client.SubscribeToShard(ctx, from)
+		var inUse *types.ResourceInUseException
+		if errors.As(err, &inUse) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return err
+	}
+	return follow(ctx, s, shard, subscription.GetStream())
 }
 
 func (s stream) register(ctx context.Context, name string) (string, error) {
