@@ -261,6 +261,7 @@ impl Desk {
                 self.fleet.joined.set(self.host, Some(worker.clone()));
             }
             Event::Lease(LeaseEvent::Expelled { .. }) => self.fleet.joined.set(self.host, None),
+            Event::Shard(ShardEvent::Fetched { shard, .. }) => self.fleet.supply.begin(shard),
             Event::Shard(ShardEvent::Stopped { shard, .. }) => self.forget(shard),
             // What waits is dropped from here on, and nobody tells when the last of it is.
             Event::Lease(LeaseEvent::Draining { lease, .. } | LeaseEvent::Lost { lease }) => {
@@ -339,7 +340,6 @@ impl Desk {
         }
         let calls = grains.into_iter().map(|grain| {
             self.inside().handed.insert((hold.key.clone(), grain.at), hold.clone());
-            self.fleet.supply.begin(&grain);
             self.note(What::Handed { hold: hold.clone(), grain: Arc::clone(&grain) });
             Call { hold: hold.clone(), grain }
         });

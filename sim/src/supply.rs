@@ -101,7 +101,7 @@ struct Inside {
     open: BTreeSet<Place>,
     /// Those that lie before the start of the application and need not be delivered.
     skipped: BTreeSet<Place>,
-    /// The shards of which a record was handed to a handler.
+    /// The shards that were read.
     begun: BTreeSet<LeaseKey>,
     /// Those that were found among the dead letters.
     buried: BTreeSet<Place>,
@@ -287,12 +287,12 @@ impl Supply {
         parts.map(|(at, grain)| (Arc::clone(grain), inside.open.contains(at))).collect()
     }
 
-    /// A record is handed to a handler.
-    pub fn begin(&self, grain: &Grain) {
-        self.inside().begun.insert(grain.shard.clone());
+    /// Somebody reads a shard.
+    pub fn begin(&self, shard: &LeaseKey) {
+        self.inside().begun.insert(shard.clone());
     }
 
-    /// Whether a record of the shard was handed to a handler.
+    /// Whether somebody has read the shard.
     pub fn has_begun(&self, shard: &LeaseKey) -> bool {
         self.inside().begun.contains(shard)
     }

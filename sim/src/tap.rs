@@ -33,8 +33,8 @@ impl Tap {
         Self { inner: supply.workload().api().clone(), passes_over }
     }
 
-    /// A worker is told what LATEST is, and may read shards from there whose rows hold LATEST. Once a
-    /// record was handed out, the row holds where reading began: what LATEST is then matters to none.
+    /// A worker is told what LATEST is, and may read shards from there whose rows hold LATEST. Once one
+    /// was read, its row holds where reading began: what LATEST is then matters to none.
     ///
     /// A first sync that was broken off leaves shards out, and what is closed when it is repeated lies
     /// before that LATEST.

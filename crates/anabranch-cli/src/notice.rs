@@ -51,6 +51,13 @@ pub(crate) fn printed(all: bool) -> Events {
     })
 }
 
+fn unreadable(row: &str, why: &str) -> String {
+    format!(
+        "row {row} of the lease table can't be read: {why}: repair it, or delete it once its worker \
+         is dead: what it held is taken over a lease time later"
+    )
+}
+
 /// What went wrong, if something did.
 fn trouble(event: &Event) -> Option<String> {
     Some(match event {
@@ -99,9 +106,7 @@ fn trouble(event: &Event) -> Option<String> {
         ),
         Event::Lease(LeaseEvent::StoreTrouble { what, error }) => format!("{what}: {error}"),
         Event::Lease(LeaseEvent::StreamTrouble { error, .. }) => error.clone(),
-        Event::Lease(LeaseEvent::UnreadableRow { row, why }) => {
-            format!("row {row} of the lease table can't be read: {why}")
-        }
+        Event::Lease(LeaseEvent::UnreadableRow { row, why }) => unreadable(row, why),
         Event::Lease(LeaseEvent::Hole { stream, keys, looks }) if *looks > 1 => {
             format!("no lease covers the keys {keys:?} of {stream}")
         }

@@ -135,8 +135,8 @@ impl Aws {
         }
         let names = || stream_names(&self.kinesis, given, summary);
         let names = self.ask(given, names).await?;
-        let known = store.application().await?.streams;
-        Ok(names.key(|name| known.contains_key(name)).clone())
+        let known = store.application().await?;
+        Ok(names.key(|name| known.knows(name)).clone())
     }
 
     /// The same before a stream is read: whoever may not read it is told so before the first record

@@ -1,5 +1,6 @@
 //! What is stored once for the whole application.
 
+use super::listing::Unreadable;
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
 
@@ -10,6 +11,23 @@ pub struct Application {
     pub version: u64,
     /// What is known of each stream that the application reads.
     pub streams: BTreeMap<StreamName, StreamFacts>,
+    /// Streams of which something is known that can't be read.
+    pub unreadable: Vec<Unreadable<StreamName>>,
+}
+
+impl Application {
+    /// Whether the application has read the stream under this name.
+    pub fn knows(&self, stream: &StreamName) -> bool {
+        self.streams.contains_key(stream) || self.unreadable.iter().any(|it| it.key == *stream)
+    }
+
+    /// Returns what is known of a stream, or why that can't be read.
+    pub fn facts(&self, stream: &StreamName) -> Result<Option<StreamFacts>, &str> {
+        match self.unreadable.iter().find(|it| it.key == *stream) {
+            Some(unreadable) => Err(&unreadable.why),
+            None => Ok(self.streams.get(stream).copied()),
+        }
+    }
 }
 
 /// What an application has to remember of a stream.

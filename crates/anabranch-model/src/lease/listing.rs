@@ -7,7 +7,7 @@ use crate::lineage::Lineage;
 use crate::position::Position;
 
 /// A row that is there and can't be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Unreadable<K> {
     /// Which row.
     pub key: K,

@@ -172,15 +172,18 @@ impl<S: Transactional> TransactionBatch<S> {
         if position_of(ticket.lane, ticket.lanes, &replaces) >= ticket.first {
             return Err(CommitError::Refused { shard: shard(), why: Refusal::CheckpointMoved });
         }
+        // One of other lanes may have done some of these records, and nobody can tell which.
+        let ahead = |lane: &Position| *lane >= ticket.first;
+        if replaces.lanes().len() != ticket.lanes && replaces.lanes().iter().any(ahead) {
+            desk.overtaken.cancel();
+            return Err(CommitError::Refused { shard: shard(), why: Refusal::GoesBack });
+        }
         let to = raised(&replaces, &ticket.to);
         let nonce = desk.chance.nonce();
         let moved = desk.store.checkpoint_in(transaction, &hold, &replaces, &to, nonce).await;
         match moved {
             Ok(CheckpointInTransaction::Moved) => Ok(()),
             Ok(CheckpointInTransaction::Refused { why }) => {
-                if why == Refusal::GoesBack {
-                    desk.overtaken.cancel();
-                }
                 Err(CommitError::Refused { shard: shard(), why })
             }
             Err(source) => Err(CommitError::Store { shard: shard(), source }),

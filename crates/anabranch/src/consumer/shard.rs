@@ -157,8 +157,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
                 found = moment => match found {
                     Ok(moment_ms) => return self.keep_latest(moment_ms).await,
-                    // The read finds out what has become of the stream.
-                    Err(error) if error.fault == Fault::Missing => return None,
+                    // The coordinator finds out what has become of the stream.
+                    Err(error) if error.fault == Fault::Missing => {
+                        self.grip.suspect_stream();
+                        return Some((How::Failed, ShardStop::Failed));
+                    }
                     Err(error) => error.to_string(),
                 },
             };
@@ -178,11 +181,15 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     async fn keep_latest(&self, moment_ms: u64) -> Option<(How, ShardStop)> {
         let mut failures = 0_u32;
         loop {
-            let error = match self.grip.fix_latest(moment_ms).await {
-                // One that the worker had found out before may be on the row already.
-                Checkpointed::Done | Checkpointed::GoesBack => return None,
-                Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
-                Checkpointed::Failed(error) => error.to_string(),
+            let error = tokio::select! {
+                biased;
+                stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
+                kept = self.grip.fix_latest(moment_ms) => match kept {
+                    // One that the worker had found out before may be on the row already.
+                    Checkpointed::Done | Checkpointed::GoesBack => return None,
+                    Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
+                    Checkpointed::Failed(error) => error.to_string(),
+                },
             };
             let shard = Arc::clone(&self.shard);
             self.worker.events.emit(ShardEvent::CheckpointFailed { shard, error });

@@ -181,7 +181,10 @@ pub enum StoreError {
         detail: String,
     },
     /// A row is there and can't be read.
-    #[error("a row of the lease store {store} can't be read: {row}: {detail}")]
+    #[error(
+        "a row of the lease store {store} can't be read: {row}: {detail}: repair it, or delete it \
+         once no worker uses it"
+    )]
     UnreadableRow {
         /// Which store.
         store: String,

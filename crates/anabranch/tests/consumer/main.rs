@@ -19,6 +19,7 @@ mod outage;
 mod fanout;
 mod summaries;
 mod names;
+mod latest;
 mod watchdog;
 mod retention;
 mod parking;

@@ -3,15 +3,18 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::TroubledStore;
 use anabranch::event::LeaseEvent;
-use anabranch::lease::LeaseStore;
+use anabranch::lease::{LeaseStore, StreamSettings};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
+use anabranch_model::hash::HashRange;
+use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Layout, LeaseChange, LeaseKey, Nonce, Survey, Write,
+    Checkpoint, Hold, Layout, LeaseChange, LeaseKey, NewLease, Nonce, Survey, Write,
 };
 use anabranch_model::position::{Position, StartPosition};
+use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -361,4 +364,49 @@ async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
     let told = |event: &LeaseEvent| matches!(event, LeaseEvent::StreamRecreated { .. });
     assert_eq!(fleet.count(told), 1);
     assert_eq!(row(&fleet, 0), Some(old), "the rows are left as they are");
+}
+
+/// A worker starts from these rows, and reads the shard that is left.
+async fn starts_and_reads(fleet: &Fleet, start: StartPosition, shard: u32) {
+    let mut settings = Fleet::settings("b");
+    settings.streams = vec![StreamSettings { name: STREAM.into(), start }];
+    let worker = fleet.worker_on(TroubledStore::new(fleet.store.clone()), settings);
+    let started = tokio::time::timeout(Duration::from_mins(5), worker).await;
+    let _b = started.expect("it starts within five minutes").expect("it starts");
+    let read = || fleet.watch.begun().contains(&id(shard));
+    fleet.until("the shard that is left is read", 6 * LEASE_TIME_MS, read).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_sync_at_latest_that_was_broken_off_before_a_merge_ends_after_retention() {
+    let fleet = Fleet::new(Layout::Kcl, 2);
+    let first = NewLease {
+        shard: ShardId::from_index(0),
+        parents: vec![],
+        range: HashRange::divide_all(2)[0],
+        checkpoint: Position::Latest,
+    };
+    let create = first.create(&STREAM.into(), Nonce(1));
+    assert!(fleet.store.write(&create).await.unwrap().is_done());
+    fleet.merge(0, 1);
+    fleet.engine.clock().advance(49 * HOUR_MS);
+    starts_and_reads(&fleet, StartPosition::Latest, 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_waits_for_no_row_of_a_merged_parent_that_was_lost_and_trimmed() {
+    let (fleet, store) = left_behind(&[], |fleet| fleet.merge(1, 2)).await;
+    let row = |shard: u32| LeaseKey::new(STREAM, id(shard).as_str());
+    let delete = Write::lease(&row(1), LeaseChange::Delete { term: 0 }, Nonce(9));
+    assert!(store.write(&delete).await.unwrap().is_done());
+    // The other rows were in use.
+    let zero = store.get(&row(0)).await.unwrap().unwrap();
+    let take = LeaseChange::Take { taker: "java".into(), term: zero.term };
+    assert!(store.write(&Write::lease(&row(0), take, Nonce(10))).await.unwrap().is_done());
+    let java = Hold { key: row(0), owner: "java".into(), term: zero.term + 1 };
+    let sequence = SequenceNumber::from_limbs(0, 0, 7).unwrap();
+    let to = Checkpoint::at(Position::At { sequence, sub: 0 });
+    let write = java.checkpoint(zero.checkpoint, to, None, Nonce(11));
+    assert!(store.write(&write).await.unwrap().is_done());
+    starts_and_reads(&fleet, StartPosition::TrimHorizon, 4).await;
 }

@@ -3,7 +3,9 @@
 use crate::fleet::{Fleet, Worker};
 use crate::troubled::{Capacity, Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use std::sync::atomic::Ordering;
+use anabranch_model::lease::{LeaseChange, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 /// Starts workers together, and checks that they own all shards in the end and that none was evicted.
@@ -73,4 +75,40 @@ async fn a_dead_worker_is_replaced_although_lists_are_throttled() {
     fleet.pass(60_000).await;
     let [_, lists] = b.store.reads();
     assert!(lists - before <= 12, "{} lists of a throttled partition", lists - before);
+}
+
+/// A worker whose lists are throttled learns from the writes that are refused, and does not send them
+/// again.
+#[tokio::test(start_paused = true)]
+async fn workers_whose_lists_are_throttled_ask_once_for_what_others_took() {
+    const WORKERS: usize = 6;
+    let fleet = Fleet::native(60);
+    let takes = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for worker in 0..WORKERS {
+        let store = TroubledStore::new(fleet.store.clone());
+        let count = Arc::clone(&takes);
+        store.fail_if(move |write| {
+            if let Write::Lease { change: LeaseChange::Take { .. }, .. } = write {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            false
+        });
+        let settings = Fleet::settings(&format!("w{worker}"));
+        workers.push(fleet.worker_on(store, settings).await.unwrap());
+    }
+    let level = || workers.iter().all(|worker| worker.holds() == 10);
+    fleet.until("load is level", 60_000, level).await;
+    fleet.pass(30_000).await;
+    for worker in &workers {
+        worker.store.throttle_lists(true);
+    }
+    fleet.pass(10_000).await;
+    takes.store(0, Ordering::Relaxed);
+    workers[0].store.set(Line::Dead);
+    let others = || workers[1..].iter().map(Worker::holds).sum::<usize>();
+    fleet.until("the others hold all", 60_000, || others() == 60).await;
+    fleet.pass(120_000).await;
+    let sent = takes.load(Ordering::Relaxed);
+    assert!(sent <= 10 * WORKERS, "{sent} takes of 10 leases");
 }

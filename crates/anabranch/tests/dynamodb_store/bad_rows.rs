@@ -3,7 +3,8 @@
 use crate::bad_row::{self, BAD};
 use crate::server::{Server, client};
 use anabranch::lease::{DynamoDbStore, LeaseStore};
-use anabranch_model::lease::{Nonce, WorkerChange, Write};
+use anabranch_model::ids::StreamName;
+use anabranch_model::lease::{Nonce, StreamChange, WorkerChange, Write};
 use aws_sdk_dynamodb::types::AttributeValue;
 
 fn s(text: &str) -> AttributeValue {
@@ -58,4 +59,24 @@ async fn a_worker_whose_row_makes_no_sense_is_named_beside_the_others() {
     }
     set(&server, ["app", "worker/a"], "state", s("asleep")).await;
     bad_row::check_worker(&store, ["a", "b"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_which_the_facts_make_no_sense_is_named_beside_the_others() {
+    let server = Server::embedded().await;
+    let store = DynamoDbStore::native(&server.config(), "leases");
+    store.prepare().await.expect("a table");
+    for name in ["a", "b"] {
+        let note = StreamChange::NoteStart { t0_ms: 5, created_ms: 4 };
+        let note = Write::stream(&name.into(), note);
+        assert!(store.write(&note).await.expect("an outcome").is_done());
+    }
+    set(&server, ["app", "stream/a"], "t0_ms", s("soon")).await;
+    let [bad, good] = ["a", "b"].map(StreamName::from);
+    let application = store.application().await.expect("an application beside the bad row");
+    assert_eq!(application.streams.keys().collect::<Vec<_>>(), [&good]);
+    let unreadable: Vec<_> = application.unreadable.iter().map(|row| &row.key).collect();
+    assert_eq!(unreadable, [&bad]);
+    assert!(application.knows(&bad) && application.facts(&bad).is_err());
+    assert!(application.facts(&good).expect("it is good").is_some());
 }

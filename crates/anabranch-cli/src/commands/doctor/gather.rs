@@ -117,7 +117,15 @@ async fn watch_hearts(
         .filter(|(_, row)| !row.is_ended())
         .filter_map(|(shard, row)| Some((shard, heart(row)?)))
         .collect();
-    let first = quiet::hearts(store, &streams).await?;
+    let (first, unreadable) = quiet::hearts(store, &streams).await?;
+    for row in unreadable {
+        note!(
+            "the row of worker {} can't be read, so nobody takes over what it holds: {}: repair it, or \
+             delete it if the worker is dead",
+            row.key,
+            row.why
+        );
+    }
     let clock = Clock::machine();
     let began_ms = clock.now_ms();
     let patience = |name: &String| first.get(name).map_or(watch, |heart| heart.patience(watch));
@@ -133,7 +141,7 @@ async fn watch_hearts(
             break;
         }
         tokio::time::sleep(LOOK).await;
-        let now = quiet::hearts(store, &streams).await?;
+        let (now, _) = quiet::hearts(store, &streams).await?;
         beating.extend(quiet::moved(&first, &now).into_iter().map(str::to_owned));
     }
     let beats = owned.iter().map(|(shard, name)| ((*shard).clone(), beating.contains(name)));

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output::note;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, Listing, StreamFacts, Worker};
+use anabranch_model::lease::{Application, Layout, Lease, Listing, StreamFacts, Worker};
 use std::collections::BTreeMap;
 
 /// Returns the rows of a list, and names those on the terminal that can't be read.
@@ -90,7 +90,7 @@ impl Standing {
         stream: Option<&str>,
         application: &str,
     ) -> Result<Self, Failure> {
-        let known = store.application().await?.streams;
+        let Application { streams: known, unreadable: odd, .. } = store.application().await?;
         let several = match store.layout() {
             Layout::Kcl => KclStreams::of(&store.survey().await?),
             Layout::Native => KclStreams::default(),
@@ -115,7 +115,11 @@ impl Standing {
                 known.into_iter().map(|(name, facts)| (name, Some(facts))).collect()
             }
         };
-        let (mut read, mut unreadable) = (Vec::new(), false);
+        for stream in &odd {
+            let (name, why) = (&stream.key, &stream.why);
+            note!("what is known of stream {name} can't be read and is left out: {why}");
+        }
+        let (mut read, mut unreadable) = (Vec::new(), !odd.is_empty());
         for (stream, facts) in streams.drain(..) {
             let listing = store.list(&stream).await?;
             unreadable |= !listing.unreadable.is_empty();

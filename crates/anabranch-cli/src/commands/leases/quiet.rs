@@ -6,7 +6,7 @@ use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Unreadable, Worker};
+use anabranch_model::lease::{Layout, Unreadable, Worker, WorkerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -33,17 +33,17 @@ impl Heart {
 }
 
 /// The hearts that may beat: workers that are not shut out, or in KCL's layout the leases that have
-/// an owner.
-pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, Failure> {
-    let mut hearts = Hearts::new();
+/// an owner. Beside them the workers whose rows can't be read.
+pub(crate) async fn hearts(
+    store: &AnyStore,
+    streams: &[StreamName],
+) -> Result<(Hearts, Vec<Unreadable<WorkerId>>), Failure> {
+    let (mut hearts, mut unreadable) = (Hearts::new(), Vec::new());
     match store.layout() {
         Layout::Native => {
             let look = store.look().await?;
-            if let Some(Unreadable { key, why }) = look.unreadable.first() {
-                let why = format!("whether worker {key} is alive can't be read: {why}");
-                return Err(Failure::result(why));
-            }
             let workers = look.workers;
+            unreadable = look.unreadable;
             let alive = workers.iter().filter(|worker| worker.is_alive());
             hearts.extend(alive.map(|worker| {
                 let lease_time = worker.lease_time_ms.map(Duration::from_millis);
@@ -65,7 +65,19 @@ pub(crate) async fn hearts(store: &AnyStore, streams: &[StreamName]) -> Result<H
             }
         }
     }
-    Ok(hearts)
+    Ok((hearts, unreadable))
+}
+
+/// The hearts that may beat, or a refusal where a worker's row can't be read.
+async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, Failure> {
+    let (hearts, unreadable) = hearts(store, streams).await?;
+    match unreadable.first() {
+        None => Ok(hearts),
+        Some(Unreadable { key, why }) => Err(Failure::result(format!(
+            "whether worker {key} is alive can't be read: {why}: repair its row, or delete it if the \
+             worker is dead"
+        ))),
+    }
 }
 
 /// Those that moved between two looks, or are new.
@@ -82,7 +94,7 @@ pub(crate) async fn beating(
     streams: &[StreamName],
     lease_time: Duration,
 ) -> Result<Vec<String>, Failure> {
-    let first = hearts(store, streams).await?;
+    let first = all_hearts(store, streams).await?;
     let Some(lease_time) = first.values().map(|heart| heart.patience(lease_time)).max() else {
         return Ok(Vec::new());
     };
@@ -91,7 +103,7 @@ pub(crate) async fn beating(
     let until_ms = clock.now_ms() + u64::try_from(lease_time.as_millis()).unwrap_or(u64::MAX);
     while clock.now_ms() < until_ms {
         tokio::time::sleep(LOOK).await;
-        let now = hearts(store, streams).await?;
+        let now = all_hearts(store, streams).await?;
         let beat = moved(&first, &now);
         if !beat.is_empty() {
             return Ok(beat.into_iter().map(str::to_owned).collect());

@@ -64,11 +64,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 self.stop(session, stop).await
             }
             (Cut::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
-            (Cut::GivenUp(why), None) => match self.note(session).await {
+            (Cut::GivenUp(why), None) => match self.note_last(session).await {
                 Tenancy::Kept => SessionEnd::Over(How::Failed, why),
                 Tenancy::Lost => LOST,
             },
-            (Cut::Late | Cut::Stop(_), _) => match self.note(session).await {
+            (Cut::Late | Cut::Stop(_), _) => match self.note_last(session).await {
                 Tenancy::Kept => DRAINED,
                 Tenancy::Lost => LOST,
             },

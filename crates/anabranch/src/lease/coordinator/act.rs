@@ -135,7 +135,10 @@ async fn ask<S: LeaseStore, A: StreamApi>(
                 crew.tools.trouble("ask for a lease", &error);
                 break;
             }
-            Settled::Refused { .. } => break,
+            Settled::Refused { now, .. } => {
+                learn(crew, now);
+                break;
+            }
             // The name may be on the row.
             Settled::Unknown => return,
         }
@@ -209,7 +212,18 @@ async fn attempt<S: LeaseStore, A: StreamApi>(
             crew.tools.trouble(what, &error);
             None
         }
-        Settled::Refused { .. } | Settled::Unknown => None,
+        Settled::Refused { now, .. } => {
+            learn(crew, now);
+            None
+        }
+        Settled::Unknown => None,
+    }
+}
+
+/// Notes what a refused write has shown.
+fn learn<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, now: Stored) {
+    if let Stored::Lease(row) = now {
+        crew.learned.add(*row);
     }
 }
 

@@ -59,6 +59,9 @@ pub(super) async fn forget_workers<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A
 async fn owners<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<BTreeSet<WorkerId>> {
     let tools = &crew.tools;
     let application = tools.read(tools.store.application()).await.ok()?;
+    if !application.unreadable.is_empty() {
+        return None;
+    }
     let mut owners = BTreeSet::new();
     for stream in application.streams.keys() {
         let rows = tools.list(stream).await.ok()?;

@@ -1,6 +1,7 @@
 //! What the tasks of a coordinator share.
 
 use super::holdings::Holdings;
+use super::learned::LearnedRows;
 use super::missing::MissingStreams;
 use super::part::Parts;
 use super::{Settings, StartError, StreamSettings, Tools};
@@ -27,6 +28,8 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     left: Mutex<BTreeMap<StreamName, u64>>,
     /// The streams that the service reported as missing.
     pub(super) missing: MissingStreams,
+    /// What refused writes have shown.
+    pub(super) learned: LearnedRows,
     /// Where grips go.
     pub(super) grips: mpsc::Sender<Grip<S, A>>,
     /// Wakes the loop that looks.
@@ -84,6 +87,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
             streams: Mutex::new(named.collect()),
             left: Mutex::default(),
             missing: MissingStreams::default(),
+            learned: LearnedRows::default(),
             grips,
             wake: Arc::new(Notify::new()),
             reads_changed: Notify::new(),

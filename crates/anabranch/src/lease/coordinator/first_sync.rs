@@ -62,8 +62,7 @@ async fn has_mark<S: LeaseStore, A>(
     tools: &Tools<S, A>,
     stream: &StreamName,
 ) -> Result<bool, StoreError> {
-    let known = tools.read(tools.store.application()).await?;
-    Ok(known.streams.get(stream).is_some_and(|facts| facts.first_sync_done))
+    Ok(tools.facts(stream).await?.is_some_and(|facts| facts.first_sync_done))
 }
 
 /// One attempt. Returns whether the mark is there.
@@ -89,7 +88,7 @@ async fn native<S: LeaseStore, A: StreamApi>(
     }
 }
 
-/// One attempt. Returns whether the rows cover all keys.
+/// One attempt. Returns whether the rows cover all keys, or bring all that are missing.
 async fn kcl<S: LeaseStore, A: StreamApi>(
     tools: &Arc<Tools<S, A>>,
     stream: &ReadStream,
@@ -122,8 +121,12 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     } else {
         missing_rows(tools, stream, &rows).await?
     };
-    if let Some(missing) = missing {
-        create_all(tools, name, missing).await?;
+    match missing {
+        // The rest of the keys comes with the ends of shards that have rows, or is lost. Who reads on
+        // finds out.
+        Some(missing) if missing.is_empty() && !rows.is_empty() => return Ok(true),
+        Some(missing) => drop(create_all(tools, name, missing).await?),
+        None => {}
     }
     Ok(false)
 }

@@ -97,6 +97,7 @@ impl Sight {
                 self.settled_ms = None;
             }
         }
+        self.learn(crew.learned.take());
         self.judge(crew, ready);
         let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
         let snapshot = Snapshot { workers: workers_seen(&look), leases: leases.collect() };
@@ -127,6 +128,17 @@ impl Sight {
                 Ok(false)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Takes in rows that are newer than the list.
+    fn learn(&mut self, rows: Vec<Lease>) {
+        for row in rows {
+            if let Some(known) = self.row_mut(&row.key)
+                && known.term < row.term
+            {
+                *known = row;
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 mod settings;
 mod suspects;
 mod missing;
+mod learned;
 mod unreadable;
 mod tools;
 mod start;

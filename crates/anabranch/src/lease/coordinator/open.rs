@@ -106,7 +106,7 @@ async fn named<S: LeaseStore, A: StreamApi>(
         // KCL's rows have no name, or one of KCL's own that the store makes of this one.
         Layout::Kcl => given.clone(),
         Layout::Native => match tools.read(tools.store.application()).await {
-            Ok(known) => names.key(|name| known.streams.contains_key(name)).clone(),
+            Ok(known) => names.key(|name| known.knows(name)).clone(),
             Err(error) => return judge_store(tools, error).map(|()| None),
         },
     };
@@ -149,15 +149,13 @@ async fn facts<S: LeaseStore, A: StreamApi>(
     created_ms: u64,
 ) -> Result<StreamFacts, StartError> {
     loop {
-        match tools.read(tools.store.application()).await {
-            Ok(application) => match application.streams.get(stream) {
-                Some(facts) => return same_stream(stream, *facts, created_ms),
-                None => {
-                    if let Some(facts) = note_start(tools, stream, created_ms).await? {
-                        return same_stream(stream, facts, created_ms);
-                    }
+        match tools.facts(stream).await {
+            Ok(Some(facts)) => return same_stream(stream, facts, created_ms),
+            Ok(None) => {
+                if let Some(facts) = note_start(tools, stream, created_ms).await? {
+                    return same_stream(stream, facts, created_ms);
                 }
-            },
+            }
             Err(error) => judge_store(tools, error)?,
         }
         tools.clock.sleep(PAUSE_MS).await;

@@ -11,7 +11,7 @@ use crate::stream::api::{StreamApi, StreamError, StreamSummary};
 use crate::stream::shard_lists::ShardLists;
 use crate::stream::summaries::{MaxAge, Summaries};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::Write;
+use anabranch_model::lease::{StreamFacts, Write};
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
 
@@ -53,6 +53,19 @@ impl<S: LeaseStore, A: StreamApi> Tools<S, A> {
 }
 
 impl<S: LeaseStore, A> Tools<S, A> {
+    /// What the application knows of a stream.
+    pub(crate) async fn facts(
+        &self,
+        stream: &StreamName,
+    ) -> Result<Option<StreamFacts>, StoreError> {
+        let application = self.read(self.store.application()).await?;
+        application.facts(stream).map_err(|why| StoreError::UnreadableRow {
+            store: "in use".to_owned(),
+            row: format!("stream {stream}"),
+            detail: why.to_owned(),
+        })
+    }
+
     /// The longest that one call of the store is waited for: there has to be time for another.
     fn call_ms(&self) -> u64 {
         self.settings.call_ms.min(self.settings.lease_time_ms / 4).max(1)

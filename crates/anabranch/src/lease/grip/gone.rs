@@ -27,6 +27,11 @@ pub enum Gone {
 }
 
 impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
+    /// Has the coordinator look into the stream: the service said that it is not there.
+    pub(crate) fn suspect_stream(&self) {
+        self.tools.suspects.add(&self.key().stream);
+    }
+
     /// To be asked when the service says that it has no such shard. If a full list of the same
     /// stream proves it, the row ends and the shards that inherit its keys get rows.
     pub async fn gone(&self) -> Gone {
@@ -34,7 +39,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         match self.is_same_stream().await {
             Some(true) => {}
             Some(false) => {
-                self.tools.suspects.add(&key.stream);
+                self.suspect_stream();
                 return Gone::OtherStream;
             }
             None => return Gone::NotProven,
@@ -71,8 +76,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
         if self.held.created_ms().is_some_and(|known_ms| !is_same_creation(known_ms, created_ms)) {
             return Some(false);
         }
-        let application = tools.read(tools.store.application()).await.ok()?;
-        let known = application.streams.get(stream);
+        let known = tools.facts(stream).await.ok()?;
         Some(known.is_none_or(|facts| is_same_creation(facts.created_ms, created_ms)))
     }
 }

@@ -125,10 +125,12 @@ impl NativeRows {
         let mut application = Application::default();
         for item in self.table.query(keys::application()).await? {
             match self.row_of(&item)? {
-                Some(Row::Stream(name)) => {
-                    let facts = row::stream(&item).map_err(|why| self.unreadable(name, &why))?;
-                    application.streams.insert(name.into(), facts);
-                }
+                Some(Row::Stream(name)) => match row::stream(&item) {
+                    Ok(facts) => drop(application.streams.insert(name.into(), facts)),
+                    Err(Malformed(why)) => {
+                        application.unreadable.push(Unreadable { key: name.into(), why });
+                    }
+                },
                 Some(Row::Version) => application.version += self.version_part(&item)?,
                 _ => {}
             }
