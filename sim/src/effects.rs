@@ -10,9 +10,9 @@ use crate::modes::Store;
 use crate::rows::{Effect, Rows};
 use anabranch::consumer::HandlerError;
 use anabranch::lease::{
-    CheckpointIn, CheckpointInTransaction, LeaseStore, StoreError, Transactional,
+    StoreTransaction, TransactionCheckpoint, LeaseStore, StoreError, TransactionalStore,
 };
-use anabranch_model::lease::{Checkpoint, Hold, Layout, LeaseChange, Nonce, Outcome, Write};
+use anabranch_model::lease::{Checkpoint, LeaseToken, Layout, LeaseChange, Nonce, WriteOutcome, Write};
 
 /// One transaction, until it is committed. Dropped, it is rolled back.
 #[derive(Debug, Default)]
@@ -34,29 +34,29 @@ impl Transaction {
         let effect = Effect::new(effect);
         rows.attach(&write, effect.clone());
         match store.write(&write).await? {
-            Outcome::Done(_) => Ok(()),
-            Outcome::Refused { why, .. } => {
+            WriteOutcome::Done(_) => Ok(()),
+            WriteOutcome::Refused { why, .. } => {
                 if store.flaw() == ConsumerFlaw::KeepsRefusedEffects {
                     effect.happen();
                 }
                 Err(format!("rolled back: {why}").into())
             }
-            Outcome::Unknown => Err("nobody knows whether it was committed".into()),
+            WriteOutcome::Unknown => Err("nobody knows whether it was committed".into()),
         }
     }
 }
 
-impl Transactional for Warped<FaultyStore<Rows>> {}
+impl TransactionalStore for Warped<FaultyStore<Rows>> {}
 
-impl CheckpointIn<Transaction> for Warped<FaultyStore<Rows>> {
+impl StoreTransaction<Transaction> for Warped<FaultyStore<Rows>> {
     async fn checkpoint_in(
         &self,
         transaction: &mut Transaction,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<CheckpointInTransaction, StoreError> {
+    ) -> Result<TransactionCheckpoint, StoreError> {
         let row = self.get(&hold.key).await?;
         let mut hold = hold.clone();
         let mut replaces = replaces.clone();
@@ -76,8 +76,8 @@ impl CheckpointIn<Transaction> for Warped<FaultyStore<Rows>> {
         let why = Layout::Native.lease_after(&hold.key, &change, nonce, row.as_ref()).err();
         transaction.write = Some(Write::lease(&hold.key, change, nonce));
         Ok(match why {
-            None => CheckpointInTransaction::Moved,
-            Some(why) => CheckpointInTransaction::Refused { why },
+            None => TransactionCheckpoint::Written,
+            Some(why) => TransactionCheckpoint::Refused { why },
         })
     }
 }

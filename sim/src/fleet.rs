@@ -17,7 +17,7 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Hold, LeaseKey, WorkerId};
+use anabranch_model::lease::{LeaseToken, LeaseKey, WorkerId};
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::record::{Record, UserRecord};
 use anabranch_model::retry::Backoff;
@@ -231,9 +231,9 @@ pub(crate) struct Desk {
 #[derive(Default)]
 struct Inside {
     /// Every lease that this life took, by its term.
-    holds: BTreeMap<(LeaseKey, u64), Hold>,
+    holds: BTreeMap<(LeaseKey, u64), LeaseToken>,
     /// The lease under which each record was handed out last.
-    handed: BTreeMap<(LeaseKey, Position), Hold>,
+    handed: BTreeMap<(LeaseKey, Position), LeaseToken>,
     /// The records that arrived and are not done.
     held: BTreeMap<(LeaseKey, u64, Arc<str>), usize>,
     /// Their bytes.
@@ -245,7 +245,7 @@ struct Inside {
 /// A record that the handler was called with.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) hold: Hold,
+    pub(crate) hold: LeaseToken,
     pub(crate) grain: Arc<Grain>,
 }
 
@@ -254,7 +254,7 @@ impl Desk {
     fn hear(&self, event: &Event) {
         match event {
             Event::Lease(LeaseEvent::Taken { lease, worker, term }) => {
-                let hold = Hold { key: lease.clone(), owner: worker.clone(), term: *term };
+                let hold = LeaseToken { key: lease.clone(), owner: worker.clone(), term: *term };
                 self.inside().holds.insert((lease.clone(), *term), hold);
             }
             Event::Lease(LeaseEvent::Joined { worker }) => {
@@ -347,7 +347,7 @@ impl Desk {
     }
 
     /// The hold under which records come with this term of their lease.
-    fn hold_of(&self, shard: &LeaseKey, term: Option<u64>) -> Option<Hold> {
+    fn hold_of(&self, shard: &LeaseKey, term: Option<u64>) -> Option<LeaseToken> {
         self.inside().holds.get(&(shard.clone(), term?)).cloned()
     }
 

@@ -3,7 +3,7 @@
 use crate::clock::WorldClock;
 use crate::supply::Grain;
 use anabranch::event::Event;
-use anabranch_model::lease::{Hold, LeaseKey, Outcome, Write};
+use anabranch_model::lease::{LeaseToken, LeaseKey, WriteOutcome, Write};
 use anabranch_model::position::Position;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,33 +47,33 @@ pub enum What {
         /// As it was sent.
         write: Write,
         /// As it ended there.
-        outcome: Outcome,
+        outcome: WriteOutcome,
     },
     /// A reader began with a shard.
     Began {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// Behind which position.
         from: Position,
     },
     /// A reader handed a record to its handler.
     Delivered {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// The number of the record in its shard.
         number: u64,
     },
     /// The library told a reader that its checkpoint is stored.
     Checkpointed {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// The checkpoint.
         at: Position,
     },
     /// A reader let go of a shard.
     LetGo {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// In which way, in words.
         how: String,
     },
@@ -93,21 +93,21 @@ pub enum What {
     /// A handler is called with this many records, which are handed to it in the next lines.
     Called {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// How many.
         records: usize,
     },
     /// The consumer handed a record to its handler.
     Handed {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// The record.
         grain: Arc<Grain>,
     },
     /// The handler's call returned.
     Handled {
         /// Under which hold.
-        hold: Hold,
+        hold: LeaseToken,
         /// The record.
         grain: Arc<Grain>,
         /// Whether it is done; if not, it comes again.
@@ -144,7 +144,7 @@ pub enum What {
 }
 
 /// A hold in a few words.
-pub fn brief(hold: &Hold) -> String {
+pub fn brief(hold: &LeaseToken) -> String {
     format!("{} term {} of {}", hold.key, hold.term, hold.owner)
 }
 
@@ -198,11 +198,11 @@ fn named(shards: &[LeaseKey]) -> String {
     shards.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-fn ended(outcome: &Outcome) -> String {
+fn ended(outcome: &WriteOutcome) -> String {
     match outcome {
-        Outcome::Done(_) => "done".to_owned(),
-        Outcome::Refused { why, .. } => format!("refused: {why}"),
-        Outcome::Unknown => "unknown".to_owned(),
+        WriteOutcome::Done(_) => "done".to_owned(),
+        WriteOutcome::Refused { why, .. } => format!("refused: {why}"),
+        WriteOutcome::Unknown => "unknown".to_owned(),
     }
 }
 

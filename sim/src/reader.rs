@@ -4,9 +4,9 @@ use crate::flaw::Habits;
 use crate::history::{History, HostId, What};
 use crate::workload::{Workload, number, position};
 use anabranch::clock::{Chance, Clock};
-use anabranch::lease::{Checkpointed, Ended, Grip, How, LeaseStore, Stop};
+use anabranch::lease::{CheckpointResult, ShardEndResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
 use anabranch::stream::api::StreamApi;
-use anabranch_model::lease::{Checkpoint, Hold};
+use anabranch_model::lease::{Checkpoint, LeaseToken};
 use std::sync::Arc;
 
 /// The longest pause between two records.
@@ -39,8 +39,8 @@ pub struct Desk<S> {
 /// One reader of one shard.
 struct Reader<S: LeaseStore, A: StreamApi> {
     desk: Arc<Desk<S>>,
-    grip: Grip<S, A>,
-    hold: Hold,
+    grip: LeaseHandle<S, A>,
+    hold: LeaseToken,
     /// The next record.
     next: u64,
     /// The last record of which the library said that it is stored.
@@ -50,14 +50,14 @@ struct Reader<S: LeaseStore, A: StreamApi> {
 /// Whether a reader goes on.
 enum Then {
     GoOn,
-    LetGo(How, &'static str),
+    LetGo(FinishReason, &'static str),
 }
 
 /// Reads a shard until it ends or has to be given up.
-pub async fn read<S: LeaseStore, A: StreamApi>(desk: Arc<Desk<S>>, grip: Grip<S, A>) {
+pub async fn read<S: LeaseStore, A: StreamApi>(desk: Arc<Desk<S>>, grip: LeaseHandle<S, A>) {
     let lease = grip.lease();
     let from = lease.checkpoint.lowest();
-    let hold = Hold { key: lease.key.clone(), owner: grip.worker().clone(), term: lease.term };
+    let hold = LeaseToken { key: lease.key.clone(), owner: grip.worker().clone(), term: lease.term };
     desk.history.note(desk.host, What::Began { hold: hold.clone(), from });
     let done = number(from);
     Reader { desk, grip, hold, next: done + 1, stored: done }.run().await;
@@ -68,7 +68,7 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
         let (how, words) = loop {
             let then = tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => self.stop(stop).await,
+                stop = self.grip.wait_for_stop() => self.stop(stop).await,
                 () = pause(&self.desk) => self.step().await,
             };
             match then {
@@ -111,15 +111,15 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
         }
         let at = position(done);
         match self.grip.checkpoint(Checkpoint::at(at), None).await {
-            Checkpointed::Done => {
+            CheckpointResult::Done => {
                 self.stored = done;
                 let what = What::Checkpointed { hold: self.hold.clone(), at };
                 self.desk.history.note(self.desk.host, what);
                 Then::GoOn
             }
-            Checkpointed::Lost => self.lost().await,
-            Checkpointed::GoesBack => Then::LetGo(How::Failed, "its checkpoint would go back"),
-            Checkpointed::Failed(_) => Then::LetGo(How::Failed, "the store will not"),
+            CheckpointResult::Lost => self.lost().await,
+            CheckpointResult::BehindCurrent => Then::LetGo(FinishReason::Failed, "its checkpoint would go back"),
+            CheckpointResult::Failed(_) => Then::LetGo(FinishReason::Failed, "the store will not"),
         }
     }
 
@@ -128,24 +128,24 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
             return Then::LetGo(how, words);
         }
         match self.grip.end(&[]).await {
-            Ended::Done => Then::LetGo(How::Ended, "the shard has ended"),
-            Ended::NotYet { .. } => Then::GoOn,
-            Ended::Lost => self.lost().await,
-            Ended::Failed(_) => Then::LetGo(How::Failed, "the store will not"),
+            ShardEndResult::Done => Then::LetGo(FinishReason::Ended, "the shard has ended"),
+            ShardEndResult::NotYet { .. } => Then::GoOn,
+            ShardEndResult::Lost => self.lost().await,
+            ShardEndResult::Failed(_) => Then::LetGo(FinishReason::Failed, "the store will not"),
         }
     }
 
-    async fn stop(&mut self, stop: Stop) -> Then {
-        let Stop::Drain { .. } = stop else { return self.lost().await };
+    async fn stop(&mut self, stop: StopReason) -> Then {
+        let StopReason::Drain { .. } = stop else { return self.lost().await };
         if self.desk.chance.below(STUCK_ONE_IN) == 0 {
-            self.grip.cant_stop().await;
+            self.grip.refuse_hand_over().await;
             for _ in 0..self.desk.chance.below(20) {
                 pause(&self.desk).await;
                 if let Then::LetGo(how, words) = self.step().await {
                     return Then::LetGo(how, words);
                 }
             }
-            self.grip.can_stop().await;
+            self.grip.allow_hand_over().await;
             return Then::GoOn;
         }
         // The owner until it has finished: a few records more are its own to deliver.
@@ -156,7 +156,7 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
             }
         }
         match self.checkpoint().await {
-            Then::GoOn => Then::LetGo(How::Drained, "drained"),
+            Then::GoOn => Then::LetGo(FinishReason::Drained, "drained"),
             let_go @ Then::LetGo(..) => let_go,
         }
     }
@@ -173,11 +173,11 @@ impl<S: LeaseStore, A: StreamApi> Reader<S, A> {
             deliver(&self.desk, &self.hold, self.next);
             self.next += 1;
         }
-        Then::LetGo(How::Failed, "lost")
+        Then::LetGo(FinishReason::Failed, "lost")
     }
 }
 
-fn deliver<S>(desk: &Desk<S>, hold: &Hold, number: u64) {
+fn deliver<S>(desk: &Desk<S>, hold: &LeaseToken, number: u64) {
     desk.workload.delivered(&hold.key.shard, number);
     desk.history.note(desk.host, What::Delivered { hold: hold.clone(), number });
 }
@@ -187,7 +187,7 @@ async fn pause<S>(desk: &Desk<S>) {
 }
 
 /// A reader with a bad habit delivers on under a hold that it has let go of.
-async fn go_on_all_the_same<S>(desk: &Desk<S>, hold: &Hold, mut next: u64) {
+async fn go_on_all_the_same<S>(desk: &Desk<S>, hold: &LeaseToken, mut next: u64) {
     let let_go_ms = desk.clock.now_ms();
     while desk.habits.ignores_a_pass() {
         pause(desk).await;

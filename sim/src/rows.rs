@@ -1,10 +1,10 @@
 //! The lease rows of a fleet in memory. Some may come from a KCL version that noted no hash range.
 
-use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, NewLease, Nonce, Outcome, Stored,
-    Table, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, NewLease, Nonce, WriteOutcome, StoredRow,
+    LeaseTable, WorkerRow, WorkerId, Write,
 };
 use anabranch_model::lineage::Shard;
 use anabranch_model::position::Position;
@@ -71,7 +71,7 @@ impl Rows {
     }
 
     /// The table as it stands, with all hash ranges.
-    pub fn snapshot(&self) -> Table {
+    pub fn snapshot(&self) -> LeaseTable {
         self.inner.snapshot()
     }
 
@@ -94,9 +94,9 @@ impl Rows {
         row
     }
 
-    fn stored(&self, stored: Stored) -> Stored {
+    fn stored(&self, stored: StoredRow) -> StoredRow {
         match stored {
-            Stored::Lease(row) => Stored::Lease(Box::new(self.shown(*row))),
+            StoredRow::Lease(row) => StoredRow::Lease(Box::new(self.shown(*row))),
             other => other,
         }
     }
@@ -116,15 +116,15 @@ impl LeaseStore for Rows {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        self.inner.look().await
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        self.inner.poll().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let rows = self.inner.list(stream).await?;
         Ok(rows.map(|row| self.shown(row)))
     }
@@ -133,11 +133,11 @@ impl LeaseStore for Rows {
         Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.inner.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let outcome = self.inner.write(write).await?;
         if let Write::Lease { key, change, nonce } = write
             && outcome.is_done()
@@ -151,11 +151,11 @@ impl LeaseStore for Rows {
             }
         }
         Ok(match outcome {
-            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
-            Outcome::Refused { why, now } => {
-                Outcome::Refused { why, now: now.map(|now| self.stored(now)) }
+            WriteOutcome::Done(stored) => WriteOutcome::Done(self.stored(stored)),
+            WriteOutcome::Refused { why, now } => {
+                WriteOutcome::Refused { why, now: now.map(|now| self.stored(now)) }
             }
-            Outcome::Unknown => Outcome::Unknown,
+            WriteOutcome::Unknown => WriteOutcome::Unknown,
         })
     }
 }

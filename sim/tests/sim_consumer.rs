@@ -4,7 +4,7 @@
 use anabranch::consumer::Remedy;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{LeaseChange, Outcome, Write};
+use anabranch_model::lease::{LeaseChange, WriteOutcome, Write};
 use anabranch_sim::faults::{Fault, Refusal};
 use anabranch_sim::flaw::consumer::ConsumerFlaw;
 use anabranch_sim::history::{HostId, What};
@@ -201,7 +201,7 @@ fn play(story: Story, happened: impl Fn(&Report) -> bool + Sync) {
 fn created(report: &Report, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
-        let What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } =
+        let What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } =
             what
         else {
             return false;
@@ -214,7 +214,7 @@ fn created(report: &Report, shard: u32) -> Option<usize> {
 fn ended(report: &Report, shard: u32) -> Option<usize> {
     let id = ShardId::from_index(shard);
     report.first(|what| {
-        let What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } =
+        let What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } =
             what
         else {
             return false;

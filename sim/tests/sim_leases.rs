@@ -32,7 +32,7 @@ fn leases_in_kcls_layout_are_fenced_and_alive_on_every_seed() {
         let lines = leases::run(seed, Layout::Kcl, Flaw::None).lines;
         let is_pass = |line: &&Line| match &line.what {
             What::Landed { write: Write::Lease { change, .. }, outcome } => {
-                matches!(change, LeaseChange::Pass { .. }) && outcome.is_done()
+                matches!(change, LeaseChange::HandOver { .. }) && outcome.is_done()
             }
             _ => false,
         };

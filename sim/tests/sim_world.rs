@@ -2,7 +2,7 @@
 //! says.
 
 use anabranch::lease::{LeaseStore, MemoryStore};
-use anabranch_model::lease::{Layout, Nonce, Outcome, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Layout, Nonce, WriteOutcome, WorkerChange, WorkerId, Write};
 use anabranch_sim::faults::chaos::Blow;
 use anabranch_sim::faults::network::{Cut, Service};
 use anabranch_sim::faults::{Chaos, Fault, FaultyStore, Refusal, Weather};
@@ -68,9 +68,9 @@ async fn beats(mut berth: Berth, store: FaultyStore<MemoryStore>, notes: Notes) 
     let mut counter = 0;
     while !*berth.stop.borrow_and_update() {
         match store.write(&write).await {
-            Ok(Outcome::Unknown) => note("unknown"),
-            Ok(Outcome::Refused { .. }) => note("refused"),
-            Ok(Outcome::Done(_)) => note("done"),
+            Ok(WriteOutcome::Unknown) => note("unknown"),
+            Ok(WriteOutcome::Refused { .. }) => note("refused"),
+            Ok(WriteOutcome::Done(_)) => note("done"),
             Err(error) => {
                 let throttled = error.to_string().contains("throttling");
                 note(if throttled { "throttled" } else { "failed" });
@@ -269,7 +269,7 @@ fn a_write_that_arrives_twice_is_applied_once() {
     let again = count(|what| matches!(what, What::World(words) if words.contains("again")));
     assert!(again > 30, "{again} arrived again");
     let landed = count(|what| matches!(what, What::Landed { .. }));
-    let done = count(|what| matches!(what, What::Landed { outcome: Outcome::Done(_), .. }));
+    let done = count(|what| matches!(what, What::Landed { outcome: WriteOutcome::Done(_), .. }));
     // The join and the beats, each once.
     assert_eq!(done as u64, stage.counter() + 1);
     assert_eq!(landed, done + again);
@@ -313,7 +313,7 @@ fn torn_looks(weather: Weather) -> (usize, usize) {
                         lease_time_ms: None,
                     };
                     let _ = store.write(&Write::worker(&id, join, Nonce(1))).await;
-                } else if let Ok(look) = store.look().await {
+                } else if let Ok(look) = store.poll().await {
                     let version = usize::try_from(look.version.unwrap_or(0)).expect("it is small");
                     let mut torn = torn.lock().expect("nobody panics with it");
                     torn.0 += usize::from(look.workers.len() < version);

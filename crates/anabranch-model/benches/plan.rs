@@ -3,11 +3,11 @@
 //! A worker does this about once a second, beside its real work, so each line has to stay far
 //! below the 50 ms that a plan for 10,000 shards and 200 workers may cost.
 
-use anabranch_model::lease::plan::{Balance, Me, Settings, plan};
+use anabranch_model::lease::plan::{Balance, PlanningWorker, PlanSettings, plan};
 use anabranch_model::lease::row::LeaseKey;
-use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use anabranch_model::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
 use anabranch_model::lease::table::Layout;
-use anabranch_model::lease::view::View;
+use anabranch_model::lease::view::FleetView;
 use anabranch_model::lease::worker::WorkerId;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,36 +19,36 @@ fn worker(i: usize) -> WorkerId {
 }
 
 /// A table in which `owner` says who has which lease.
-fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) -> Snapshot {
-    let row = |i: usize| LeaseSeen {
+fn table(shards: usize, workers: usize, owner: impl Fn(usize) -> Option<usize>) -> FleetSnapshot {
+    let row = |i: usize| LeaseSnapshot {
         key: LeaseKey::new("s", format!("shardId-{i:012}")),
         owner: owner(i).map(worker),
         counter: 1,
-        phase: Phase::Ready,
+        phase: LeasePhase::Ready,
         named: None,
         refused: false,
         bytes_per_second: Some((i as u64 * 7919) % 1_000_000),
     };
-    let heart = |i| WorkerSeen {
+    let heart = |i| WorkerSnapshot {
         id: worker(i),
         counter: 1,
-        standing: Standing::Active,
+        standing: WorkerStatus::Active,
         reads: None,
         lease_time_ms: None,
     };
-    Snapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
+    FleetSnapshot { workers: (0..workers).map(heart).collect(), leases: (0..shards).map(row).collect() }
 }
 
-fn measure(name: &str, layout: Layout, balance: Balance, snapshot: &Snapshot, now_ms: u64) {
-    let settings = Settings { balance, ..Settings::default() };
+fn measure(name: &str, layout: Layout, balance: Balance, snapshot: &FleetSnapshot, now_ms: u64) {
+    let settings = PlanSettings { balance, ..PlanSettings::default() };
     let me = snapshot.workers[3].id.clone();
     let mine = snapshot.leases.iter().filter(|lease| lease.owner.as_ref() == Some(&me));
     let running: BTreeSet<LeaseKey> = mine.map(|lease| lease.key.clone()).collect();
-    let mut view = View::new(layout, 10_000, 5_000);
+    let mut view = FleetView::new(layout, 10_000, 5_000);
     view.observe(snapshot.clone(), 0);
     let looks: Vec<_> = (0..ROUNDS).map(|_| snapshot.clone()).collect();
     let observed = cpu(|| looks.into_iter().for_each(|look| view.observe(look, 0))) / ROUNDS;
-    let me = Me { id: &me, running: &running };
+    let me = PlanningWorker { id: &me, running: &running };
     let mut moves = 0;
     let plans = || {
         for round in 0..ROUNDS {

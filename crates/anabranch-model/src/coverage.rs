@@ -26,17 +26,17 @@ pub fn holes(ranges: impl IntoIterator<Item = HashRange>) -> Vec<HashRange> {
 ///
 /// A reshard in progress shows a hole for a moment, so one look is no reason to repair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct HoleWatch {
+pub struct HoleDetector {
     /// The hole of the last look.
     hole: Option<HashRange>,
     /// Looks in a row that showed this hole.
     looks: u32,
 }
 
-impl HoleWatch {
+impl HoleDetector {
     /// Takes the holes of one more look; the lowest one counts. Returns how many looks in a row
     /// have shown it: 0 without a hole, 1 for another hole than before.
-    pub fn look(&mut self, holes: &[HashRange]) -> u32 {
+    pub fn observe(&mut self, holes: &[HashRange]) -> u32 {
         let hole = holes.first().copied();
         self.looks = match hole {
             None => 0,
@@ -48,7 +48,7 @@ impl HoleWatch {
     }
 
     /// Returns how many looks in a row have shown the hole of the last look, if it showed one.
-    pub fn looks(&self) -> Option<u32> {
+    pub fn consecutive(&self) -> Option<u32> {
         self.hole.map(|_| self.looks)
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_hole_that_moves_is_counted_anew() {
         let (a, b) = (range((0, 9)), range((10, 19)));
-        let mut watch = HoleWatch::default();
+        let mut watch = HoleDetector::default();
         let looks: [(&[HashRange], u32); 9] = [
             (&[], 0),
             (&[a], 1),
@@ -108,7 +108,7 @@ mod tests {
             (&[a], 1),
         ];
         for (i, (holes, expected)) in looks.into_iter().enumerate() {
-            assert_eq!(watch.look(holes), expected, "look {i}");
+            assert_eq!(watch.observe(holes), expected, "look {i}");
         }
     }
 

@@ -11,20 +11,20 @@ use std::collections::BTreeMap;
 /// one that shares a key with it has not ended: that is an ancestor of it, known or yet to be
 /// found behind another. Shards are numbered in the order of their birth.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Descent {
-    active: BTreeMap<ShardId, Active>,
+pub struct LineageWalk {
+    active: BTreeMap<ShardId, WalkedShard>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Active {
+struct WalkedShard {
     range: HashRange,
     reading: bool,
 }
 
-impl Descent {
+impl LineageWalk {
     /// Notes a shard to be read, unless it is known.
     pub fn add(&mut self, shard: ShardId, range: HashRange) {
-        self.active.entry(shard).or_insert(Active { range, reading: false });
+        self.active.entry(shard).or_insert(WalkedShard { range, reading: false });
     }
 
     /// Notes that a shard has ended. Add those that follow it first.
@@ -34,7 +34,7 @@ impl Descent {
 
     /// The shards that may be read from now on. Each is named once.
     pub fn start(&mut self) -> Vec<(ShardId, HashRange)> {
-        let may = |(id, shard): &(&ShardId, &Active)| {
+        let may = |(id, shard): &(&ShardId, &WalkedShard)| {
             !shard.reading
                 && self.active.range(..*id).all(|(_, older)| !older.range.overlaps(&shard.range))
         };
@@ -82,7 +82,7 @@ mod tests {
         // The first is split into low and high, and high is merged with the other one, which is
         // drained first.
         let (first, other, low, high, merged) = (id(0), id(1), id(2), id(3), id(4));
-        let mut descent = Descent::default();
+        let mut descent = LineageWalk::default();
         descent.add(first.clone(), range(0, 99));
         descent.add(other.clone(), range(100, 199));
         assert_eq!(names(descent.start()), [first.clone(), other.clone()]);
@@ -140,8 +140,8 @@ mod tests {
             order in proptest::collection::vec(any::<usize>(), 200),
         ) {
             let made = stream(&steps);
-            let mut descent = Descent::default();
-            let add = |descent: &mut Descent, at: usize| {
+            let mut descent = LineageWalk::default();
+            let add = |descent: &mut LineageWalk, at: usize| {
                 let (start, end) = made[at].range;
                 descent.add(id(at), range(start, end));
             };

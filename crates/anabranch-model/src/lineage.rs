@@ -136,24 +136,24 @@ impl Lineage {
         stop: impl Fn(&ShardId) -> bool,
     ) -> Vec<&'a ShardId> {
         /// A step of a walk that keeps its own stack: a lineage can be as deep as it has shards.
-        enum Step<'a> {
+        enum WalkStep<'a> {
             Enter(&'a ShardId),
             Leave(&'a ShardId),
         }
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();
-        let mut steps = vec![Step::Enter(id)];
+        let mut steps = vec![WalkStep::Enter(id)];
         while let Some(step) = steps.pop() {
             match step {
-                Step::Enter(id) if seen.insert(id) => {
-                    steps.push(Step::Leave(id));
+                WalkStep::Enter(id) if seen.insert(id) => {
+                    steps.push(WalkStep::Leave(id));
                     if !stop(id) {
                         let parents = self.get(id).into_iter().flat_map(Shard::parents);
-                        steps.extend(parents.map(Step::Enter));
+                        steps.extend(parents.map(WalkStep::Enter));
                     }
                 }
-                Step::Enter(_) => {}
-                Step::Leave(id) => order.push(id),
+                WalkStep::Enter(_) => {}
+                WalkStep::Leave(id) => order.push(id),
             }
         }
         order

@@ -1,10 +1,10 @@
 //! Stores that are a little wrong must not pass the suite.
 
-use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError, conformance};
+use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError, conformance};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome, Refusal, Table,
-    Worker, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome, WriteRefusal, LeaseTable,
+    WorkerRow, WorkerChange, WorkerId, Write,
 };
 use std::sync::{Arc, Mutex};
 
@@ -32,12 +32,12 @@ struct Sloppy {
     inner: MemoryStore,
     flaw: Flaw,
     /// The rows before the last write.
-    before: Arc<Mutex<Table>>,
+    before: Arc<Mutex<LeaseTable>>,
 }
 
 impl Sloppy {
     fn new(layout: Layout, flaw: Flaw) -> Self {
-        let before = Arc::new(Mutex::new(Table::new(layout)));
+        let before = Arc::new(Mutex::new(LeaseTable::new(layout)));
         Self { inner: MemoryStore::new(layout), flaw, before }
     }
 
@@ -95,12 +95,12 @@ impl LeaseStore for Sloppy {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        let mut look = self.inner.look().await?;
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        let mut look = self.inner.poll().await?;
         let beats: u64 = look.workers.iter().map(|worker| worker.counter).sum();
         match self.flaw {
             Flaw::KeepsTheVersion => look.version = Some(1),
@@ -110,7 +110,7 @@ impl LeaseStore for Sloppy {
         Ok(look)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.inner.list(stream).await
     }
 
@@ -121,27 +121,27 @@ impl LeaseStore for Sloppy {
         self.inner.get(key).await
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.inner.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         *self.before.lock().expect("nobody panics with it") = self.inner.snapshot();
         let outcome = self.inner.write(&self.doctor(write)).await?;
         Ok(match (self.flaw, outcome, write) {
-            (Flaw::SaysTheWrongWhy, Outcome::Refused { why: Refusal::TermMoved, now }, _) => {
-                Outcome::Refused { why: Refusal::NotOwner, now }
+            (Flaw::SaysTheWrongWhy, WriteOutcome::Refused { why: WriteRefusal::TermMoved, now }, _) => {
+                WriteOutcome::Refused { why: WriteRefusal::NotOwner, now }
             }
             (
                 Flaw::CreatesOverARow,
-                Outcome::Refused { why: Refusal::Exists, now: Some(now) },
+                WriteOutcome::Refused { why: WriteRefusal::Exists, now: Some(now) },
                 Write::Lease { .. },
-            ) => Outcome::Done(now),
+            ) => WriteOutcome::Done(now),
             (
                 Flaw::LetsTwoWin,
-                Outcome::Refused { now: Some(now), .. },
+                WriteOutcome::Refused { now: Some(now), .. },
                 Write::Lease { key, change: LeaseChange::Take { .. }, nonce },
-            ) if key.stream.as_str() == "contest" && nonce.0 % 16 == 0 => Outcome::Done(now),
+            ) if key.stream.as_str() == "contest" && nonce.0 % 16 == 0 => WriteOutcome::Done(now),
             (_, outcome, _) => outcome,
         })
     }

@@ -5,7 +5,7 @@ use super::retention::Retention;
 use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
-use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Outcome, Write};
+use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, WriteOutcome, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             What::Handled { grain, done: true, .. } | What::Skipped(grain) => {
                 open.entry(&grain.shard).or_default().remove(&grain.at);
             }
-            What::Landed { write: Write::Lease { key, change, .. }, outcome: Outcome::Done(_) } => {
+            What::Landed { write: Write::Lease { key, change, .. }, outcome: WriteOutcome::Done(_) } => {
                 let Some(to) = reached(change) else { continue };
                 let mut open = open.get(key).into_iter().flat_map(BTreeMap::values);
                 if let Some(passed) = open.find(|grain| grain.is_behind(&to)) {

@@ -8,7 +8,7 @@ use super::violation::Violation;
 use crate::history::{Line, What};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent};
-use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, Write};
+use anabranch_model::lease::{LeaseChange, LeaseKey, WriteOutcome, Write};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +96,7 @@ impl<'a> Known<'a> {
             }
             What::Landed {
                 write: Write::Lease { key, change: LeaseChange::Create(_), .. },
-                outcome: Outcome::Done(_),
+                outcome: WriteOutcome::Done(_),
             } => {
                 self.rows.insert(key);
             }

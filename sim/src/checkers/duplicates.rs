@@ -7,7 +7,7 @@ use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
 use anabranch_model::lease::{
-    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, Outcome, Stored, Write,
+    Checkpoint, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,7 @@ pub fn check_in(
     let mut known = Known { by_itself, one_position, has_lanes, ..Known::default() };
     for (at, line) in lines.iter().enumerate() {
         match &line.what {
-            What::Landed { write, outcome: Outcome::Done(Stored::Lease(row)) } => {
+            What::Landed { write, outcome: WriteOutcome::Done(StoredRow::Lease(row)) } => {
                 if let Some(words) = known.landed(line.host, write, row) {
                     let lease = Some(row.key.clone());
                     return Some(Violation { promise: PROMISE, words, line: at, lease });
@@ -160,7 +160,7 @@ impl<'a> Known<'a> {
         places.any(|at| *at > from && !done.contains(at))
     }
 
-    fn handed(&mut self, hold: &'a Hold, grain: &Grain) -> Option<String> {
+    fn handed(&mut self, hold: &'a LeaseToken, grain: &Grain) -> Option<String> {
         let began = self.began.get(&(hold.key.clone(), hold.term));
         if let Some(stood) = began.filter(|stood| grain.is_behind(stood)) {
             return Some(format!("{grain} came again; {} began at {stood}", brief(hold)));
@@ -172,7 +172,7 @@ impl<'a> Known<'a> {
     fn landed(&mut self, host: Option<HostId>, write: &'a Write, row: &Lease) -> Option<String> {
         let Write::Lease { key, change, .. } = write else { return None };
         let words = self.given_back(host, key, change, row);
-        if let LeaseChange::Take { .. } | LeaseChange::Pass { .. } = change
+        if let LeaseChange::Take { .. } | LeaseChange::HandOver { .. } = change
             && let Some(owner) = row.owner.as_ref().and_then(host_of)
         {
             self.arrived.remove(&(owner, key));
@@ -199,7 +199,7 @@ impl<'a> Known<'a> {
                 self.taken.insert((key, row.term), taken);
                 return None;
             }
-            LeaseChange::Pass { term, .. } | LeaseChange::Release { term, .. } => {
+            LeaseChange::HandOver { term, .. } | LeaseChange::Release { term, .. } => {
                 self.term_of_take(key, *term)
             }
             _ => return None,

@@ -3,7 +3,7 @@
 use super::violation::Violation;
 use crate::history::{Line, What};
 use anabranch::event::{Event, ShardEvent};
-use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, Outcome, Stored, WorkerId, Write};
+use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerId, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
         let (key, broken) = match &line.what {
             What::Landed {
                 write: Write::Lease { key, change, .. },
-                outcome: Outcome::Done(after),
+                outcome: WriteOutcome::Done(after),
             } => (key, landed(known.entry(key.clone()).or_default(), change, after)),
             What::Checkpointed { hold, at } => {
                 let known = known.entry(hold.key.clone()).or_default();
@@ -48,14 +48,14 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
     None
 }
 
-fn landed(known: &mut Known, change: &LeaseChange, after: &Stored) -> Option<String> {
+fn landed(known: &mut Known, change: &LeaseChange, after: &StoredRow) -> Option<String> {
     match change {
         LeaseChange::Take { taker: holder, .. }
-        | LeaseChange::Pass { to: holder, .. }
+        | LeaseChange::HandOver { to: holder, .. }
         | LeaseChange::Renew { owner: holder, .. }
-        | LeaseChange::Refuse { owner: holder, .. }
-        | LeaseChange::Unrefuse { owner: holder, .. } => {
-            let Stored::Lease(row) = after else { return None };
+        | LeaseChange::RefuseHandOver { owner: holder, .. }
+        | LeaseChange::AllowHandOver { owner: holder, .. } => {
+            let StoredRow::Lease(row) = after else { return None };
             known.holder = Some((holder.clone(), row.term));
             None
         }
@@ -81,7 +81,7 @@ fn stored(
     owner: &WorkerId,
     term: u64,
     to: &Checkpoint,
-    after: &Stored,
+    after: &StoredRow,
 ) -> Option<String> {
     let by = (owner.clone(), term);
     if known.holder.as_ref() != Some(&by) {
@@ -92,7 +92,7 @@ fn stored(
             None => format!("{to} of {owner} was stored; the lease was nobody's"),
         });
     }
-    if let Stored::Lease(row) = after {
+    if let StoredRow::Lease(row) = after {
         known.holder = Some((owner.clone(), row.term));
     }
     let before = known.stored.replace(to.clone());

@@ -7,7 +7,7 @@
 use super::pauses::Pauses;
 use super::violation::{Violation, of_grain};
 use crate::history::{Line, What, brief};
-use anabranch_model::lease::{Hold, LeaseChange, LeaseKey, Outcome, Stored, Write};
+use anabranch_model::lease::{LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write};
 use std::collections::BTreeMap;
 
 /// The promise.
@@ -17,7 +17,7 @@ pub const PROMISE: &str = "one worker at a time delivers a shard";
 #[derive(Default)]
 struct Known<'a> {
     /// The newest hold under which records were delivered.
-    newest: Option<&'a Hold>,
+    newest: Option<&'a LeaseToken>,
     /// The term of the row, as far as writes that move it were seen.
     term: u64,
 }
@@ -32,7 +32,7 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
         match &line.what {
             What::Landed {
                 write: Write::Lease { key, change, .. },
-                outcome: Outcome::Done(stored),
+                outcome: WriteOutcome::Done(stored),
             } => landed(leases.entry(key).or_default(), change, stored),
             What::Delivered { hold, .. } | What::Handed { hold, .. } => {
                 let broken = delivered(leases.entry(&hold.key).or_default(), hold);
@@ -47,11 +47,11 @@ pub fn check(lines: &[Line], lease_time_ms: u64) -> Option<Violation> {
     None
 }
 
-fn landed(known: &mut Known<'_>, change: &LeaseChange, stored: &Stored) {
+fn landed(known: &mut Known<'_>, change: &LeaseChange, stored: &StoredRow) {
     match (change, stored) {
         (
-            LeaseChange::Take { .. } | LeaseChange::Pass { .. } | LeaseChange::Release { .. },
-            Stored::Lease(row),
+            LeaseChange::Take { .. } | LeaseChange::HandOver { .. } | LeaseChange::Release { .. },
+            StoredRow::Lease(row),
         ) => known.term = row.term,
         // A row that is made again counts its terms from the start.
         (LeaseChange::Delete { .. }, _) => *known = Known::default(),
@@ -59,7 +59,7 @@ fn landed(known: &mut Known<'_>, change: &LeaseChange, stored: &Stored) {
     }
 }
 
-fn delivered<'a>(known: &mut Known<'a>, hold: &'a Hold) -> Option<String> {
+fn delivered<'a>(known: &mut Known<'a>, hold: &'a LeaseToken) -> Option<String> {
     let newest = *known.newest.get_or_insert(hold);
     if hold.term > newest.term {
         known.newest = Some(hold);

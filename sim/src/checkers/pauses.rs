@@ -3,7 +3,7 @@
 
 use crate::history::{HostId, Line, What};
 use anabranch_model::lease::{
-    Hold, LeaseChange, LeaseKey, Outcome, Stored, WorkerChange, WorkerId, Write,
+    LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerChange, WorkerId, Write,
 };
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl<'a> Pauses<'a> {
                 let Some(host) = line.host else { return };
                 self.over.entry(host).or_default().push((*since_ms, line.at_ms));
             }
-            What::Landed { write: Write::Worker { id, change, .. }, outcome: Outcome::Done(_) } => {
+            What::Landed { write: Write::Worker { id, change, .. }, outcome: WriteOutcome::Done(_) } => {
                 if let WorkerChange::Join { lease_time_ms: Some(lease_time_ms), .. } = change {
                     self.lease_times.insert(id, *lease_time_ms);
                 }
@@ -38,15 +38,15 @@ impl<'a> Pauses<'a> {
                     change,
                     WorkerChange::Join { .. }
                         | WorkerChange::Beat { .. }
-                        | WorkerChange::Reads { .. }
-                        | WorkerChange::Retire { .. }
+                        | WorkerChange::SetStreams { .. }
+                        | WorkerChange::AnnounceLeaving { .. }
                 ) {
                     self.beats.insert(id, line.at_ms);
                 }
             }
             What::Landed {
                 write: Write::Lease { key, change, .. },
-                outcome: Outcome::Done(now),
+                outcome: WriteOutcome::Done(now),
             } => {
                 self.see_lease(key, change, now, line.at_ms);
             }
@@ -54,12 +54,12 @@ impl<'a> Pauses<'a> {
         }
     }
 
-    fn see_lease(&mut self, key: &'a LeaseKey, change: &'a LeaseChange, now: &Stored, at_ms: u64) {
+    fn see_lease(&mut self, key: &'a LeaseKey, change: &'a LeaseChange, now: &StoredRow, at_ms: u64) {
         if let Some(owner) = owner(change) {
             self.writes.insert((key, owner), at_ms);
         }
         match (change, now) {
-            (LeaseChange::Take { .. } | LeaseChange::Pass { .. }, Stored::Lease(row)) => {
+            (LeaseChange::Take { .. } | LeaseChange::HandOver { .. }, StoredRow::Lease(row)) => {
                 self.terms.entry(key).or_default().push((row.term, at_ms));
             }
             // A row that is made again counts its terms from the start.
@@ -71,7 +71,7 @@ impl<'a> Pauses<'a> {
     }
 
     /// When the owner's last write to the row of its lease arrived.
-    pub(super) fn wrote_ms(&self, hold: &Hold) -> Option<u64> {
+    pub(super) fn wrote_ms(&self, hold: &LeaseToken) -> Option<u64> {
         self.writes.get(&(&hold.key, &hold.owner)).copied()
     }
 
@@ -87,7 +87,7 @@ impl<'a> Pauses<'a> {
     /// host was paused after the last sign of life of its worker, the lease was taken from it since,
     /// and by its own clock its lease time is not over: the one that it named, or else
     /// `lease_time_ms`.
-    pub(super) fn excuse(&self, line: &Line, hold: &Hold, lease_time_ms: u64) -> bool {
+    pub(super) fn excuse(&self, line: &Line, hold: &LeaseToken, lease_time_ms: u64) -> bool {
         let mut terms = self.terms.get(&hold.key).into_iter().flatten();
         let taken = terms.find(|(term, _)| *term > hold.term);
         let kcl_ms = hold.owner.kcl_lease_time_ms();
@@ -110,8 +110,8 @@ fn owner(change: &LeaseChange) -> Option<&WorkerId> {
     match change {
         LeaseChange::Take { taker: owner, .. }
         | LeaseChange::Renew { owner, .. }
-        | LeaseChange::Refuse { owner, .. }
-        | LeaseChange::Unrefuse { owner, .. }
+        | LeaseChange::RefuseHandOver { owner, .. }
+        | LeaseChange::AllowHandOver { owner, .. }
         | LeaseChange::Checkpoint { owner, .. }
         | LeaseChange::End { owner, .. } => Some(owner),
         _ => None,

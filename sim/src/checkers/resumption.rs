@@ -2,7 +2,7 @@
 
 use super::violation::Violation;
 use crate::history::{Line, What, brief};
-use anabranch_model::lease::{Hold, LeaseChange, LeaseKey, Outcome, Stored, Write};
+use anabranch_model::lease::{LeaseToken, LeaseChange, LeaseKey, WriteOutcome, StoredRow, Write};
 use anabranch_model::position::Position;
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
             // A row that is made again counts its terms from the start.
             What::Landed {
                 write: Write::Lease { key, change: LeaseChange::Delete { .. }, .. },
-                outcome: Outcome::Done(_),
+                outcome: WriteOutcome::Done(_),
             } => {
                 rows.retain(|(of, _), _| of != key);
                 continue;
             }
-            What::Landed { outcome: Outcome::Done(Stored::Lease(row)), .. } => {
+            What::Landed { outcome: WriteOutcome::Done(StoredRow::Lease(row)), .. } => {
                 let stood = row.checkpoint.lowest();
                 rows.entry((row.key.clone(), row.term)).or_insert(stood);
                 continue;
@@ -48,7 +48,7 @@ pub fn check(lines: &[Line]) -> Option<Violation> {
 
 fn began(
     rows: &BTreeMap<(LeaseKey, u64), Position>,
-    hold: &Hold,
+    hold: &LeaseToken,
     from: Position,
 ) -> Option<String> {
     match rows.get(&(hold.key.clone(), hold.term)) {

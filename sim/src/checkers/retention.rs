@@ -11,7 +11,7 @@
 use crate::history::{HostId, What};
 use crate::supply::Grain;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
-use anabranch_model::lease::{LeaseChange, LeaseKey, Outcome, Stored, WorkerId, Write};
+use anabranch_model::lease::{LeaseChange, LeaseKey, WriteOutcome, StoredRow, WorkerId, Write};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl<'a> Retention<'a> {
             What::Trimmed => return self.shards.values_mut().flat_map(Shard::trim).collect(),
             What::Landed {
                 write: Write::Lease { key, change, .. },
-                outcome: Outcome::Done(Stored::Lease(row)),
+                outcome: WriteOutcome::Done(StoredRow::Lease(row)),
             } if moves(change) => {
                 let shard = self.shard(key);
                 shard.reader = row.owner.as_ref().and_then(host_of);
@@ -133,7 +133,7 @@ impl<'a> Shard<'a> {
 fn moves(change: &LeaseChange) -> bool {
     matches!(
         change,
-        LeaseChange::Take { .. } | LeaseChange::Pass { .. } | LeaseChange::Release { .. }
+        LeaseChange::Take { .. } | LeaseChange::HandOver { .. } | LeaseChange::Release { .. }
     )
 }
 

@@ -15,7 +15,7 @@ use super::violation::{Violation, of_grain};
 use crate::history::{HostId, Line, What, brief};
 use crate::supply::Grain;
 use anabranch::event::{Event, ShardEvent};
-use anabranch_model::lease::{Hold, LeaseKey};
+use anabranch_model::lease::{LeaseToken, LeaseKey};
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl<'a> Known<'a> {
     }
 
     /// A record is handed out. Returns, in words, what was lost before it and not told.
-    fn handed(&mut self, host: Option<HostId>, hold: &Hold, grain: &Grain) -> Option<String> {
+    fn handed(&mut self, host: Option<HostId>, hold: &LeaseToken, grain: &Grain) -> Option<String> {
         let unaware = host.is_some_and(|host| self.unaware.contains(&host));
         let trimmed = self.trimmed.map(|(line, _)| line);
         let shard = self.shards.get_mut(&grain.shard)?;

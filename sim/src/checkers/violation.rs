@@ -1,7 +1,7 @@
 //! A broken promise, and the part of the history that shows it.
 
 use crate::history::{Line, What};
-use anabranch_model::lease::{Hold, LeaseKey, Write};
+use anabranch_model::lease::{LeaseToken, LeaseKey, Write};
 use std::fmt::Write as _;
 
 /// How many lines of the history a report shows.
@@ -25,7 +25,7 @@ pub(super) fn of_grain(
     promise: &'static str,
     words: String,
     line: usize,
-    hold: &Hold,
+    hold: &LeaseToken,
 ) -> Violation {
     Violation { promise, words, line, lease: Some(hold.key.clone()) }
 }

@@ -3,8 +3,8 @@
 //! or the new row with the old version. The reply comes when all of it is visible, and writes to the
 //! same row are turned away until then.
 
-use anabranch::lease::Look;
-use anabranch_model::lease::{Lease, LeaseKey, Listing, Worker, WorkerId, Write};
+use anabranch::lease::StorePoll;
+use anabranch_model::lease::{Lease, LeaseKey, LeaseListing, WorkerRow, WorkerId, Write};
 
 /// A transaction that takes its time.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub(super) enum Row {
 #[derive(Clone, Debug)]
 pub(super) enum Before {
     Lease(Option<Box<Lease>>),
-    Worker(Option<Box<Worker>>),
+    Worker(Option<Box<WorkerRow>>),
 }
 
 impl Row {
@@ -69,7 +69,7 @@ impl Lags {
     }
 
     /// A look as it is visible.
-    pub(super) fn look(&self, mut look: Look) -> Look {
+    pub(super) fn look(&self, mut look: StorePoll) -> StorePoll {
         for (_, part) in &self.0 {
             match &part.shown {
                 None => look.version = look.version.map(|version| version - 1),
@@ -86,7 +86,7 @@ impl Lags {
     }
 
     /// A list of leases as it is visible.
-    pub(super) fn list(&self, stream: &str, mut listing: Listing) -> Listing {
+    pub(super) fn list(&self, stream: &str, mut listing: LeaseListing) -> LeaseListing {
         let rows = &mut listing.rows;
         for (_, part) in &self.0 {
             let (Row::Lease(key), Some(Before::Lease(before))) = (&part.of, &part.shown) else {
@@ -111,7 +111,7 @@ impl Lags {
     }
 
     /// A worker as it is visible.
-    pub(super) fn worker(&self, id: &WorkerId, row: Option<Worker>) -> Option<Worker> {
+    pub(super) fn worker(&self, id: &WorkerId, row: Option<WorkerRow>) -> Option<WorkerRow> {
         let same = |part: &&Part| matches!(&part.of, Row::Worker(of) if of == id);
         match self.0.iter().map(|(_, part)| part).find(same).map(|part| &part.shown) {
             Some(Some(Before::Worker(before))) => before.as_deref().cloned(),

@@ -5,10 +5,10 @@ use super::lag::{Before, Part, Row, SlowCommit};
 use super::network::{Carried, Link};
 use super::refusal::Refusal;
 use crate::history::{History, What};
-use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, WorkerRow, WorkerId, Write,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -40,14 +40,14 @@ impl<S: LeaseStore> FaultyStore<S> {
     }
 
     /// The rows of a stream: as they stand, or as a scan shows them.
-    async fn rows(&self, stream: &StreamName, scans: bool) -> Result<Listing, StoreError> {
+    async fn rows(&self, stream: &StreamName, scans: bool) -> Result<LeaseListing, StoreError> {
         let _looking = self.link.begin_look();
         let (stream, link) = (stream.clone(), self.link.clone());
         let list = move |store: &S| {
             let rows = at_once(store.list(&stream))?;
             let rows = link.lags(|lags| lags.list(stream.as_str(), rows));
             let rows =
-                if scans { Listing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows };
+                if scans { LeaseListing { rows: link.scan(&stream, rows.rows), ..rows } } else { rows };
             Ok(link.readable_list(rows))
         };
         if !self.link.tears() {
@@ -57,7 +57,7 @@ impl<S: LeaseStore> FaultyStore<S> {
         let again = list.clone();
         let begin = move || list(&early);
         let (history, link) = (self.history.clone(), self.link.clone());
-        let end = move |first: Result<Listing, StoreError>| {
+        let end = move |first: Result<LeaseListing, StoreError>| {
             let (first, second) = (first?, again(&late)?);
             let (first_was, second_was) = (first.clone(), second.clone());
             let torn = torn(first, second);
@@ -95,21 +95,21 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         self.read(|store| at_once(store.prepare())).await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.read(|store| at_once(store.application())).await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         let _looking = self.link.begin_look();
         let link = self.link.clone();
         self.read(move |store| {
-            let look = at_once(store.look())?;
+            let look = at_once(store.poll())?;
             Ok(link.readable_look(link.lags(|lags| lags.look(look))))
         })
         .await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.rows(stream, false).await
     }
 
@@ -117,7 +117,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         let scans = self.layout() == Layout::Kcl;
         let mut rows = BTreeMap::new();
         for stream in streams {
@@ -136,7 +136,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         .await
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         let (id, link) = (id.clone(), self.link.clone());
         self.read(move |store| {
             let row = at_once(store.worker(&id))?;
@@ -146,7 +146,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         .await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let landing = Landing {
             inner: Arc::clone(&self.inner),
             history: self.history.clone(),
@@ -165,7 +165,7 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
         };
         match self.link.carry_held(arrives, |reply| reply, hold_ms).await {
             Carried::Answered(reply) => reply,
-            Carried::Silent => Ok(Outcome::Unknown),
+            Carried::Silent => Ok(WriteOutcome::Unknown),
             other => Err(trouble(&other)),
         }
     }
@@ -194,7 +194,7 @@ impl<S> Clone for Landing<S> {
 }
 
 impl<S: LeaseStore> Landing<S> {
-    fn lands(&self) -> Result<Outcome, StoreError> {
+    fn lands(&self) -> Result<WriteOutcome, StoreError> {
         let row = Row::of(&self.write);
         if row.as_ref().is_some_and(|row| self.link.lags(|lags| lags.has(row))) {
             return Err(Refusal::Busy.of_store());
@@ -205,7 +205,7 @@ impl<S: LeaseStore> Landing<S> {
         let before = slowly.is_some().then(|| self.stands()).transpose()?;
         let outcome = at_once(self.inner.write(&self.write))?;
         if let (Some((slowly, of)), Some((version, row))) = (slowly, before)
-            && at_once(self.inner.look())?.version != version
+            && at_once(self.inner.poll())?.version != version
         {
             let part = Part { of, shown: slowly.row_is_late.then_some(row) };
             self.link.lag(slowly.for_ms, part);
@@ -241,7 +241,7 @@ impl<S: LeaseStore> Landing<S> {
         Ok(())
     }
 
-    fn lands_again(&self) -> Result<Outcome, StoreError> {
+    fn lands_again(&self) -> Result<WriteOutcome, StoreError> {
         self.link.count(Fault::Twice);
         self.history.note_world(format!("a write of {} arrives again", self.link.host()));
         self.lands()
@@ -249,7 +249,7 @@ impl<S: LeaseStore> Landing<S> {
 
     /// The version and the row as they stand.
     fn stands(&self) -> Result<(Option<u64>, Before), StoreError> {
-        let version = at_once(self.inner.look())?.version;
+        let version = at_once(self.inner.poll())?.version;
         let row = match &self.write {
             Write::Worker { id, .. } => {
                 Before::Worker(at_once(self.inner.worker(id))?.map(Box::new))
@@ -262,7 +262,7 @@ impl<S: LeaseStore> Landing<S> {
 }
 
 /// The first half of a list as it was at one moment, the second as it was at a later one.
-fn torn(first: Listing, second: Listing) -> Listing {
+fn torn(first: LeaseListing, second: LeaseListing) -> LeaseListing {
     let Some(middle) = first.rows.get(first.rows.len() / 2).map(|lease| lease.key.clone()) else {
         return second;
     };

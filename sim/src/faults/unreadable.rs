@@ -2,8 +2,8 @@
 //! operator had written them. Lists and looks name them; a call for one of them alone fails.
 
 use super::lag::Row;
-use anabranch::lease::{Look, StoreError};
-use anabranch_model::lease::{Lease, Listing, Unreadable, Worker};
+use anabranch::lease::{StorePoll, StoreError};
+use anabranch_model::lease::{Lease, LeaseListing, UnreadableRow, WorkerRow};
 use std::collections::BTreeMap;
 
 /// What is wrong with such a row.
@@ -32,23 +32,23 @@ impl SpoiledRows {
     }
 
     /// A list as it can be read.
-    pub(super) fn list(&self, mut listing: Listing) -> Listing {
+    pub(super) fn list(&self, mut listing: LeaseListing) -> LeaseListing {
         let is_spoiled = |row: &Lease| self.has(&Row::Lease(row.key.clone()));
         let (spoiled, rows): (Vec<Lease>, Vec<Lease>) =
             listing.rows.into_iter().partition(is_spoiled);
         listing.rows = rows;
-        let name = |row: Lease| Unreadable { key: row.key.shard, why: WHY.to_owned() };
+        let name = |row: Lease| UnreadableRow { key: row.key.shard, why: WHY.to_owned() };
         listing.unreadable.extend(spoiled.into_iter().map(name));
         listing
     }
 
     /// A look as it can be read.
-    pub(super) fn look(&self, mut look: Look) -> Look {
-        let is_spoiled = |row: &Worker| self.has(&Row::Worker(row.id.clone()));
-        let (spoiled, workers): (Vec<Worker>, Vec<Worker>) =
+    pub(super) fn look(&self, mut look: StorePoll) -> StorePoll {
+        let is_spoiled = |row: &WorkerRow| self.has(&Row::Worker(row.id.clone()));
+        let (spoiled, workers): (Vec<WorkerRow>, Vec<WorkerRow>) =
             look.workers.into_iter().partition(is_spoiled);
         look.workers = workers;
-        let name = |row: Worker| Unreadable { key: row.id, why: WHY.to_owned() };
+        let name = |row: WorkerRow| UnreadableRow { key: row.id, why: WHY.to_owned() };
         look.unreadable.extend(spoiled.into_iter().map(name));
         look
     }

@@ -3,11 +3,11 @@
 use super::Flaw;
 use super::rename::OldId;
 use anabranch::clock::Clock;
-use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Deadline, Hold, Layout, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome,
-    Refusal, Stored, Tenure, Worker, WorkerChange, WorkerId, WorkerState, Write,
+    ApplicationFacts, Deadline, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome,
+    WriteRefusal, StoredRow, LeaseValidity, WorkerRow, WorkerChange, WorkerId, WorkerState, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,20 +56,20 @@ impl Habits {
     }
 
     /// Whether a reader may deliver, by the library's word and by the broken rule.
-    pub fn may_deliver(&self, hold: &Hold, grip_says: bool, now_ms: u64) -> bool {
+    pub fn may_deliver(&self, hold: &LeaseToken, grip_says: bool, now_ms: u64) -> bool {
         let beats = self.beats().get(&hold.owner).copied().unwrap_or_default();
         match self.flaw {
             Flaw::RenewsAfterItsExpiry => !beats.refused,
             Flaw::DeadlineFromTheReply => {
                 let deadline = Deadline::new(self.lease_time_ms, beats.answered_ms);
-                grip_says || (!beats.refused && deadline.at(now_ms) == Tenure::Delivers)
+                grip_says || (!beats.refused && deadline.validity_at(now_ms) == LeaseValidity::Valid)
             }
             _ => grip_says,
         }
     }
 
     /// Whether a reader still delivers under a hold that it has let go of.
-    pub fn goes_on(&self, hold: &Hold, let_go_ms: u64, now_ms: u64) -> bool {
+    pub fn goes_on(&self, hold: &LeaseToken, let_go_ms: u64, now_ms: u64) -> bool {
         let given = self.given().contains(&(hold.key.clone(), hold.term));
         self.ignores_a_pass() && !given && now_ms < let_go_ms + self.lease_time_ms / 2
     }
@@ -93,7 +93,7 @@ impl Habits {
         !self.beats().get(id).is_some_and(|beats| beats.refused)
     }
 
-    fn saw(&self, write: &Write, outcome: &Outcome, now_ms: u64) {
+    fn saw(&self, write: &Write, outcome: &WriteOutcome, now_ms: u64) {
         match (write, outcome) {
             (
                 Write::Worker {
@@ -101,7 +101,7 @@ impl Habits {
                     change: WorkerChange::Join { .. } | WorkerChange::Beat { .. },
                     ..
                 },
-                Outcome::Done(Stored::Worker(row)),
+                WriteOutcome::Done(StoredRow::Worker(row)),
             ) => {
                 let mut all = self.beats();
                 let beats = all.entry(id.clone()).or_default();
@@ -109,18 +109,18 @@ impl Habits {
             }
             (
                 Write::Worker { id, change: WorkerChange::Beat { .. }, .. },
-                Outcome::Refused { why, .. },
+                WriteOutcome::Refused { why, .. },
             ) => {
-                let shut_out = matches!(why, Refusal::Fenced | Refusal::Missing);
+                let shut_out = matches!(why, WriteRefusal::Fenced | WriteRefusal::Missing);
                 self.beats().entry(id.clone()).or_default().refused |= shut_out;
             }
             (
                 Write::Lease {
                     key,
-                    change: LeaseChange::Pass { term, .. } | LeaseChange::Release { term, .. },
+                    change: LeaseChange::HandOver { term, .. } | LeaseChange::Release { term, .. },
                     ..
                 },
-                Outcome::Done(_) | Outcome::Refused { .. },
+                WriteOutcome::Done(_) | WriteOutcome::Refused { .. },
             ) => {
                 self.given().insert((key.clone(), *term));
             }
@@ -171,7 +171,7 @@ impl<S: LeaseStore> Rash<S> {
         self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self, mut row: Worker) -> Worker {
+    fn seen(&self, mut row: WorkerRow) -> WorkerRow {
         if self.believed_fenced().contains(&row.id) {
             row.state = WorkerState::Fenced;
         }
@@ -185,7 +185,7 @@ impl<S: LeaseStore> Rash<S> {
         if self.has(Flaw::JoinsUnderTheOldId) { self.id().lease(row) } else { row }
     }
 
-    async fn send(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn send(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match (self.habits.flaw, write) {
             (
                 Flaw::TakesWithoutTheFence,
@@ -193,13 +193,13 @@ impl<S: LeaseStore> Rash<S> {
             ) => Ok(match self.inner.worker(id).await? {
                 Some(row) => {
                     self.believed_fenced().insert(id.clone());
-                    Outcome::Done(Stored::Worker(self.seen(row)))
+                    WriteOutcome::Done(StoredRow::Worker(self.seen(row)))
                 }
-                None => Outcome::Refused { why: Refusal::Missing, now: Some(Stored::Absent) },
+                None => WriteOutcome::Refused { why: WriteRefusal::Missing, now: Some(StoredRow::Absent) },
             }),
             (
                 Flaw::TakesFromABeatingOwner,
-                Write::Lease { key, change: LeaseChange::Name { taker, term }, nonce },
+                Write::Lease { key, change: LeaseChange::RequestHandOver { taker, term }, nonce },
             ) => {
                 let take = LeaseChange::Take { taker: taker.clone(), term: *term };
                 self.inner.write(&Write::lease(key, take, *nonce)).await
@@ -210,21 +210,21 @@ impl<S: LeaseStore> Rash<S> {
     }
 
     /// Sends under the host's old id. A join finds its row there and goes on with it.
-    async fn send_as_before(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn send_as_before(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match write {
             Write::Worker { id, change: WorkerChange::Join { .. }, .. } => {
                 let old = self.id().old().clone();
                 let row = self.inner.worker(&old).await?;
                 self.id().join(id, row.as_ref().map_or(0, |row| row.counter));
-                if let Some(row) = row.filter(Worker::is_alive) {
-                    return Ok(Outcome::Done(Stored::Worker(self.id().worker(row))));
+                if let Some(row) = row.filter(WorkerRow::is_alive) {
+                    return Ok(WriteOutcome::Done(StoredRow::Worker(self.id().worker(row))));
                 }
             }
             // A worker that buries an older join of its own would bury itself.
             Write::Worker { id, change: WorkerChange::Fence { .. }, .. }
                 if self.id().is_mine(id) =>
             {
-                return Ok(Outcome::Refused { why: Refusal::Fenced, now: Some(Stored::Absent) });
+                return Ok(WriteOutcome::Refused { why: WriteRefusal::Fenced, now: Some(StoredRow::Absent) });
             }
             _ => {}
         }
@@ -243,17 +243,17 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        let look = self.inner.look().await?;
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        let look = self.inner.poll().await?;
         let workers = look.workers.into_iter().map(|row| self.seen(row)).collect();
-        Ok(Look { workers, ..look })
+        Ok(StorePoll { workers, ..look })
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let rows = self.inner.list(stream).await?;
         Ok(rows.map(|row| self.seen_lease(row)))
     }
@@ -261,7 +261,7 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         let mut all = self.inner.list_recent(streams).await?;
         for rows in all.values_mut() {
             *rows = std::mem::take(rows).map(|row| self.seen_lease(row));
@@ -273,7 +273,7 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
         Ok(self.inner.get(key).await?.map(|row| self.seen_lease(row)))
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         let asked = if self.has(Flaw::JoinsUnderTheOldId) && self.id().is_mine(id) {
             self.id().old().clone()
         } else {
@@ -282,16 +282,16 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
         Ok(self.inner.worker(&asked).await?.map(|row| self.seen(row)))
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let outcome = self.send(write).await?;
         self.habits.saw(write, &outcome, self.clock.now_ms());
         Ok(outcome)
     }
 
-    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+    async fn read_back(&self, write: &Write) -> Result<StoredRow, StoreError> {
         let stored = match write {
-            Write::Lease { key, .. } => Stored::of_lease(self.get(key).await?.as_ref()),
-            Write::Worker { id, .. } => Stored::of_worker(self.worker(id).await?.as_ref()),
+            Write::Lease { key, .. } => StoredRow::of_lease(self.get(key).await?.as_ref()),
+            Write::Worker { id, .. } => StoredRow::of_worker(self.worker(id).await?.as_ref()),
             Write::Stream { .. } => self.inner.read_back(write).await?,
         };
         let lies = self.has(Flaw::ReadBackComparesTheCounterOnly);
@@ -300,14 +300,14 @@ impl<S: LeaseStore> LeaseStore for Rash<S> {
 }
 
 /// The row with this write's name on it, if its counter is what the write would have made it.
-fn by_the_counter(write: &Write, stored: Stored) -> Stored {
-    let (Write::Lease { change, nonce, .. }, Stored::Lease(mut row)) = (write, stored.clone())
+fn by_the_counter(write: &Write, stored: StoredRow) -> StoredRow {
+    let (Write::Lease { change, nonce, .. }, StoredRow::Lease(mut row)) = (write, stored.clone())
     else {
         return stored;
     };
     let (owner, made) = match change {
         LeaseChange::Take { taker, term } => (Some(taker), term + 1),
-        LeaseChange::Pass { to, term, .. } => (Some(to), term + 1),
+        LeaseChange::HandOver { to, term, .. } => (Some(to), term + 1),
         LeaseChange::Release { term, .. } => (None, term + 1),
         LeaseChange::Checkpoint { owner, term, .. } | LeaseChange::End { owner, term, .. } => {
             (Some(owner), *term)
@@ -319,5 +319,5 @@ fn by_the_counter(write: &Write, stored: Stored) -> Stored {
     }
     row.owner = owner.cloned();
     row.nonce = *nonce;
-    Stored::Lease(row)
+    StoredRow::Lease(row)
 }

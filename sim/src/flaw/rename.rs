@@ -2,7 +2,7 @@
 //! shown under the id that it believes to have.
 
 use anabranch_model::lease::{
-    HandOver, Lease, LeaseChange, Outcome, Stored, Worker, WorkerChange, WorkerId, Write,
+    HandOver, Lease, LeaseChange, WriteOutcome, StoredRow, WorkerRow, WorkerChange, WorkerId, Write,
 };
 use std::collections::BTreeSet;
 
@@ -48,13 +48,13 @@ impl OldId {
         match &mut write {
             Write::Lease { change, .. } => match change {
                 LeaseChange::Take { taker: id, .. }
-                | LeaseChange::Name { taker: id, .. }
-                | LeaseChange::Withdraw { taker: id, .. }
+                | LeaseChange::RequestHandOver { taker: id, .. }
+                | LeaseChange::WithdrawRequest { taker: id, .. }
                 | LeaseChange::Release { owner: id, .. }
                 | LeaseChange::Renew { owner: id, .. }
-                | LeaseChange::Refuse { owner: id, .. }
-                | LeaseChange::Unrefuse { owner: id, .. }
-                | LeaseChange::Pass { owner: id, .. }
+                | LeaseChange::RefuseHandOver { owner: id, .. }
+                | LeaseChange::AllowHandOver { owner: id, .. }
+                | LeaseChange::HandOver { owner: id, .. }
                 | LeaseChange::Checkpoint { owner: id, .. }
                 | LeaseChange::End { owner: id, .. } => self.out(id),
                 _ => {}
@@ -63,8 +63,8 @@ impl OldId {
                 self.out(id);
                 match change {
                     WorkerChange::Beat { counter }
-                    | WorkerChange::Reads { counter, .. }
-                    | WorkerChange::Retire { counter }
+                    | WorkerChange::SetStreams { counter, .. }
+                    | WorkerChange::AnnounceLeaving { counter }
                     | WorkerChange::Fence { counter }
                     | WorkerChange::Leave { counter } => *counter += self.offset,
                     WorkerChange::Join { .. } | WorkerChange::Delete => {}
@@ -76,21 +76,21 @@ impl OldId {
     }
 
     /// An outcome as the worker gets it.
-    pub(super) fn incoming(&self, outcome: Outcome) -> Outcome {
+    pub(super) fn incoming(&self, outcome: WriteOutcome) -> WriteOutcome {
         match outcome {
-            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
-            Outcome::Refused { why, now } => {
-                Outcome::Refused { why, now: now.map(|now| self.stored(now)) }
+            WriteOutcome::Done(stored) => WriteOutcome::Done(self.stored(stored)),
+            WriteOutcome::Refused { why, now } => {
+                WriteOutcome::Refused { why, now: now.map(|now| self.stored(now)) }
             }
-            Outcome::Unknown => Outcome::Unknown,
+            WriteOutcome::Unknown => WriteOutcome::Unknown,
         }
     }
 
     /// A row as the worker gets it.
-    pub(super) fn stored(&self, stored: Stored) -> Stored {
+    pub(super) fn stored(&self, stored: StoredRow) -> StoredRow {
         match stored {
-            Stored::Lease(row) => Stored::Lease(Box::new(self.lease(*row))),
-            Stored::Worker(row) => Stored::Worker(self.worker(row)),
+            StoredRow::Lease(row) => StoredRow::Lease(Box::new(self.lease(*row))),
+            StoredRow::Worker(row) => StoredRow::Worker(self.worker(row)),
             other => other,
         }
     }
@@ -100,14 +100,14 @@ impl OldId {
         if let Some(owner) = &mut row.owner {
             self.back(owner);
         }
-        if let HandOver::Named { taker } = &mut row.hand_over {
+        if let HandOver::Requested { taker } = &mut row.hand_over {
             self.back(taker);
         }
         row
     }
 
     /// A worker's row as the worker gets it.
-    pub(super) fn worker(&self, mut row: Worker) -> Worker {
+    pub(super) fn worker(&self, mut row: WorkerRow) -> WorkerRow {
         if row.id == self.old {
             row.counter = row.counter.saturating_sub(self.offset);
         }

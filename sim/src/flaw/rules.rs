@@ -2,11 +2,11 @@
 
 use super::Flaw;
 use crate::faults::store::at_once;
-use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Refusal,
-    Stored, Worker, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Checkpoint, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal,
+    StoredRow, WorkerRow, WorkerChange, WorkerId, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Lax {
         self.inner.snapshot().leases(stream).map(|lease| self.shown(lease.clone())).collect()
     }
 
-    fn apply(&self, write: &Write) -> Result<Outcome, StoreError> {
+    fn apply(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let mut write = write.clone();
         if let Write::Lease { key, change, .. } = &mut write
             && let Some(row) = self.inner.snapshot().lease(key)
@@ -66,25 +66,25 @@ impl Lax {
         }
         let outcome = at_once(self.inner.write(&write))?;
         Ok(match outcome {
-            Outcome::Done(Stored::Lease(row)) => {
-                Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))
+            WriteOutcome::Done(StoredRow::Lease(row)) => {
+                WriteOutcome::Done(StoredRow::Lease(Box::new(self.shown(*row))))
             }
-            Outcome::Refused { why, now: Some(Stored::Lease(row)) } => {
-                let now = Some(Stored::Lease(Box::new(self.shown(*row))));
-                Outcome::Refused { why, now }
+            WriteOutcome::Refused { why, now: Some(StoredRow::Lease(row)) } => {
+                let now = Some(StoredRow::Lease(Box::new(self.shown(*row))));
+                WriteOutcome::Refused { why, now }
             }
             other => other,
         })
     }
 
     /// Stores a checkpoint of the owner, whatever it replaces.
-    fn store_any(&self, row: &Lease, owner: &WorkerId, term: u64, to: &Checkpoint) -> Outcome {
+    fn store_any(&self, row: &Lease, owner: &WorkerId, term: u64, to: &Checkpoint) -> WriteOutcome {
         if row.owner.as_ref() != Some(owner) || row.term != term {
-            let now = Some(Stored::Lease(Box::new(self.shown(row.clone()))));
-            return Outcome::Refused { why: Refusal::TermMoved, now };
+            let now = Some(StoredRow::Lease(Box::new(self.shown(row.clone()))));
+            return WriteOutcome::Refused { why: WriteRefusal::TermMoved, now };
         }
         self.checkpoints().insert(row.key.clone(), to.clone());
-        Outcome::Done(Stored::Lease(Box::new(self.shown(row.clone()))))
+        WriteOutcome::Done(StoredRow::Lease(Box::new(self.shown(row.clone()))))
     }
 
     fn shown(&self, mut row: Lease) -> Lease {
@@ -111,15 +111,15 @@ impl LeaseStore for Lax {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        self.inner.look().await
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        self.inner.poll().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         Ok(self.leases(stream).into())
     }
 
@@ -127,11 +127,11 @@ impl LeaseStore for Lax {
         Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.inner.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         self.apply(write)
     }
 }

@@ -1,11 +1,11 @@
 //! A store as a consumer with a broken rule sees it: what passes between them is bent.
 
 use super::consumer::ConsumerFlaw;
-use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, Listing, NewLease,
-    Nonce, Outcome, Refusal, Stored, Worker, WorkerChange, WorkerId, WorkerState, Write,
+    ApplicationFacts, Checkpoint, HandOver, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, NewLease,
+    Nonce, WriteOutcome, WriteRefusal, StoredRow, WorkerRow, WorkerChange, WorkerId, WorkerState, Write,
 };
 use anabranch_model::position::Position;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ impl<S: LeaseStore> Warped<S> {
         self.flaw
     }
 
-    async fn listed(&self, mut rows: Listing) -> Listing {
+    async fn listed(&self, mut rows: LeaseListing) -> LeaseListing {
         match self.flaw {
             ConsumerFlaw::PassesBeforeTheDrain => self.pass_at_once(&rows.rows).await,
             ConsumerFlaw::HidesALease => drop(rows.rows.pop()),
@@ -99,32 +99,32 @@ impl<S: LeaseStore> Warped<S> {
         key: &LeaseKey,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         Ok(match self.inner.get(key).await? {
             Some(row) => {
                 let row = Lease { checkpoint: to.clone(), nonce, ..row };
-                Outcome::Done(Stored::Lease(Box::new(row)))
+                WriteOutcome::Done(StoredRow::Lease(Box::new(row)))
             }
-            None => Outcome::Refused { why: Refusal::Missing, now: Some(Stored::Absent) },
+            None => WriteOutcome::Refused { why: WriteRefusal::Missing, now: Some(StoredRow::Absent) },
         })
     }
 
     /// Passes on at once what others have asked for.
     async fn pass_at_once(&self, rows: &[Lease]) {
         for row in rows {
-            let (Some(owner), HandOver::Named { taker }) = (&row.owner, &row.hand_over) else {
+            let (Some(owner), HandOver::Requested { taker }) = (&row.owner, &row.hand_over) else {
                 continue;
             };
             if self.mine().contains(owner) {
                 let (owner, to, term) = (owner.clone(), taker.clone(), row.term);
-                let pass = LeaseChange::Pass { owner, term, to };
+                let pass = LeaseChange::HandOver { owner, term, to };
                 let _ = self.inner.write(&Write::lease(&row.key, pass, Nonce(term))).await;
             }
         }
     }
 
     /// The write as the flaw has it sent, or the answer that it gives itself.
-    async fn bent(&self, write: &Write) -> Result<Result<Write, Outcome>, StoreError> {
+    async fn bent(&self, write: &Write) -> Result<Result<Write, WriteOutcome>, StoreError> {
         use ConsumerFlaw as Flaw;
         let Write::Lease { key, change, nonce } = write else { return Ok(Ok(write.clone())) };
         let lease = |change| Write::lease(key, change, *nonce);
@@ -136,7 +136,7 @@ impl<S: LeaseStore> Warped<S> {
             }
             (Flaw::ForgetsAChild, LeaseChange::Create(new)) if forgets(new) => {
                 let row = (**new).clone().into_lease(&key.stream);
-                Err(Outcome::Done(Stored::Lease(Box::new(Lease { nonce: *nonce, ..row }))))
+                Err(WriteOutcome::Done(StoredRow::Lease(Box::new(Lease { nonce: *nonce, ..row }))))
             }
             (Flaw::AcksWithoutStoring, LeaseChange::Checkpoint { to, .. })
                 if self.now_and_then() =>
@@ -168,38 +168,38 @@ impl<S: LeaseStore> Warped<S> {
                 let (owner, term, replaces) = (owner.clone(), *term, replaces.clone());
                 Ok(lease(LeaseChange::End { owner, term, replaces }))
             }
-            (Flaw::TakesFromALiveOwner, LeaseChange::Name { taker, term }) => {
+            (Flaw::TakesFromALiveOwner, LeaseChange::RequestHandOver { taker, term }) => {
                 Ok(lease(LeaseChange::Take { taker: taker.clone(), term: *term }))
             }
-            (Flaw::NeverAsks, LeaseChange::Name { .. }) => {
+            (Flaw::NeverAsks, LeaseChange::RequestHandOver { .. }) => {
                 let now = self.inner.get(key).await?;
-                let now = Some(Stored::of_lease(now.as_ref()));
-                Err(Outcome::Refused { why: Refusal::HandOverRefused, now })
+                let now = Some(StoredRow::of_lease(now.as_ref()));
+                Err(WriteOutcome::Refused { why: WriteRefusal::HandOverRefused, now })
             }
             _ => Ok(write.clone()),
         })
     }
 
     /// The outcome as the flaw has it seen.
-    async fn seen(&self, write: &Write, outcome: Outcome) -> Result<Outcome, StoreError> {
+    async fn seen(&self, write: &Write, outcome: WriteOutcome) -> Result<WriteOutcome, StoreError> {
         use ConsumerFlaw as Flaw;
         Ok(match (self.flaw, write, outcome) {
-            (_, _, Outcome::Done(Stored::Lease(row))) => {
-                Outcome::Done(Stored::Lease(Box::new(self.shown(*row))))
+            (_, _, WriteOutcome::Done(StoredRow::Lease(row))) => {
+                WriteOutcome::Done(StoredRow::Lease(Box::new(self.shown(*row))))
             }
             (
                 Flaw::UnknownCountsAsStored,
                 Write::Lease { key, change: LeaseChange::Checkpoint { to, .. }, nonce },
-                Outcome::Unknown,
+                WriteOutcome::Unknown,
             ) => self.as_if_stored(key, to, *nonce).await?,
             (
                 Flaw::GoesOnWhenFenced,
                 Write::Worker { change: WorkerChange::Beat { counter }, nonce, .. },
-                Outcome::Refused { now: Some(Stored::Worker(row)), .. },
+                WriteOutcome::Refused { now: Some(StoredRow::Worker(row)), .. },
             ) => {
                 self.fenced.store(true, Ordering::Relaxed);
                 let (counter, state) = (counter + 1, WorkerState::Alive);
-                Outcome::Done(Stored::Worker(Worker { counter, state, nonce: *nonce, ..row }))
+                WriteOutcome::Done(StoredRow::Worker(WorkerRow { counter, state, nonce: *nonce, ..row }))
             }
             (_, _, outcome) => outcome,
         })
@@ -247,22 +247,22 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        self.inner.look().await
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        self.inner.poll().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         Ok(self.listed(self.inner.list(stream).await?).await)
     }
 
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         let mut all = self.inner.list_recent(streams).await?;
         for rows in all.values_mut() {
             *rows = self.listed(std::mem::take(rows)).await;
@@ -278,15 +278,15 @@ impl<S: LeaseStore> LeaseStore for Warped<S> {
         })
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.inner.worker(id).await
     }
 
-    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+    async fn read_back(&self, write: &Write) -> Result<StoredRow, StoreError> {
         self.inner.read_back(write).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         if let Write::Worker { id, change: WorkerChange::Join { .. }, .. } = write {
             self.mine().insert(id.clone());
         }

@@ -9,7 +9,7 @@ use crate::flaw::consumer::ConsumerFlaw;
 use crate::fleet::Temper;
 use crate::history::{HostId, What};
 use crate::supply::Mix;
-use anabranch_model::lease::{LeaseChange, Outcome, Write};
+use anabranch_model::lease::{LeaseChange, WriteOutcome, Write};
 
 /// How many shards the stream begins with whose first sync nobody survives.
 pub const FIRST_SHARDS: u32 = 6;
@@ -130,7 +130,7 @@ fn death_in_the_first_sync(stage: &mut Stage) {
 }
 
 fn is_create(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: Outcome::Done(_) } = what
+    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
     else {
         return false;
     };

@@ -12,10 +12,10 @@ use crate::workload::{Reshard, STREAM, Workload};
 use crate::world::{Ground, World};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, MemoryStore, Settings};
+use anabranch::lease::{Coordinator, MemoryStore, CoordinatorSettings};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, Outcome, Write};
+use anabranch_model::lease::{Layout, Lease, LeaseChange, LeaseKey, WriteOutcome, Write};
 use anabranch_model::lineage::{Lineage, Shard};
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
@@ -229,11 +229,11 @@ fn count(lines: &[Line], is: impl Fn(&What) -> bool) -> u64 {
 }
 
 fn is_move(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: Outcome::Done(_) } = what
+    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
     else {
         return false;
     };
-    matches!(change, LeaseChange::Take { .. } | LeaseChange::Pass { .. })
+    matches!(change, LeaseChange::Take { .. } | LeaseChange::HandOver { .. })
 }
 
 /// The leases that can be delivered: unfinished, with every parent that has a row at its end.
@@ -269,7 +269,7 @@ fn boot(
 /// One life of a worker: a real coordinator, and a reader for each grip.
 async fn live(
     mut berth: Berth,
-    settings: Settings,
+    settings: CoordinatorSettings,
     ground: Ground,
     workload: Workload,
     rows: Arc<Lax>,
@@ -310,7 +310,7 @@ async fn live(
             biased;
             _ = berth.stop.wait_for(|stop| *stop) => break,
             // As a consumer, it ends with the last stream or the table of its leases.
-            why = coordinator.until_refused() => {
+            why = coordinator.wait_refused() => {
                 desk.history.note_world(format!("{host} is refused: {why}"));
                 break;
             }
@@ -327,14 +327,14 @@ async fn live(
     desk.history.note_world(format!("{host} stops: {stopped:?}"));
 }
 
-fn settings(host: HostId, lease_time_ms: u64) -> Settings {
-    let mut settings = Settings::new(host.to_string())
+fn settings(host: HostId, lease_time_ms: u64) -> CoordinatorSettings {
+    let mut settings = CoordinatorSettings::new(host.to_string())
         .with_stream(STREAM, StartPosition::TrimHorizon)
         .with_lease_time_ms(lease_time_ms);
-    settings.full_list_ms = LEASE_TIME_MS * 2;
-    settings.drain_ms = LEASE_TIME_MS / 2;
-    settings.failure_pause_ms = LEASE_TIME_MS / 4;
-    settings.audit_ms = LEASE_TIME_MS;
-    settings.call_ms = PATIENCE_MS;
+    settings.full_list_interval = LEASE_TIME_MS * 2;
+    settings.drain_timeout = LEASE_TIME_MS / 2;
+    settings.failure_backoff = LEASE_TIME_MS / 4;
+    settings.audit_interval = LEASE_TIME_MS;
+    settings.call_timeout = PATIENCE_MS;
     settings
 }

@@ -17,7 +17,7 @@ use crate::workload::Reshard;
 use crate::world::{Ground, World};
 use anabranch::lease::LeaseStore;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Lease, LeaseChange, Outcome, Write};
+use anabranch_model::lease::{Layout, Lease, LeaseChange, WriteOutcome, Write};
 use anabranch_model::position::StartPosition;
 use fastrand::Rng;
 use std::sync::Arc;
@@ -416,9 +416,9 @@ fn make_old_rows(fleet: &Fleet) {
 }
 
 fn is_move(what: &What) -> bool {
-    let What::Landed { write: Write::Lease { change, .. }, outcome: Outcome::Done(_) } = what
+    let What::Landed { write: Write::Lease { change, .. }, outcome: WriteOutcome::Done(_) } = what
     else {
         return false;
     };
-    matches!(change, LeaseChange::Take { .. } | LeaseChange::Pass { .. })
+    matches!(change, LeaseChange::Take { .. } | LeaseChange::HandOver { .. })
 }

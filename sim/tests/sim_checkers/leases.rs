@@ -3,7 +3,7 @@
 use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::ids::ShardId;
-use anabranch_model::lease::{Checkpoint, Hold, Lease, LeaseKey};
+use anabranch_model::lease::{Checkpoint, LeaseToken, Lease, LeaseKey};
 use anabranch_model::position::Position;
 use anabranch_sim::checkers::liveness::{Shared, Unowned};
 use anabranch_sim::checkers::{Quiet, fencing, liveness, resumption};
@@ -109,7 +109,7 @@ fn every_ready_shard_is_delivered_and_load_is_level() {
     let on = |host, key: &LeaseKey| Line {
         at_ms: 5,
         host: Some(HostId(host)),
-        what: What::Delivered { hold: Hold { key: key.clone(), ..hold("a", 1) }, number: 1 },
+        what: What::Delivered { hold: LeaseToken { key: key.clone(), ..hold("a", 1) }, number: 1 },
     };
     let quiet = |level| Quiet {
         from_ms: 1,

@@ -2,7 +2,7 @@
 
 use anabranch::event::{Event, LeaseEvent, ShardEvent, ShardStop};
 use anabranch_model::lease::{
-    Checkpoint, Hold, Lease, LeaseChange, LeaseKey, Nonce, Outcome, Stored, WorkerChange, WorkerId,
+    Checkpoint, LeaseToken, Lease, LeaseChange, LeaseKey, Nonce, WriteOutcome, StoredRow, WorkerChange, WorkerId,
     Write,
 };
 use anabranch_model::position::Position;
@@ -20,8 +20,8 @@ pub(crate) fn worker(name: &str) -> WorkerId {
     WorkerId::from(name)
 }
 
-pub(crate) fn hold(owner: &str, term: u64) -> Hold {
-    Hold { key: key(), owner: worker(owner), term }
+pub(crate) fn hold(owner: &str, term: u64) -> LeaseToken {
+    LeaseToken { key: key(), owner: worker(owner), term }
 }
 
 pub(crate) fn delivered(owner: &str, term: u64, number: u64) -> What {
@@ -33,7 +33,7 @@ pub(crate) fn began(owner: &str, term: u64, done: u64) -> What {
 }
 
 /// The row after a write, as the store told.
-pub(crate) fn row(owner: Option<&str>, term: u64, done: u64) -> Outcome {
+pub(crate) fn row(owner: Option<&str>, term: u64, done: u64) -> WriteOutcome {
     let new = anabranch_model::lease::NewLease {
         shard: key().shard,
         parents: Vec::new(),
@@ -46,10 +46,10 @@ pub(crate) fn row(owner: Option<&str>, term: u64, done: u64) -> Outcome {
         checkpoint: Checkpoint::at(position(done)),
         ..new.into_lease(&key().stream)
     };
-    Outcome::Done(Stored::Lease(Box::new(lease)))
+    WriteOutcome::Done(StoredRow::Lease(Box::new(lease)))
 }
 
-pub(crate) fn landed(change: LeaseChange, outcome: Outcome) -> What {
+pub(crate) fn landed(change: LeaseChange, outcome: WriteOutcome) -> What {
     What::Landed { write: Write::lease(&key(), change, Nonce(1)), outcome }
 }
 
@@ -137,8 +137,8 @@ pub(crate) fn put(shard: &str, number: u64) -> What {
     What::Put(grain(shard, number))
 }
 
-pub(crate) fn of(shard: &str, term: u64) -> Hold {
-    Hold { key: LeaseKey::new("s", shard), owner: worker("a"), term }
+pub(crate) fn of(shard: &str, term: u64) -> LeaseToken {
+    LeaseToken { key: LeaseKey::new("s", shard), owner: worker("a"), term }
 }
 
 pub(crate) fn handed(shard: &str, number: u64, term: u64) -> What {

@@ -3,7 +3,7 @@
 use anabranch::lease::dynamodb::StreamId;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::Survey;
+use anabranch_model::lease::KclProbe;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) struct KclStreams {
 
 impl KclStreams {
     /// The streams that a survey of the table found.
-    pub(crate) fn of(survey: &Survey) -> Self {
+    pub(crate) fn of(survey: &KclProbe) -> Self {
         let mut found: Vec<StreamId> =
             survey.streams.keys().filter_map(|id| id.parse().ok()).collect();
         found.sort_by_key(StreamId::created_s);
@@ -104,9 +104,9 @@ mod tests {
     use super::*;
     use anabranch::stream::api::StreamStatus;
 
-    fn survey(ids: &[&str]) -> Survey {
+    fn survey(ids: &[&str]) -> KclProbe {
         let streams = ids.iter().map(|id| ((*id).to_owned(), 1)).collect();
-        Survey { streams, ..Survey::default() }
+        KclProbe { streams, ..KclProbe::default() }
     }
 
     #[test]

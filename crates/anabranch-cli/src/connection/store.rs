@@ -59,7 +59,7 @@ impl Connection {
         named: Option<&StreamId>,
     ) -> Result<AnyStore, Failure> {
         let streams = match self.kcl_table(application) {
-            Some(table) => Some((table, KclStreams::of(&store.survey().await?))),
+            Some(table) => Some((table, KclStreams::of(&store.probe().await?))),
             None => None,
         };
         let Some((table, streams)) = streams.filter(|(_, streams)| !streams.is_empty()) else {
@@ -90,7 +90,7 @@ impl Connection {
     ) -> Result<DynamoDbStore, Failure> {
         let config = self.aws().await?.config;
         let single = DynamoDbStore::kcl(&config, table);
-        let streams = KclStreams::of(&single.survey().await?);
+        let streams = KclStreams::of(&single.probe().await?);
         if streams.is_empty() {
             return Ok(single);
         }

@@ -1,21 +1,21 @@
 //! What is stored once for the whole application.
 
-use super::listing::Unreadable;
+use super::listing::UnreadableRow;
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
 
 /// The application's own facts. Only the native layout keeps them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Hash)]
-pub struct Application {
+pub struct ApplicationFacts {
     /// Moved by every write that changes the plan, so that an idle worker need not list leases.
     pub version: u64,
     /// What is known of each stream that the application reads.
     pub streams: BTreeMap<StreamName, StreamFacts>,
     /// Streams of which something is known that can't be read.
-    pub unreadable: Vec<Unreadable<StreamName>>,
+    pub unreadable: Vec<UnreadableRow<StreamName>>,
 }
 
-impl Application {
+impl ApplicationFacts {
     /// Whether the application has read the stream under this name.
     pub fn knows(&self, stream: &StreamName) -> bool {
         self.streams.contains_key(stream) || self.unreadable.iter().any(|it| it.key == *stream)

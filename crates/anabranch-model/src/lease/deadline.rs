@@ -15,13 +15,13 @@ const DELIVERS_PERCENT: u64 = 80;
 
 /// Where an owner stands in its lease time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tenure {
+pub enum LeaseValidity {
     /// It may deliver.
-    Delivers,
+    Valid,
     /// It may not deliver until a beat succeeds.
-    Pauses,
+    Paused,
     /// Its leases are lost.
-    Over,
+    Expired,
 }
 
 /// The lease time of an owner, counted from its last successful beat.
@@ -40,31 +40,31 @@ impl Deadline {
     }
 
     /// When delivery pauses.
-    pub fn pauses_ms(self) -> u64 {
+    pub fn pauses_at_ms(self) -> u64 {
         // Divided first, so that no lease time overflows.
         self.sent_ms.saturating_add(self.lease_time_ms / 100 * DELIVERS_PERCENT)
     }
 
     /// When the leases are lost.
-    pub fn over_ms(self) -> u64 {
+    pub fn expires_at_ms(self) -> u64 {
         self.sent_ms.saturating_add(self.lease_time_ms)
     }
 
     /// Where the owner stands.
-    pub fn at(self, now_ms: u64) -> Tenure {
-        if now_ms < self.pauses_ms() {
-            Tenure::Delivers
-        } else if now_ms < self.over_ms() {
-            Tenure::Pauses
+    pub fn validity_at(self, now_ms: u64) -> LeaseValidity {
+        if now_ms < self.pauses_at_ms() {
+            LeaseValidity::Valid
+        } else if now_ms < self.expires_at_ms() {
+            LeaseValidity::Paused
         } else {
-            Tenure::Over
+            LeaseValidity::Expired
         }
     }
 
     /// The deadline once it is known at `now_ms` that the beat sent at `sent_ms` succeeded. `None`
     /// if that came too late. An older beat than the last one changes nothing.
     pub fn after_beat(self, sent_ms: u64, now_ms: u64) -> Option<Self> {
-        let in_time = self.at(now_ms) != Tenure::Over;
+        let in_time = self.validity_at(now_ms) != LeaseValidity::Expired;
         in_time.then(|| Self { sent_ms: sent_ms.max(self.sent_ms), ..self })
     }
 }
@@ -72,20 +72,20 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Tenure::{Delivers, Over, Pauses};
+    use LeaseValidity::{Valid, Expired, Paused};
 
     #[test]
     fn an_owner_pauses_at_four_fifths_and_stops_at_the_whole_lease_time() {
         let deadline = Deadline::new(10_000, 500);
         for (now, expected) in [
-            (500, Delivers),
-            (8_499, Delivers),
-            (8_500, Pauses),
-            (10_499, Pauses),
-            (10_500, Over),
-            (u64::MAX, Over),
+            (500, Valid),
+            (8_499, Valid),
+            (8_500, Paused),
+            (10_499, Paused),
+            (10_500, Expired),
+            (u64::MAX, Expired),
         ] {
-            assert_eq!(deadline.at(now), expected, "at {now}");
+            assert_eq!(deadline.validity_at(now), expected, "at {now}");
         }
     }
 
@@ -100,7 +100,7 @@ mod tests {
             (9_999, 10_001, None),
         ] {
             let after = deadline.after_beat(sent, now);
-            assert_eq!(after.map(Deadline::pauses_ms), pauses, "sent {sent}, heard {now}");
+            assert_eq!(after.map(Deadline::pauses_at_ms), pauses, "sent {sent}, heard {now}");
         }
         let later = Deadline::new(10_000, 4_000);
         assert_eq!(later.after_beat(3_000, 4_100), Some(later), "an older beat changes nothing");

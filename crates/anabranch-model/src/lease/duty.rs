@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 /// because none is left, `lowest_worker` does. In KCL's layout it is the leader that Java finds
 /// among the owners of the whole table, `owners`, whatever streams it has; where they are not known
 /// those of this stream stand in for them.
-pub fn audits(
+pub fn is_auditor(
     layout: Layout,
     rows: &[Lease],
     me: &WorkerId,
@@ -48,11 +48,11 @@ pub fn audits(
 /// no parent has a row. There a shard that is gone may go too. A child at LATEST counts for begun in
 /// KCL; here it does not, because a merged one may wait for its other parent, whose end looks for
 /// this row.
-pub fn may_go(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bool {
+pub fn may_remove(layout: Layout, row: &Lease, rows: &[Lease], list: &Lineage) -> bool {
     if !row.is_ended() {
         return false;
     }
-    let gone = list.heirs(&row.key.shard, row.range.as_ref()).is_some();
+    let gone = list.successors(&row.key.shard, row.range.as_ref()).is_some();
     match layout {
         Layout::Native => gone,
         Layout::Kcl => gone || is_behind(row, rows),
@@ -138,7 +138,7 @@ mod tests {
         for (rows, auditor) in cases {
             for me in ["a", "b", "c"] {
                 let (lowest, id) = (WorkerId::from("c"), WorkerId::from(me));
-                let does = audits(Layout::Native, rows, &id, Some(&lowest), None);
+                let does = is_auditor(Layout::Native, rows, &id, Some(&lowest), None);
                 assert_eq!(does, me == auditor, "{me} with {rows:?}");
             }
         }
@@ -153,7 +153,7 @@ mod tests {
         let table = ["java-1", "java-2", "rust-1"].map(str::to_owned).into_iter().collect();
         for (owners, auditor) in [(None, "java-1"), (Some(&table), "rust-1")] {
             for me in ["java-1", "java-2", "rust-1"] {
-                let does = audits(Layout::Kcl, &rows, &me.into(), None, owners);
+                let does = is_auditor(Layout::Kcl, &rows, &me.into(), None, owners);
                 assert_eq!(does, me == auditor, "{me} with {owners:?}");
             }
         }
@@ -216,10 +216,10 @@ mod tests {
             (vec![zero(at(3)), child(1, at(5)), child(2, at(6))], &trimmed, (false, false)),
         ];
         for (rows, list, (native, kcl)) in cases {
-            assert_eq!(may_go(Layout::Native, &rows[0], &rows, list), native, "native: {rows:?}");
-            assert_eq!(may_go(Layout::Kcl, &rows[0], &rows, list), kcl, "KCL: {rows:?}");
+            assert_eq!(may_remove(Layout::Native, &rows[0], &rows, list), native, "native: {rows:?}");
+            assert_eq!(may_remove(Layout::Kcl, &rows[0], &rows, list), kcl, "KCL: {rows:?}");
         }
         let late = row(&shards[1], end, None);
-        assert!(!may_go(Layout::Native, &late, &[], &old), "a list can be older than the shard");
+        assert!(!may_remove(Layout::Native, &late, &[], &old), "a list can be older than the shard");
     }
 }

@@ -23,7 +23,7 @@
 //! an unlisted shard that shares keys with the parent may still make the parent's row, because the
 //! heirs of a lost shard get rows.
 
-use super::listing::Listing;
+use super::listing::LeaseListing;
 use super::row::Lease;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 /// What a consistent read of one row showed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RowSeen {
+pub enum RowState {
     /// There is no row.
     Absent,
     /// The row is short of the shard's end.
@@ -47,28 +47,28 @@ pub enum RowSeen {
 /// A full, unfiltered list of the shards, and a scan of all rows that began after it. One serves
 /// all gates of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed {
+pub struct GateListing {
     /// The shards.
     list: Lineage,
     /// What the scan showed of each row that was there.
-    scan: BTreeMap<ShardId, RowSeen>,
+    scan: BTreeMap<ShardId, RowState>,
     /// Unfinished rows of shards that the list lacks, with their ranges.
     unlisted: Vec<(ShardId, Option<HashRange>)>,
     /// Rows of shards that the list lacks that can't be read.
     unreadable: Vec<ShardId>,
 }
 
-impl Listed {
+impl GateListing {
     /// A list, and then a scan. Its rows may have been read at different moments, all of them after
     /// the list, and what it leaves out was not there.
-    pub fn new(list: Lineage, scan: &Listing) -> Self {
+    pub fn new(list: Lineage, scan: &LeaseListing) -> Self {
         let gone = |shard: &ShardId| !list.names(shard);
         let unfinished = scan.rows.iter().filter(|row| !row.is_ended() && gone(&row.key.shard));
         let unlisted = unfinished.map(|row| (row.key.shard.clone(), row.range)).collect();
         let unreadable = scan.unreadable.iter().map(|row| &row.key);
-        let seen = |row: &Lease| if row.is_ended() { RowSeen::Ended } else { RowSeen::Unfinished };
+        let seen = |row: &Lease| if row.is_ended() { RowState::Ended } else { RowState::Unfinished };
         let rows = scan.rows.iter().map(|row| (row.key.shard.clone(), seen(row)));
-        let unread = unreadable.clone().map(|shard| (shard.clone(), RowSeen::Unreadable));
+        let unread = unreadable.clone().map(|shard| (shard.clone(), RowState::Unreadable));
         let scan = rows.chain(unread).collect();
         let unreadable = unreadable.filter(|shard| gone(shard)).cloned().collect();
         Self { list, scan, unlisted, unreadable }
@@ -80,8 +80,8 @@ impl Listed {
     }
 
     /// What the scan showed of a row.
-    fn scanned(&self, shard: &ShardId) -> RowSeen {
-        self.scan.get(shard).copied().unwrap_or(RowSeen::Absent)
+    fn scanned(&self, shard: &ShardId) -> RowState {
+        self.scan.get(shard).copied().unwrap_or(RowState::Absent)
     }
 
     /// Why the row of a listed shard may yet be made by the end of an unlisted one: its row is
@@ -108,29 +108,29 @@ fn may_be_older(gone: &ShardId, shard: &ShardId) -> bool {
 
 /// What one attempt to pass the gate has learned so far. A new attempt starts with nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Evidence {
+pub struct GateEvidence {
     /// The shards and the scanned rows.
-    listed: Option<Arc<Listed>>,
+    listed: Option<Arc<GateListing>>,
     /// Rows read one by one, in the order of the reads.
-    reads: Vec<(ShardId, RowSeen)>,
+    reads: Vec<(ShardId, RowState)>,
 }
 
-impl Evidence {
+impl GateEvidence {
     /// Notes a consistent read of one row.
-    pub fn saw(&mut self, shard: ShardId, seen: RowSeen) {
+    pub fn saw(&mut self, shard: ShardId, seen: RowState) {
         self.reads.push((shard, seen));
     }
 
     /// Notes a list and a scan. What was read before is forgotten, because the order of the reads
     /// counts from here.
-    pub fn listed(&mut self, listed: Arc<Listed>) {
+    pub fn listed(&mut self, listed: Arc<GateListing>) {
         self.listed = Some(listed);
         // An end is final, so an ended row need not be read again.
-        self.reads.retain(|(_, seen)| *seen == RowSeen::Ended);
+        self.reads.retain(|(_, seen)| *seen == RowState::Ended);
     }
 
     /// The last that single reads showed of a row, or else the scan.
-    fn last_seen(&self, shard: &ShardId) -> Option<RowSeen> {
+    fn last_seen(&self, shard: &ShardId) -> Option<RowState> {
         let read = self.reads.iter().rev().find(|(read, _)| read == shard).map(|(_, seen)| *seen);
         read.or_else(|| Some(self.listed.as_ref()?.scanned(shard)))
     }
@@ -173,7 +173,7 @@ pub enum Gate {
 ///
 /// The driver does what the answer asks for and asks again with more evidence, until the gate
 /// opens or the child has to wait; after a while it starts anew.
-pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &Evidence) -> Gate {
+pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &GateEvidence) -> Gate {
     let mut need_list = false;
     let mut need_reads = Vec::new();
     for parent in parents {
@@ -192,18 +192,18 @@ pub fn gate(child: &ShardId, parents: &[ShardId], evidence: &Evidence) -> Gate {
     }
 }
 
-fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
+fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &GateEvidence) -> Gate {
     let wait = |why| Gate::Wait { parent: parent.clone(), why };
     match (evidence.last_seen(parent), &evidence.listed) {
-        (Some(RowSeen::Ended), _) => Gate::Open,
-        (Some(RowSeen::Unfinished), _) => wait(WaitReason::ParentUnfinished),
-        (Some(RowSeen::Unreadable), _) => wait(WaitReason::Unreadable(parent.clone())),
+        (Some(RowState::Ended), _) => Gate::Open,
+        (Some(RowState::Unfinished), _) => wait(WaitReason::ParentUnfinished),
+        (Some(RowState::Unreadable), _) => wait(WaitReason::Unreadable(parent.clone())),
         (None, _) => Gate::NeedReads(vec![parent.clone()]),
-        (Some(RowSeen::Absent), None) => Gate::NeedList,
-        (Some(RowSeen::Absent), Some(listed)) if !listed.list.names(child) => {
+        (Some(RowState::Absent), None) => Gate::NeedList,
+        (Some(RowState::Absent), Some(listed)) if !listed.list.names(child) => {
             wait(WaitReason::ChildNotListed)
         }
-        (Some(RowSeen::Absent), Some(listed)) => match listed.list.get(parent) {
+        (Some(RowState::Absent), Some(listed)) => match listed.list.get(parent) {
             // The list names the child and lacks the parent: the parent is trimmed. The scan after
             // the list shows no row of it: none of its records are being read.
             None => Gate::Open,
@@ -216,12 +216,12 @@ fn gate_of_one(child: &ShardId, parent: &ShardId, evidence: &Evidence) -> Gate {
 }
 
 /// The parent is listed and has no row. It has ended if no ancestor can bring its row any more.
-fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> Gate {
+fn gate_of_ancestors(parent: &ShardId, listed: &GateListing, evidence: &GateEvidence) -> Gate {
     let mut order = listed.list.ancestors(parent);
     order.push(parent);
     // An end is final, and every single read comes after the scan.
-    order.retain(|shard| listed.scanned(shard) != RowSeen::Ended);
-    if let Some(shard) = order.iter().find(|it| listed.scanned(it) == RowSeen::Unreadable) {
+    order.retain(|shard| listed.scanned(shard) != RowState::Ended);
+    if let Some(shard) = order.iter().find(|it| listed.scanned(it) == RowState::Unreadable) {
         return unreadable(parent, shard);
     }
     let mut reads = evidence.reads.iter();
@@ -229,7 +229,7 @@ fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> 
         // Each row must have been read after all that stand before it.
         match reads.by_ref().find(|(read, _)| read == shard) {
             None => return Gate::NeedReads(order[i..].iter().copied().cloned().collect()),
-            Some((_, RowSeen::Unfinished)) => {
+            Some((_, RowState::Unfinished)) => {
                 let why = if shard == parent {
                     WaitReason::ParentUnfinished
                 } else {
@@ -237,8 +237,8 @@ fn gate_of_ancestors(parent: &ShardId, listed: &Listed, evidence: &Evidence) -> 
                 };
                 return Gate::Wait { parent: parent.clone(), why };
             }
-            Some((_, RowSeen::Unreadable)) => return unreadable(parent, shard),
-            Some((_, RowSeen::Absent | RowSeen::Ended)) => {}
+            Some((_, RowState::Unreadable)) => return unreadable(parent, shard),
+            Some((_, RowState::Absent | RowState::Ended)) => {}
         }
     }
     Gate::Open

@@ -74,7 +74,7 @@ fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
         for shard in stream.all() {
             let keys = list.keys_of_lost(&shard.id).unwrap_or_default();
             let is_gone = !list.names(&shard.id) && !stream.knows(&shard.id);
-            let Some(heirs) = list.heirs(&shard.id, None) else {
+            let Some(heirs) = list.successors(&shard.id, None) else {
                 assert!(keys.is_empty(), "seed {seed}: {} of {keys:?}", shard.id);
                 continue;
             };
@@ -83,7 +83,7 @@ fn the_keys_of_a_lost_shard_are_never_fewer_than_it_took() {
             let left_out = holes.iter().any(|hole| hole.overlaps(&shard.range));
             assert!(!left_out, "seed {seed}: {} took {:?}, not {keys:?}", shard.id, shard.range);
             let heirs: Vec<_> = heirs.iter().map(|heir| &heir.id).collect();
-            let known = list.heirs(&shard.id, Some(&shard.range)).expect("it is gone");
+            let known = list.successors(&shard.id, Some(&shard.range)).expect("it is gone");
             assert!(known.iter().all(|heir| heirs.contains(&&heir.id)), "seed {seed}: {heirs:?}");
             found += 1;
             exact += u32::from(known.len() == heirs.len());

@@ -8,7 +8,7 @@ use crate::position::Position;
 
 /// A row that is there and can't be read.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Unreadable<K> {
+pub struct UnreadableRow<K> {
     /// Which row.
     pub key: K,
     /// What is wrong with it.
@@ -18,20 +18,20 @@ pub struct Unreadable<K> {
 /// What one list of a stream's rows showed. A shard that neither part names had no row when the
 /// list passed its place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Listing {
+pub struct LeaseListing {
     /// The rows, by shard.
     pub rows: Vec<Lease>,
     /// Rows that are there and can't be read.
-    pub unreadable: Vec<Unreadable<ShardId>>,
+    pub unreadable: Vec<UnreadableRow<ShardId>>,
 }
 
-impl From<Vec<Lease>> for Listing {
+impl From<Vec<Lease>> for LeaseListing {
     fn from(rows: Vec<Lease>) -> Self {
         Self { rows, unreadable: Vec::new() }
     }
 }
 
-impl Listing {
+impl LeaseListing {
     /// Changes each row.
     #[must_use]
     pub fn map(mut self, change: impl FnMut(Lease) -> Lease) -> Self {
@@ -45,7 +45,7 @@ impl Listing {
     /// listed before takes no keys.
     pub fn with_unreadable(&self, stream: &StreamName, list: &Lineage) -> Vec<Lease> {
         let mut rows = self.rows.clone();
-        for Unreadable { key, .. } in &self.unreadable {
+        for UnreadableRow { key, .. } in &self.unreadable {
             if let Some(shard) = list.get(key) {
                 rows.push(NewLease::new(shard, Position::TrimHorizon).into_lease(stream));
             } else if key.index().is_some() {

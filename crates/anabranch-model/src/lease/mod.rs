@@ -30,21 +30,21 @@ pub mod shuffle;
 pub mod plan;
 pub mod duty;
 
-pub use application::{Application, StreamFacts, is_same_creation};
+pub use application::{ApplicationFacts, StreamFacts, is_same_creation};
 pub use checkpoint::{Checkpoint, PendingCheckpoint};
-pub use deadline::{Deadline, Tenure};
-pub use gate::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
-pub use listing::{Listing, Unreadable};
-pub use outcome::{Outcome, Refusal, Stored};
+pub use deadline::{Deadline, LeaseValidity};
+pub use gate::{GateEvidence, Gate, GateListing, RowState, WaitReason, gate};
+pub use listing::{LeaseListing, UnreadableRow};
+pub use outcome::{WriteOutcome, WriteRefusal, StoredRow};
 pub use plan::plan;
-pub use rate::Rate;
+pub use rate::ReadRate;
 pub use resolve::{Resolution, resolve};
-pub use row::{HandOver, Hold, Lease, LeaseKey, NewLease};
+pub use row::{HandOver, LeaseToken, Lease, LeaseKey, NewLease};
 pub use stream_names::StreamNames;
-pub use survey::{Survey, Surveyed};
+pub use survey::{KclProbe, ProbeBaseline};
 pub use sync::{OnInconsistentChild, Protocol, SyncError, first_sync, sync};
-pub use table::{Layout, Table};
-pub use worker::{Worker, WorkerId, WorkerState};
+pub use table::{Layout, LeaseTable};
+pub use worker::{WorkerRow, WorkerId, WorkerState};
 pub use write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! How a write ended.
 
 use super::application::StreamFacts;
-use super::row::{Hold, Lease};
-use super::worker::Worker;
+use super::row::{LeaseToken, Lease};
+use super::worker::WorkerRow;
 
 /// How a write ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// It was applied. Here is the row after it.
-    Done(Stored),
+    Done(StoredRow),
     /// Its condition was false, so nothing changed.
     Refused {
         /// Which part of the condition was false.
-        why: Refusal,
+        why: WriteRefusal,
         /// The row as it stands, if the store told.
-        now: Option<Stored>,
+        now: Option<StoredRow>,
     },
     /// The reply was lost: it may have been applied, or may still be.
     /// [`resolve`](super::resolve::resolve) decides from what is read back.
@@ -24,20 +24,20 @@ pub enum Outcome {
 
 /// A row as it stands in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stored {
+pub enum StoredRow {
     /// There is none.
     Absent,
     /// A lease.
     Lease(Box<Lease>),
     /// A worker.
-    Worker(Worker),
+    Worker(WorkerRow),
     /// The application's facts about a stream.
     Stream(StreamFacts),
 }
 
 /// Which part of a write's condition was false.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
-pub enum Refusal {
+pub enum WriteRefusal {
     /// There is no such row.
     #[error("there is no such row")]
     Missing,
@@ -55,19 +55,19 @@ pub enum Refusal {
     HandOverRefused,
     /// Another worker has asked for the lease.
     #[error("another worker has asked for the lease")]
-    NamedByOther,
+    RequestedByOther,
     /// That worker has not asked for the lease.
     #[error("that worker has not asked for the lease")]
-    NotNamed,
+    NotRequested,
     /// The lease has no owner to ask, or it is the asker's own.
     #[error("there is no other worker to ask for the lease")]
-    NobodyToAsk,
+    NoOwner,
     /// The checkpoint is not the one to be replaced.
     #[error("the checkpoint is not the one that this one replaces")]
     CheckpointMoved,
     /// The new checkpoint lies before the old one.
     #[error("the new checkpoint lies before the one that it replaces")]
-    GoesBack,
+    CheckpointBehind,
     /// The shard is not done.
     #[error("the shard is not done")]
     NotEnded,
@@ -82,7 +82,7 @@ pub enum Refusal {
     StillAlive,
     /// A lease names the worker.
     #[error("a lease still names the worker")]
-    StillNamed,
+    StillReferenced,
     /// The stream was created at another time: it is another stream under the same name.
     #[error("the stream was created at another time")]
     OtherStream,
@@ -91,14 +91,14 @@ pub enum Refusal {
     Unsupported,
 }
 
-impl Stored {
+impl StoredRow {
     /// What a read of a lease's row showed.
     pub fn of_lease(row: Option<&Lease>) -> Self {
         row.map_or(Self::Absent, |lease| Self::Lease(Box::new(lease.clone())))
     }
 
     /// What a read of a worker's row showed.
-    pub fn of_worker(row: Option<&Worker>) -> Self {
+    pub fn of_worker(row: Option<&WorkerRow>) -> Self {
         row.map_or(Self::Absent, |worker| Self::Worker(worker.clone()))
     }
 
@@ -108,18 +108,18 @@ impl Stored {
     }
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// The lease after a write that was applied.
     pub fn lease(&self) -> Option<&Lease> {
         match self {
-            Self::Done(Stored::Lease(lease)) => Some(lease),
+            Self::Done(StoredRow::Lease(lease)) => Some(lease),
             _ => None,
         }
     }
 
     /// What the owner has to present from now on, after a write that was applied.
-    pub fn hold(&self) -> Option<Hold> {
-        self.lease().and_then(Lease::hold)
+    pub fn token(&self) -> Option<LeaseToken> {
+        self.lease().and_then(Lease::token)
     }
 
     /// Whether the write was applied.
@@ -128,7 +128,7 @@ impl Outcome {
     }
 
     /// Why the write was refused, if it was.
-    pub fn refusal(&self) -> Option<Refusal> {
+    pub fn refusal(&self) -> Option<WriteRefusal> {
         match self {
             Self::Refused { why, .. } => Some(*why),
             _ => None,

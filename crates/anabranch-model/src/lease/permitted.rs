@@ -4,7 +4,7 @@ use crate::position::Position;
 
 /// Which checkpoints may be made: not before the last one, and not behind what was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Permitted {
+pub struct CheckpointRules {
     /// The last checkpoint that was made.
     last: Position,
     /// What the row was found to hold, where that is more: one was given up, and landed.
@@ -19,7 +19,7 @@ pub struct Permitted {
 
 /// What a checkpoint that may be made takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum CheckpointStep {
     /// Nothing: the row holds as much.
     Same,
     /// This is to be written.
@@ -32,7 +32,7 @@ pub enum Step {
     "{asked} can't be checkpointed: it has to lie between the last checkpoint, {last}, and the last \
      record given, {largest}"
 )]
-pub struct OutOfRange {
+pub struct CheckpointOutOfRange {
     /// What was asked for.
     pub asked: Position,
     /// The last checkpoint that was made.
@@ -41,26 +41,26 @@ pub struct OutOfRange {
     pub largest: Position,
 }
 
-impl From<Position> for Permitted {
+impl From<Position> for CheckpointRules {
     /// The shard is done up to `at`, and nothing was given yet.
     fn from(at: Position) -> Self {
         Self { last: at, held: at, largest: at, at_end: false, ended: false }
     }
 }
 
-impl Permitted {
+impl CheckpointRules {
     /// The last checkpoint that was made.
     pub fn last(&self) -> Position {
         self.last
     }
 
     /// What the row holds, as far as that is known.
-    pub fn held(&self) -> Position {
+    pub fn stored(&self) -> Position {
         self.held
     }
 
     /// Notes that the row holds a checkpoint. Returns whether that is news.
-    pub fn row_holds(&mut self, at: Position) -> bool {
+    pub fn note_stored(&mut self, at: Position) -> bool {
         let news = !matches!(at, Position::Latest | Position::AtTimestamp(_)) && self.held < at;
         if news {
             self.held = at;
@@ -74,7 +74,7 @@ impl Permitted {
     }
 
     /// Notes that everything up to `to` is given to the user.
-    pub fn given(&mut self, to: Position) {
+    pub fn note_delivered(&mut self, to: Position) {
         self.largest = self.largest.max(to);
     }
 
@@ -88,20 +88,20 @@ impl Permitted {
     ///
     /// Other than Java, which compares numbers alone, this takes no other place without a record:
     /// `LATEST` would have the next owner skip what nobody has done.
-    pub fn judge(&self, asked: Position) -> Result<Step, OutOfRange> {
-        let to = self.meant(asked);
+    pub fn check(&self, asked: Position) -> Result<CheckpointStep, CheckpointOutOfRange> {
+        let to = self.effective_target(asked);
         if to == self.last {
-            Ok(Step::Same)
+            Ok(CheckpointStep::Same)
         } else if matches!(to, Position::At { .. }) && self.last < to && to <= self.largest {
-            Ok(if to <= self.held { Step::Same } else { Step::To(to) })
+            Ok(if to <= self.held { CheckpointStep::Same } else { CheckpointStep::To(to) })
         } else {
             Err(self.out_of_range(asked))
         }
     }
 
     /// Notes that a checkpoint was made.
-    pub fn made(&mut self, asked: Position) {
-        let to = self.meant(asked);
+    pub fn note_checkpoint(&mut self, asked: Position) {
+        let to = self.effective_target(asked);
         self.last = self.last.max(to);
         self.held = self.held.max(self.last);
         self.ended |= self.at_end && to == self.largest;
@@ -113,11 +113,11 @@ impl Permitted {
     }
 
     /// Why `asked` may not be checkpointed.
-    pub fn out_of_range(&self, asked: Position) -> OutOfRange {
-        OutOfRange { asked, last: self.last, largest: self.largest }
+    pub fn out_of_range(&self, asked: Position) -> CheckpointOutOfRange {
+        CheckpointOutOfRange { asked, last: self.last, largest: self.largest }
     }
 
-    fn meant(&self, asked: Position) -> Position {
+    fn effective_target(&self, asked: Position) -> Position {
         if self.at_end && asked.is_shard_end() { self.largest } else { asked }
     }
 }
@@ -134,85 +134,85 @@ mod tests {
 
     #[test]
     fn a_checkpoint_lies_between_the_last_one_and_what_was_given() {
-        let mut fresh = Permitted::from(TrimHorizon);
+        let mut fresh = CheckpointRules::from(TrimHorizon);
         let nothing_given = fresh;
-        fresh.given(at(9, 2));
-        let mut at_latest = Permitted::from(Latest);
-        at_latest.given(at(9, 2));
+        fresh.note_delivered(at(9, 2));
+        let mut at_latest = CheckpointRules::from(Latest);
+        at_latest.note_delivered(at(9, 2));
         let mut moved = fresh;
-        moved.made(at(5, 1));
+        moved.note_checkpoint(at(5, 1));
         let mut ending = moved;
         ending.at_end();
         for (state, asked, want) in [
-            (nothing_given, TrimHorizon, Some(Step::Same)),
+            (nothing_given, TrimHorizon, Some(CheckpointStep::Same)),
             (nothing_given, at(1, 0), None),
-            (fresh, at(1, 0), Some(Step::To(at(1, 0)))),
-            (fresh, at(9, 2), Some(Step::To(at(9, 2)))),
+            (fresh, at(1, 0), Some(CheckpointStep::To(at(1, 0)))),
+            (fresh, at(9, 2), Some(CheckpointStep::To(at(9, 2)))),
             (fresh, at(9, 3), None),
             (fresh, Latest, None),
-            (at_latest, Latest, Some(Step::Same)),
+            (at_latest, Latest, Some(CheckpointStep::Same)),
             (at_latest, TrimHorizon, None),
-            (at_latest, at(9, 2), Some(Step::To(at(9, 2)))),
+            (at_latest, at(9, 2), Some(CheckpointStep::To(at(9, 2)))),
             (fresh, ShardEnd, None),
             (moved, at(5, 0), None),
-            (moved, at(5, 1), Some(Step::Same)),
-            (moved, at(5, 2), Some(Step::To(at(5, 2)))),
+            (moved, at(5, 1), Some(CheckpointStep::Same)),
+            (moved, at(5, 2), Some(CheckpointStep::To(at(5, 2)))),
             (moved, TrimHorizon, None),
-            (ending, ShardEnd, Some(Step::To(at(9, 2)))),
-            (ending, at(9, 2), Some(Step::To(at(9, 2)))),
+            (ending, ShardEnd, Some(CheckpointStep::To(at(9, 2)))),
+            (ending, at(9, 2), Some(CheckpointStep::To(at(9, 2)))),
             (ending, at(9, 3), None),
         ] {
-            assert_eq!(state.judge(asked).ok(), want, "{asked} in {state:?}");
+            assert_eq!(state.check(asked).ok(), want, "{asked} in {state:?}");
         }
     }
 
     #[test]
     fn a_shard_has_ended_once_all_is_checkpointed_since_its_end_was_told() {
-        let mut marks = Permitted::from(TrimHorizon);
-        marks.given(at(9, 0));
-        marks.made(at(9, 0));
+        let mut marks = CheckpointRules::from(TrimHorizon);
+        marks.note_delivered(at(9, 0));
+        marks.note_checkpoint(at(9, 0));
         assert!(!marks.has_ended(), "nobody has told");
         marks.at_end();
         assert!(!marks.has_ended(), "checkpoints made before don't count");
         for (asked, want) in [(at(9, 0), true), (ShardEnd, true)] {
             let mut marks = marks;
-            marks.made(asked);
+            marks.note_checkpoint(asked);
             assert_eq!(marks.has_ended(), want, "{asked}");
         }
-        let mut behind = Permitted::from(TrimHorizon);
-        behind.given(at(9, 0));
+        let mut behind = CheckpointRules::from(TrimHorizon);
+        behind.note_delivered(at(9, 0));
         behind.at_end();
-        behind.made(at(8, 0));
+        behind.note_checkpoint(at(8, 0));
         assert!(!behind.has_ended());
     }
 
     #[test]
     fn what_the_row_holds_already_takes_nothing_and_the_range_stays_as_it_was() {
-        let mut marks = Permitted::from(at(50, 0));
-        marks.given(at(120, 0));
-        assert!(!marks.row_holds(at(50, 0)) && !marks.row_holds(Position::AtTimestamp(7)));
-        assert!(marks.row_holds(at(100, 0)) && !marks.row_holds(at(100, 0)));
+        let mut marks = CheckpointRules::from(at(50, 0));
+        marks.note_delivered(at(120, 0));
+        assert!(!marks.note_stored(at(50, 0)) && !marks.note_stored(Position::AtTimestamp(7)));
+        assert!(marks.note_stored(at(100, 0)) && !marks.note_stored(at(100, 0)));
         for (asked, want) in [
             (at(49, 0), None),
-            (at(80, 0), Some(Step::Same)),
-            (at(100, 0), Some(Step::Same)),
-            (at(101, 0), Some(Step::To(at(101, 0)))),
+            (at(80, 0), Some(CheckpointStep::Same)),
+            (at(100, 0), Some(CheckpointStep::Same)),
+            (at(101, 0), Some(CheckpointStep::To(at(101, 0)))),
             (at(121, 0), None),
         ] {
-            assert_eq!(marks.judge(asked).ok(), want, "{asked}");
+            assert_eq!(marks.check(asked).ok(), want, "{asked}");
         }
-        marks.made(at(80, 0));
-        assert_eq!((marks.last(), marks.held()), (at(80, 0), at(100, 0)));
-        assert_eq!(marks.judge(at(79, 0)).unwrap_err().last, at(80, 0), "none goes back");
-        marks.made(at(110, 0));
-        assert_eq!(marks.held(), at(110, 0));
+        marks.note_checkpoint(at(80, 0));
+        assert_eq!((marks.last(), marks.stored()), (at(80, 0), at(100, 0)));
+        assert_eq!(marks.check(at(79, 0)).unwrap_err().last, at(80, 0), "none goes back");
+        marks.note_checkpoint(at(110, 0));
+        assert_eq!(marks.stored(), at(110, 0));
     }
 
     #[test]
     fn a_refused_checkpoint_names_the_range() {
-        let mut marks = Permitted::from(at(3, 0));
-        marks.given(at(7, 0));
-        let said = marks.judge(at(8, 0)).unwrap_err().to_string();
+        let mut marks = CheckpointRules::from(at(3, 0));
+        marks.note_delivered(at(7, 0));
+        let said = marks.check(at(8, 0)).unwrap_err().to_string();
         for part in ["8/0", "3/0", "7/0"] {
             assert!(said.contains(part), "{said}");
         }

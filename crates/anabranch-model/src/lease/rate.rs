@@ -15,7 +15,7 @@ const STEP_BITS: u32 = 3;
 
 /// What the owner of a lease reads of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rate {
+pub struct ReadRate {
     /// When the owner began to measure.
     began_ms: u64,
     /// Up to when the smoothed rate goes.
@@ -26,7 +26,7 @@ pub struct Rate {
     bytes: u64,
 }
 
-impl Rate {
+impl ReadRate {
     /// A rate that begins with what the last owner said.
     pub fn new(now_ms: u64, before: Option<u64>) -> Self {
         Self { began_ms: now_ms, smoothed_ms: now_ms, smoothed: before, bytes: 0 }
@@ -38,7 +38,7 @@ impl Rate {
     }
 
     /// What to say at `now_ms`, in bytes per second. `None` while nothing sure is known.
-    pub fn told(&mut self, now_ms: u64) -> Option<u64> {
+    pub fn report(&mut self, now_ms: u64) -> Option<u64> {
         let elapsed_ms = now_ms.saturating_sub(self.smoothed_ms);
         if now_ms.saturating_sub(self.began_ms) < SILENT_FOR_MS || elapsed_ms == 0 {
             return None;
@@ -67,11 +67,11 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_told_as_it_is_and_a_change_after_a_while() {
-        let mut rate = Rate::new(0, None);
+        let mut rate = ReadRate::new(0, None);
         let mut told = Vec::new();
         for second in 1..=400 {
             rate.read(if second <= 100 { 1_000 } else { 8_000 });
-            told.push(rate.told(second * 1_000));
+            told.push(rate.report(second * 1_000));
         }
         assert!(told[..9].iter().all(Option::is_none), "too early to tell: {:?}", &told[..9]);
         assert!(told[9..100].iter().all(|rate| *rate == Some(1_024)), "{told:?}");
@@ -82,13 +82,13 @@ mod tests {
 
     #[test]
     fn the_next_owner_goes_on_from_what_the_row_says() {
-        let mut rate = Rate::new(5_000, Some(64_000));
-        assert_eq!(rate.told(14_999), None);
+        let mut rate = ReadRate::new(5_000, Some(64_000));
+        assert_eq!(rate.report(14_999), None);
         rate.read(64_000 * 15);
-        assert_eq!(rate.told(20_000), Some(65_536));
+        assert_eq!(rate.report(20_000), Some(65_536));
         // Nothing is told twice for the same moment, and a silent time counts.
-        assert_eq!(rate.told(20_000), None);
-        assert!(rate.told(80_000).unwrap() < 40_000);
+        assert_eq!(rate.report(20_000), None);
+        assert!(rate.report(80_000).unwrap() < 40_000);
     }
 
     #[test]

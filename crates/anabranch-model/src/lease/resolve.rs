@@ -14,7 +14,7 @@
 //!   takes its own row again, which makes the late write void.
 
 use super::checkpoint::Checkpoint;
-use super::outcome::{Refusal, Stored};
+use super::outcome::{WriteRefusal, StoredRow};
 use super::row::{HandOver, Lease};
 use super::table::{Layout, kcl, native};
 use super::worker::WorkerId;
@@ -36,7 +36,7 @@ pub enum Resolution {
 }
 
 /// Judges `write` by a consistent read of its row, made after the write was given up.
-pub fn resolve(layout: Layout, write: &Write, read: &Stored) -> Resolution {
+pub fn resolve(layout: Layout, write: &Write, read: &StoredRow) -> Resolution {
     if holds(layout, write, read) {
         Resolution::Applied
     } else if may_land(layout, write, read) {
@@ -47,19 +47,19 @@ pub fn resolve(layout: Layout, write: &Write, read: &Stored) -> Resolution {
 }
 
 /// Whether the row holds what the write wrote.
-fn holds(layout: Layout, write: &Write, read: &Stored) -> bool {
+fn holds(layout: Layout, write: &Write, read: &StoredRow) -> bool {
     match (write, read) {
         (
             Write::Lease { change: LeaseChange::Delete { .. }, .. }
             | Write::Worker { change: WorkerChange::Delete, .. },
-            Stored::Absent,
+            StoredRow::Absent,
         ) => true,
-        (Write::Lease { change, nonce, .. }, Stored::Lease(lease)) => match layout {
+        (Write::Lease { change, nonce, .. }, StoredRow::Lease(lease)) => match layout {
             Layout::Native => lease.nonce == *nonce || holds_checkpoint(change, lease),
             Layout::Kcl => holds_kcl(change, lease),
         },
-        (Write::Worker { nonce, .. }, Stored::Worker(worker)) => worker.nonce == *nonce,
-        (Write::Stream { change, .. }, Stored::Stream(facts)) => match change {
+        (Write::Worker { nonce, .. }, StoredRow::Worker(worker)) => worker.nonce == *nonce,
+        (Write::Stream { change, .. }, StoredRow::Stream(facts)) => match change {
             StreamChange::NoteStart { t0_ms, created_ms } => {
                 (facts.t0_ms, facts.created_ms) == (*t0_ms, *created_ms)
             }
@@ -90,19 +90,19 @@ fn holds_checkpoint(change: &LeaseChange, lease: &Lease) -> bool {
 /// KCL's rows have no nonce: owner, counter and content must all be what the write would have
 /// made them.
 fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
-    let step = if matches!(change, LeaseChange::Pass { .. }) { kcl::PASS_STEP } else { 1 };
+    let step = if matches!(change, LeaseChange::HandOver { .. }) { kcl::PASS_STEP } else { 1 };
     let (owner, counter) = match change {
         LeaseChange::Renew { owner, term }
         | LeaseChange::Take { taker: owner, term }
         | LeaseChange::Checkpoint { owner, term, .. }
         | LeaseChange::End { owner, term, .. } => (Some(owner), term),
         LeaseChange::Release { term, .. } => (None, term),
-        LeaseChange::Refuse { owner, term } | LeaseChange::Unrefuse { owner, term } => {
+        LeaseChange::RefuseHandOver { owner, term } | LeaseChange::AllowHandOver { owner, term } => {
             (Some(owner), term)
         }
-        LeaseChange::Pass { to, term, .. } => (Some(to), term),
-        LeaseChange::Name { taker, .. } => return is_named(lease, taker),
-        LeaseChange::Withdraw { taker, .. } => return !is_named(lease, taker),
+        LeaseChange::HandOver { to, term, .. } => (Some(to), term),
+        LeaseChange::RequestHandOver { taker, .. } => return is_named(lease, taker),
+        LeaseChange::WithdrawRequest { taker, .. } => return !is_named(lease, taker),
         LeaseChange::NoteChildren(children) => return same_set(&lease.children, children),
         LeaseChange::NoteRange(range) => return lease.range == Some(*range),
         _ => return false,
@@ -112,15 +112,15 @@ fn holds_kcl(change: &LeaseChange, lease: &Lease) -> bool {
             lease.checkpoint == to.lowest() && lease.pending == *pending
         }
         LeaseChange::End { .. } => lease.is_ended() && lease.pending.is_none(),
-        LeaseChange::Refuse { .. } => lease.hand_over == HandOver::Refused,
-        LeaseChange::Unrefuse { .. } => lease.hand_over != HandOver::Refused,
+        LeaseChange::RefuseHandOver { .. } => lease.hand_over == HandOver::Refused,
+        LeaseChange::AllowHandOver { .. } => lease.hand_over != HandOver::Refused,
         _ => true,
     };
     lease.owner.as_ref() == owner && lease.term == counter + step && content
 }
 
 fn is_named(lease: &Lease, taker: &WorkerId) -> bool {
-    matches!(&lease.hand_over, HandOver::Named { taker: asked } if asked == taker)
+    matches!(&lease.hand_over, HandOver::Requested { taker: asked } if asked == taker)
 }
 
 /// KCL keeps names of shards as a set, which forgets their order.
@@ -130,18 +130,18 @@ fn same_set(a: &[ShardId], b: &[ShardId]) -> bool {
 
 /// Whether a write that is not on the row can still come to be, now or after other writes. Terms,
 /// counters and checkpoints never go back, so a condition on one that was passed is false for good.
-fn may_land(layout: Layout, write: &Write, read: &Stored) -> bool {
+fn may_land(layout: Layout, write: &Write, read: &StoredRow) -> bool {
     let refusal = match (write, read) {
         (Write::Lease { key, change, nonce }, _) => {
-            let row = if let Stored::Lease(lease) = read { Some(&**lease) } else { None };
+            let row = if let StoredRow::Lease(lease) = read { Some(&**lease) } else { None };
             layout.lease_after(key, change, *nonce, row).err()
         }
         (Write::Worker { id, change, nonce }, _) => {
-            let row = if let Stored::Worker(worker) = read { Some(worker) } else { None };
+            let row = if let StoredRow::Worker(worker) = read { Some(worker) } else { None };
             native::worker_after(id, change, *nonce, row).err()
         }
         (Write::Stream { change, .. }, _) => {
-            let facts = if let Stored::Stream(facts) = read { Some(facts) } else { None };
+            let facts = if let StoredRow::Stream(facts) = read { Some(facts) } else { None };
             native::stream_after(*change, facts).err()
         }
     };
@@ -149,12 +149,12 @@ fn may_land(layout: Layout, write: &Write, read: &Stored) -> bool {
     refusal.is_none_or(|why| {
         matches!(
             why,
-            Refusal::HandOverRefused
-                | Refusal::NamedByOther
-                | Refusal::NotNamed
-                | Refusal::NotEnded
-                | Refusal::StillAlive
-                | Refusal::StillNamed
+            WriteRefusal::HandOverRefused
+                | WriteRefusal::RequestedByOther
+                | WriteRefusal::NotRequested
+                | WriteRefusal::NotEnded
+                | WriteRefusal::StillAlive
+                | WriteRefusal::StillReferenced
         )
     })
 }

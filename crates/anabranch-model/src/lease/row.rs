@@ -76,14 +76,14 @@ impl Lease {
     }
 
     /// Whether a record of the shard is done, or all are: the shard has been started.
-    pub fn has_moved(&self) -> bool {
+    pub fn is_started(&self) -> bool {
         self.checkpoint.lanes().iter().any(|lane| *lane > Position::Latest)
     }
 
     /// What the owner has to present, if there is one.
-    pub fn hold(&self) -> Option<Hold> {
+    pub fn token(&self) -> Option<LeaseToken> {
         let owner = self.owner.clone()?;
-        Some(Hold { key: self.key.clone(), owner, term: self.term })
+        Some(LeaseToken { key: self.key.clone(), owner, term: self.term })
     }
 }
 
@@ -94,7 +94,7 @@ pub enum HandOver {
     #[default]
     None,
     /// This worker has; the owner is to drain, checkpoint and pass.
-    Named {
+    Requested {
         /// Who asked.
         taker: WorkerId,
     },
@@ -104,7 +104,7 @@ pub enum HandOver {
 
 /// What the owner of a lease presents with each write: who it is, and under which term.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub struct Hold {
+pub struct LeaseToken {
     /// Which lease.
     pub key: LeaseKey,
     /// Who holds it.
@@ -113,7 +113,7 @@ pub struct Hold {
     pub term: u64,
 }
 
-impl Hold {
+impl LeaseToken {
     /// Whether the row still names this owner under this term.
     pub fn is_of(&self, lease: &Lease) -> bool {
         self.key == lease.key
@@ -127,7 +127,7 @@ impl Hold {
     }
 
     /// Takes the own lease again, so that whatever was sent under the old term comes too late.
-    pub fn take_again(&self, nonce: Nonce) -> Write {
+    pub fn retake(&self, nonce: Nonce) -> Write {
         self.write(nonce, |taker, term| LeaseChange::Take { taker, term })
     }
 
@@ -137,18 +137,18 @@ impl Hold {
     }
 
     /// Hands the lease over to the worker that asked.
-    pub fn pass(&self, to: &WorkerId, nonce: Nonce) -> Write {
-        self.write(nonce, |owner, term| LeaseChange::Pass { owner, term, to: to.clone() })
+    pub fn hand_over(&self, to: &WorkerId, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::HandOver { owner, term, to: to.clone() })
     }
 
     /// Says that the lease can't be handed over.
     pub fn refuse(&self, nonce: Nonce) -> Write {
-        self.write(nonce, |owner, term| LeaseChange::Refuse { owner, term })
+        self.write(nonce, |owner, term| LeaseChange::RefuseHandOver { owner, term })
     }
 
     /// Says that the lease can be handed over again.
-    pub fn unrefuse(&self, nonce: Nonce) -> Write {
-        self.write(nonce, |owner, term| LeaseChange::Unrefuse { owner, term })
+    pub fn allow_hand_over(&self, nonce: Nonce) -> Write {
+        self.write(nonce, |owner, term| LeaseChange::AllowHandOver { owner, term })
     }
 
     /// Notes up to where the shard is done.

@@ -6,29 +6,29 @@ use crate::ids::StreamName;
 
 /// One look at the store: every worker row and every lease row.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Snapshot {
+pub struct FleetSnapshot {
     /// The worker rows. KCL's layout has none.
-    pub workers: Vec<WorkerSeen>,
+    pub workers: Vec<WorkerSnapshot>,
     /// The lease rows.
-    pub leases: Vec<LeaseSeen>,
+    pub leases: Vec<LeaseSnapshot>,
 }
 
 /// A worker row.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorkerSeen {
+pub struct WorkerSnapshot {
     /// The worker.
     pub id: WorkerId,
     /// The counter that its beats move.
     pub counter: u64,
     /// What the row says about it.
-    pub standing: Standing,
+    pub standing: WorkerStatus,
     /// The streams that it reads, by name; `None` for all.
     pub reads: Option<Vec<StreamName>>,
     /// For how long it may be silent, in milliseconds; `None` if its row does not say.
     pub lease_time_ms: Option<u64>,
 }
 
-impl WorkerSeen {
+impl WorkerSnapshot {
     /// Whether it reads a stream.
     pub fn reads(&self, stream: &StreamName) -> bool {
         self.reads.as_ref().is_none_or(|streams| streams.binary_search(stream).is_ok())
@@ -37,7 +37,7 @@ impl WorkerSeen {
 
 /// What a worker's row says about the worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum WorkerStatus {
     /// It takes part.
     Active,
     /// It is stopping: it takes nothing more and gives back what it has.
@@ -50,7 +50,7 @@ pub enum Standing {
 
 /// What the planner needs of a lease row.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LeaseSeen {
+pub struct LeaseSnapshot {
     /// The lease.
     pub key: LeaseKey,
     /// Who owns it.
@@ -58,7 +58,7 @@ pub struct LeaseSeen {
     /// The lease's term; in KCL's layout its `leaseCounter`, which is also its heart.
     pub counter: u64,
     /// How far its shard is.
-    pub phase: Phase,
+    pub phase: LeasePhase,
     /// The worker that asked the owner to hand it over.
     pub named: Option<WorkerId>,
     /// The owner can't hand it over for now, because its handler can't be cancelled.
@@ -69,7 +69,7 @@ pub struct LeaseSeen {
 
 /// How far the shard of a lease is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum LeasePhase {
     /// It may be read.
     Ready,
     /// A parent has not ended.

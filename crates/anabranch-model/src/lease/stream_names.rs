@@ -29,7 +29,7 @@ impl StreamNames {
     }
 
     /// Whether a name is one of them.
-    pub fn has(&self, name: &StreamName) -> bool {
+    pub fn contains(&self, name: &StreamName) -> bool {
         self.given == *name || self.other.as_ref() == Some(name)
     }
 }

@@ -15,13 +15,13 @@ pub const LEADER_LOCK_MS: u64 = 120_000;
 
 /// What is to be seen on a table before work begins. The default is a table with nothing to fear.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Survey {
+pub struct KclProbe {
     /// How many rows there are of each kind; leases are `LEASE`.
     pub kinds: BTreeMap<String, u64>,
     /// The counter of each lease, by the row's key.
     pub counters: BTreeMap<String, u64>,
     /// The lock of the leader of a KCL 3.x fleet.
-    pub leader: Option<Leader>,
+    pub leader: Option<Kcl3Leader>,
     /// Which version the fleet last agreed on, as KCL 3.x notes it.
     pub client_version: Option<String>,
     /// Whether the table has the index that every worker of KCL 3.x makes.
@@ -40,7 +40,7 @@ pub struct Survey {
 
 /// The lock of the leader of a KCL 3.x fleet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Leader {
+pub struct Kcl3Leader {
     /// Which worker holds it.
     pub owner: String,
     /// Renewed with each of its signs of life.
@@ -52,7 +52,7 @@ pub struct Leader {
 /// The counters of a survey, for the first poll after it: a lease whose counter is the same then
 /// has not moved since the survey.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Surveyed {
+pub struct ProbeBaseline {
     /// When the reply to the survey arrived, in milliseconds of the watcher's clock.
     at_ms: u64,
     /// The counter by the stream's short name, if the table is for several, and the shard. `None`
@@ -60,9 +60,9 @@ pub struct Surveyed {
     counters: BTreeMap<(Option<String>, String), Option<u64>>,
 }
 
-impl Surveyed {
+impl ProbeBaseline {
     /// Keeps the counters of a survey whose reply arrived at `at_ms`.
-    pub fn new(survey: &Survey, at_ms: u64) -> Self {
+    pub fn new(survey: &KclProbe, at_ms: u64) -> Self {
         let mut counters = BTreeMap::new();
         for (row, counter) in &survey.counters {
             let (stream, shard) = match row.rsplit_once(':') {
@@ -76,7 +76,7 @@ impl Surveyed {
     }
 
     /// Returns when the reply to the survey arrived, if it showed this counter of the lease.
-    pub fn showed(&self, lease: &LeaseKey, counter: u64) -> Option<u64> {
+    pub fn seen_at(&self, lease: &LeaseKey, counter: u64) -> Option<u64> {
         let stream = lease.stream.as_str().rsplit('/').next().map(str::to_owned);
         let shard = lease.shard.to_string();
         let of_several = self.counters.get(&(stream, shard.clone()));
@@ -88,7 +88,7 @@ impl Surveyed {
 /// Whether work may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Verdict {
+pub enum ProbeVerdict {
     /// Nothing is in the way.
     Clear,
     /// KCL 3.x worked here last. Survey again after so many milliseconds, at the latest.
@@ -97,16 +97,16 @@ pub enum Verdict {
         ms: u64,
     },
     /// Not on this table.
-    Refuse(Hindrance),
+    Refuse(ProbeRefusal),
 }
 
 /// Why a table must not be worked on.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Hindrance {
+pub enum ProbeRefusal {
     /// A fleet of KCL 3.x is at work.
     Kcl3AtWork {
         /// What moved.
-        moved: Moved,
+        moved: ProbeActivity,
         /// The version that the fleet agreed on, if it is noted.
         version: Option<String>,
     },
@@ -124,7 +124,7 @@ pub enum Hindrance {
 
 /// What moved on a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Moved {
+pub enum ProbeActivity {
     /// The leader's lock.
     Leader(String),
     /// A lease.
@@ -133,7 +133,7 @@ pub enum Moved {
     Version,
 }
 
-impl Survey {
+impl KclProbe {
     /// Whether a leader assigns the leases here, or did so last. A fleet that is only about to move
     /// to 3.x takes leases as 2.x does.
     pub fn is_kcl3(&self) -> bool {
@@ -160,56 +160,56 @@ impl Survey {
 
 /// Judges a table by two surveys: the first one, and one `elapsed_ms` after it. At the start they
 /// are the same.
-pub fn judge(first: &Survey, latest: &Survey, elapsed_ms: u64, lease_ms: u64) -> Verdict {
+pub fn evaluate(first: &KclProbe, latest: &KclProbe, elapsed_ms: u64, lease_ms: u64) -> ProbeVerdict {
     if latest.of_other_mode > 0 {
-        return Verdict::Refuse(Hindrance::OtherMode { rows: latest.of_other_mode });
+        return ProbeVerdict::Refuse(ProbeRefusal::OtherMode { rows: latest.of_other_mode });
     }
     if let (Some(why), true) = (&latest.coordinator_denied, latest.has_owner_index) {
-        return Verdict::Refuse(Hindrance::LockUnreadable { why: why.clone() });
+        return ProbeVerdict::Refuse(ProbeRefusal::LockUnreadable { why: why.clone() });
     }
     if !first.is_kcl3() && !latest.is_kcl3() {
-        return Verdict::Clear;
+        return ProbeVerdict::Clear;
     }
     if let Some(moved) = moved(first, latest) {
         let version = latest.client_version.clone();
-        return Verdict::Refuse(Hindrance::Kcl3AtWork { moved, version });
+        return ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { moved, version });
     }
     match latest.needed_ms(lease_ms).saturating_sub(elapsed_ms) {
-        0 => Verdict::Clear,
-        ms => Verdict::Wait { ms },
+        0 => ProbeVerdict::Clear,
+        ms => ProbeVerdict::Wait { ms },
     }
 }
 
 /// Whether a table that was clear at the start has to be left, by a survey made since. A fleet of
 /// KCL 3.x that was at work before the start and is gone leaves its version behind; its lock moves
 /// only when it comes back.
-pub fn left_to_kcl3(start: &Survey, now: &Survey) -> Option<Hindrance> {
+pub fn must_yield(start: &KclProbe, now: &KclProbe) -> Option<ProbeRefusal> {
     if !now.is_kcl3() {
         return None;
     }
     let moved = match &now.leader {
         Some(leader) if start.leader.as_ref() != Some(leader) => {
-            Moved::Leader(leader.owner.clone())
+            ProbeActivity::Leader(leader.owner.clone())
         }
-        _ if !start.is_kcl3() => Moved::Version,
+        _ if !start.is_kcl3() => ProbeActivity::Version,
         _ => return None,
     };
-    Some(Hindrance::Kcl3AtWork { moved, version: now.client_version.clone() })
+    Some(ProbeRefusal::Kcl3AtWork { moved, version: now.client_version.clone() })
 }
 
-fn moved(first: &Survey, latest: &Survey) -> Option<Moved> {
+fn moved(first: &KclProbe, latest: &KclProbe) -> Option<ProbeActivity> {
     // A lock that is let go deletes its row: that is a leader that has just stopped, not one at work.
     if let Some(leader) = &latest.leader
         && first.leader.as_ref() != Some(leader)
     {
-        return Some(Moved::Leader(leader.owner.clone()));
+        return Some(ProbeActivity::Leader(leader.owner.clone()));
     }
     let other = |(key, counter): &(&String, &u64)| first.counters.get(*key) != Some(*counter);
     let lease = latest.counters.iter().find(other);
-    lease.map(|(key, _)| Moved::Lease(key.clone()))
+    lease.map(|(key, _)| ProbeActivity::Lease(key.clone()))
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for ProbeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kcl3AtWork { moved, version } => {
@@ -236,7 +236,7 @@ impl fmt::Display for Hindrance {
     }
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for ProbeActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leader(owner) => write!(f, "worker {owner} holds the leader's lock"),
@@ -252,22 +252,22 @@ mod tests {
 
     const LEASE_MS: u64 = 10_000;
 
-    fn table(counters: &[u64], version: Option<&str>, leader: Option<&str>) -> Survey {
+    fn table(counters: &[u64], version: Option<&str>, leader: Option<&str>) -> KclProbe {
         let counters = counters.iter().enumerate().map(|(i, n)| (format!("shard-{i}"), *n));
-        let leader = leader.map(|version| Leader {
+        let leader = leader.map(|version| Kcl3Leader {
             owner: "java".into(),
             version: version.into(),
             lock_ms: LEADER_LOCK_MS,
         });
         let client_version = version.map(|version| format!("CLIENT_VERSION_{version}"));
-        Survey { counters: counters.collect(), leader, client_version, ..Survey::default() }
+        KclProbe { counters: counters.collect(), leader, client_version, ..KclProbe::default() }
     }
 
-    fn check(first: &Survey, latest: &Survey, elapsed_ms: u64, expected: &str) {
-        let verdict = match judge(first, latest, elapsed_ms, LEASE_MS) {
-            Verdict::Clear => "clear".to_owned(),
-            Verdict::Wait { ms } => format!("wait {ms}"),
-            Verdict::Refuse(why) => why.to_string(),
+    fn check(first: &KclProbe, latest: &KclProbe, elapsed_ms: u64, expected: &str) {
+        let verdict = match evaluate(first, latest, elapsed_ms, LEASE_MS) {
+            ProbeVerdict::Clear => "clear".to_owned(),
+            ProbeVerdict::Wait { ms } => format!("wait {ms}"),
+            ProbeVerdict::Refuse(why) => why.to_string(),
         };
         let said = verdict.contains(expected) && !expected.is_empty();
         assert!(said, "{first:?}\nthen {latest:?} after {elapsed_ms}: {verdict}, not {expected}");
@@ -280,7 +280,7 @@ mod tests {
             check(&before, &before, 0, "clear");
             check(&before, &after, 1, "clear");
         }
-        check(&Survey::default(), &Survey::default(), 0, "clear");
+        check(&KclProbe::default(), &KclProbe::default(), 0, "clear");
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
             (&let_go, &gone, Some("leader's lock")),
             (&gone, &table(&[7], Some("2X"), Some("b")), None),
         ] {
-            let said = left_to_kcl3(start, now).map(|why| why.to_string());
+            let said = must_yield(start, now).map(|why| why.to_string());
             let as_expected = match (&said, expected) {
                 (Some(said), Some(words)) => said.contains(words),
                 (said, words) => said.is_none() && words.is_none(),
@@ -348,8 +348,8 @@ mod tests {
         let counters =
             [("shard-0", 4), ("1:orders:5:shard-1", 5), ("1:twice:5:s", 6), ("2:twice:7:s", 6)];
         let counters = counters.iter().map(|(key, counter)| ((*key).to_owned(), *counter));
-        let survey = Survey { counters: counters.collect(), ..Survey::default() };
-        let surveyed = Surveyed::new(&survey, 70);
+        let survey = KclProbe { counters: counters.collect(), ..KclProbe::default() };
+        let surveyed = ProbeBaseline::new(&survey, 70);
         let arn = "arn:aws:kinesis:eu-west-1:000000000001:stream/orders";
         for (stream, shard, counter, expected) in [
             ("any", "shard-0", 4, Some(70)),
@@ -360,7 +360,7 @@ mod tests {
             ("other", "shard-1", 5, None),
             ("twice", "s", 6, None),
         ] {
-            let showed = surveyed.showed(&LeaseKey::new(stream, shard), counter);
+            let showed = surveyed.seen_at(&LeaseKey::new(stream, shard), counter);
             assert_eq!(showed, expected, "{stream} {shard} {counter}");
         }
     }
@@ -369,7 +369,7 @@ mod tests {
     fn streams_that_are_not_read_are_found_by_the_name_in_kcls_id() {
         let ids = ["1:orders:5", "1:clicks:6", "2:orders:7"];
         let streams = ids.into_iter().map(|id| (id.to_owned(), 1)).collect();
-        let survey = Survey { streams, ..Survey::default() };
+        let survey = KclProbe { streams, ..KclProbe::default() };
         let arn = "arn:aws:kinesis:eu-west-1:000000000001:stream/clicks";
         for (reads, others) in [
             (vec![], ids.to_vec()),
@@ -386,12 +386,12 @@ mod tests {
 
     #[test]
     fn other_modes_and_unreadable_locks_are_refused_in_words() {
-        let mixed = Survey { of_other_mode: 2, ..Survey::default() };
+        let mixed = KclProbe { of_other_mode: 2, ..KclProbe::default() };
         check(&mixed, &mixed, 0, "2 of its leases");
-        let denied = Survey { coordinator_denied: Some("denied".into()), ..Survey::default() };
+        let denied = KclProbe { coordinator_denied: Some("denied".into()), ..KclProbe::default() };
         // Without the index KCL 3.x was never here, and there is no such table to read.
         check(&denied, &denied, 0, "clear");
-        let indexed = Survey { has_owner_index: true, ..denied };
+        let indexed = KclProbe { has_owner_index: true, ..denied };
         check(&indexed, &indexed, 0, "grant read access");
     }
 }

@@ -90,7 +90,7 @@ pub fn sync(
         lineage.open_shards().filter(|shard| !skipped.contains(&shard.id)).collect();
     open.sort_unstable_by_key(|shard| shard.birth());
     for shard in open {
-        missing.look_at(&shard.id);
+        missing.visit(&shard.id);
     }
     let mut checkpoints: BTreeMap<_, Position> =
         missing.found.iter().map(|id| (*id, start.into())).collect();
@@ -187,7 +187,7 @@ fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
     let mut over = BTreeSet::new();
     let mut next: Vec<&ShardId> = rows
         .iter()
-        .filter(|row| row.parents.len() == 1 || row.has_moved())
+        .filter(|row| row.parents.len() == 1 || row.is_started())
         .flat_map(|row| &row.parents)
         .collect();
     while let Some(id) = next.pop() {
@@ -203,7 +203,7 @@ fn over<'a>(lineage: &'a Lineage, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
 /// records out.
 fn awaited<'a>(lineage: &'a Lineage, rows: &[Lease]) -> BTreeSet<&'a ShardId> {
     let unlisted = rows.iter().filter(|row| !row.is_ended() && !lineage.names(&row.key.shard));
-    let heirs = unlisted.filter_map(|row| lineage.heirs(&row.key.shard, row.range.as_ref()));
+    let heirs = unlisted.filter_map(|row| lineage.successors(&row.key.shard, row.range.as_ref()));
     heirs.flatten().map(|heir| &heir.id).collect()
 }
 
@@ -222,7 +222,7 @@ pub fn covered(lineage: &Lineage, rows: &[Lease]) -> Option<Vec<HashRange>> {
 
 /// How a shard stands to the rows that exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum RowStatus {
     /// It has a row, or its row will come when a parent that has or gets one ends.
     Descendant,
     /// It comes from no row, and it is to be read: its row is to be made once a child asks.
@@ -244,7 +244,7 @@ struct MissingRows<'a> {
     /// Whether the start position lies in the past, so that closed shards are to be read too.
     from_the_past: bool,
     /// What was found of each shard that the walk has passed.
-    standing: BTreeMap<&'a ShardId, Standing>,
+    standing: BTreeMap<&'a ShardId, RowStatus>,
     /// The shards that need a row.
     found: BTreeSet<&'a ShardId>,
 }
@@ -254,7 +254,7 @@ impl<'a> MissingRows<'a> {
     ///
     /// The walk passes parents before children and stops at rows, because whoever made a row made
     /// those of its ancestors too.
-    fn look_at(&mut self, open: &'a ShardId) {
+    fn visit(&mut self, open: &'a ShardId) {
         let leased = &self.leased;
         for id in self.lineage.oldest_first(open, |id| leased.contains(id)) {
             if self.lineage.names(id) && !self.standing.contains_key(id) {
@@ -262,34 +262,34 @@ impl<'a> MissingRows<'a> {
                 self.standing.insert(id, standing);
             }
         }
-        if self.standing_of(open) != Standing::Descendant {
+        if self.standing_of(open) != RowStatus::Descendant {
             self.found.insert(open);
         }
     }
 
-    fn stand(&mut self, id: &'a ShardId) -> Standing {
+    fn stand(&mut self, id: &'a ShardId) -> RowStatus {
         if self.leased.contains(id) {
-            return Standing::Descendant;
+            return RowStatus::Descendant;
         }
         let parents: Vec<_> = self.lineage.listed_parents(id).map(|parent| &parent.id).collect();
-        let is_foreign = |parent: &&ShardId| self.standing_of(parent) == Standing::Foreign;
+        let is_foreign = |parent: &&ShardId| self.standing_of(parent) == RowStatus::Foreign;
         if !self.awaited.contains(id) && parents.iter().all(is_foreign) {
             let to_be_read = self.from_the_past && !self.over.contains(id);
-            return if to_be_read { Standing::ToBeMade } else { Standing::Foreign };
+            return if to_be_read { RowStatus::ToBeMade } else { RowStatus::Foreign };
         }
         // The shard will be read after one parent, so the other one must not be left out: it is
         // read too, from the start position.
         for parent in parents {
-            if self.standing_of(parent) != Standing::Descendant && !self.over.contains(parent) {
+            if self.standing_of(parent) != RowStatus::Descendant && !self.over.contains(parent) {
                 self.found.insert(parent);
             }
         }
-        Standing::Descendant
+        RowStatus::Descendant
     }
 
     /// A parent that is not listed, or that a cycle put after its child, counts as foreign.
-    fn standing_of(&self, id: &ShardId) -> Standing {
-        self.standing.get(id).copied().unwrap_or(Standing::Foreign)
+    fn standing_of(&self, id: &ShardId) -> RowStatus {
+        self.standing.get(id).copied().unwrap_or(RowStatus::Foreign)
     }
 }
 

@@ -7,22 +7,22 @@
 //! Times are milliseconds of that clock. A time starts when the *reply* to a look arrived: the row
 //! was read before that, so the watcher always waits a little longer than it had to.
 
-use super::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
-use super::survey::Surveyed;
+use super::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use super::survey::ProbeBaseline;
 use super::table::Layout;
 use super::worker::WorkerId;
 use std::collections::BTreeMap;
 
 /// When a heart was last seen to move.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Moved {
+pub enum LastBeat {
     /// It never was: the lease had no owner when it was first seen.
     Never,
     /// When the reply to the look that saw the change arrived.
     At(u64),
 }
 
-impl Moved {
+impl LastBeat {
     /// For how long it has not moved; `None` stands for ever.
     pub fn age_ms(self, now_ms: u64) -> Option<u64> {
         match self {
@@ -34,19 +34,19 @@ impl Moved {
 
 /// What a heart was when it was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heart {
+pub struct SeenHeartbeat {
     /// The counter.
     pub counter: u64,
     /// When it was seen to change.
-    pub moved: Moved,
+    pub moved: LastBeat,
 }
 
-impl Heart {
+impl SeenHeartbeat {
     /// Any other counter than before is a beat, not only a higher one: a row that was deleted and
     /// made again counts from the start. An owned heart that is seen for the first time may have
     /// beaten just now, unless a survey showed the same counter at `surveyed_ms`.
     fn seen(
-        before: Option<Heart>,
+        before: Option<SeenHeartbeat>,
         counter: u64,
         owned: bool,
         reply_ms: u64,
@@ -54,9 +54,9 @@ impl Heart {
     ) -> Self {
         let moved = match before {
             Some(heart) if heart.counter == counter => heart.moved,
-            None if !owned => Moved::Never,
-            None => Moved::At(surveyed_ms.unwrap_or(reply_ms)),
-            Some(_) => Moved::At(reply_ms),
+            None if !owned => LastBeat::Never,
+            None => LastBeat::At(surveyed_ms.unwrap_or(reply_ms)),
+            Some(_) => LastBeat::At(reply_ms),
         };
         Self { counter, moved }
     }
@@ -66,9 +66,9 @@ impl Heart {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchedWorker {
     /// The row as last seen.
-    pub row: WorkerSeen,
+    pub row: WorkerSnapshot,
     /// Its heart.
-    pub heart: Heart,
+    pub heart: SeenHeartbeat,
     /// Since when it has been seen.
     pub since_ms: u64,
 }
@@ -77,9 +77,9 @@ pub struct WatchedWorker {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchedLease {
     /// The row as last seen.
-    pub row: LeaseSeen,
+    pub row: LeaseSnapshot,
     /// Its heart: in the native layout only its term, which no beat moves.
-    pub heart: Heart,
+    pub heart: SeenHeartbeat,
     /// Since when every look has shown that it may be read and has no living owner.
     pub free_since_ms: Option<u64>,
     /// Since when the same worker has been named on it under the same term.
@@ -90,7 +90,7 @@ pub struct WatchedLease {
 
 /// An owner without a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Rowless {
+struct OwnerWithoutRow {
     /// Since when it has been seen so.
     since_ms: u64,
     /// For how long it may still deliver: its row said so, or may have.
@@ -99,22 +99,22 @@ struct Rowless {
 
 /// Who stands behind a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Holder {
+pub enum HolderStatus {
     /// Nobody: it has no owner.
-    Nobody,
+    Unowned,
     /// A worker that was fenced, or one whose row has been missing for the longest lease time.
-    Gone,
+    Departed,
     /// An owner without a row, seen so for less than that: it may still be delivering.
-    Rowless,
+    WithoutRow,
     /// A heart that has not moved for its worker's lease time.
     Silent,
     /// A heart that beats, or one that can't be read and may beat.
-    Beating,
+    Alive,
 }
 
 /// What one worker knows about the fleet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct View {
+pub struct FleetView {
     /// Which rows beat.
     layout: Layout,
     /// The watcher's own lease time. It goes for hearts whose rows name none.
@@ -128,12 +128,12 @@ pub struct View {
     /// The leases, by key.
     leases: Vec<WatchedLease>,
     /// Workers that a lease names and that have no row.
-    rowless: BTreeMap<WorkerId, Rowless>,
+    rowless: BTreeMap<WorkerId, OwnerWithoutRow>,
     /// The counters that a survey showed before the first look.
-    surveyed: Surveyed,
+    surveyed: ProbeBaseline,
 }
 
-impl View {
+impl FleetView {
     /// The view of a worker that has not looked yet. Names that wait for longer than `patience_ms`
     /// were in vain.
     pub fn new(layout: Layout, lease_time_ms: u64, patience_ms: u64) -> Self {
@@ -145,14 +145,14 @@ impl View {
             workers: Vec::new(),
             leases: Vec::new(),
             rowless: BTreeMap::new(),
-            surveyed: Surveyed::default(),
+            surveyed: ProbeBaseline::default(),
         }
     }
 
     /// Counts the time since a survey of the table: a lease that the first look shows with the
     /// survey's counter has not moved since then.
     #[must_use]
-    pub fn after(self, surveyed: Surveyed) -> Self {
+    pub fn after(self, surveyed: ProbeBaseline) -> Self {
         Self { surveyed, ..self }
     }
 
@@ -168,7 +168,7 @@ impl View {
 
     /// For how long the heart of a worker may stand still: for as long as its row says, since that
     /// is for how long the worker delivers.
-    pub fn lease_time_of(&self, worker: &WorkerSeen) -> u64 {
+    pub fn lease_time_of(&self, worker: &WorkerSnapshot) -> u64 {
         worker.lease_time_ms.unwrap_or(self.lease_time_ms)
     }
 
@@ -180,12 +180,12 @@ impl View {
     }
 
     /// For how long a name may wait for the owner.
-    pub fn patience_ms(&self) -> u64 {
+    pub fn hand_over_timeout_ms(&self) -> u64 {
         self.patience_ms
     }
 
     /// When the reply to the last look arrived.
-    pub fn looked_ms(&self) -> Option<u64> {
+    pub fn polled_ms(&self) -> Option<u64> {
         self.looked_ms
     }
 
@@ -206,25 +206,25 @@ impl View {
     }
 
     /// Takes in what a look showed. `reply_ms` is when its reply arrived.
-    pub fn observe(&mut self, snapshot: Snapshot, reply_ms: u64) {
+    pub fn observe(&mut self, snapshot: FleetSnapshot, reply_ms: u64) {
         self.looked_ms = Some(reply_ms);
         // A row that is gone was on the list before, if this watcher ever saw it.
         let longest_ms = self.longest_lease_time_ms();
         self.observe_workers(snapshot.workers, reply_ms);
         let longest_ms = longest_ms.max(self.longest_lease_time_ms());
-        self.observe_rowless(&snapshot.leases, longest_ms, reply_ms);
+        self.observe_owners_without_row(&snapshot.leases, longest_ms, reply_ms);
         self.observe_leases(snapshot.leases, reply_ms);
-        self.surveyed = Surveyed::default();
+        self.surveyed = ProbeBaseline::default();
     }
 
-    fn observe_workers(&mut self, mut rows: Vec<WorkerSeen>, reply_ms: u64) {
+    fn observe_workers(&mut self, mut rows: Vec<WorkerSnapshot>, reply_ms: u64) {
         rows.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let mut before = std::mem::take(&mut self.workers).into_iter().peekable();
         for row in rows {
             while before.next_if(|old| old.row.id < row.id).is_some() {}
             let old = before.next_if(|old| old.row.id == row.id);
             let since_ms = old.as_ref().map_or(reply_ms, |old| old.since_ms);
-            let heart = Heart::seen(old.map(|old| old.heart), row.counter, true, reply_ms, None);
+            let heart = SeenHeartbeat::seen(old.map(|old| old.heart), row.counter, true, reply_ms, None);
             self.workers.push(WatchedWorker { row, heart, since_ms });
         }
     }
@@ -237,7 +237,7 @@ impl View {
     /// A list of workers may be older than the list of leases beside it, so a worker that is
     /// missing once is not dead: it gets the time that a living one would have. Its own lease time
     /// stood on its row, so the longest of the fleet goes for it.
-    fn observe_rowless(&mut self, leases: &[LeaseSeen], longest_ms: u64, reply_ms: u64) {
+    fn observe_owners_without_row(&mut self, leases: &[LeaseSnapshot], longest_ms: u64, reply_ms: u64) {
         if self.layout == Layout::Kcl {
             return;
         }
@@ -245,7 +245,7 @@ impl View {
         let on_rows = leases.iter().flat_map(|lease| [&lease.owner, &lease.named]);
         for id in on_rows.flatten() {
             if self.worker(id).is_none() && !self.rowless.contains_key(id) {
-                let new = Rowless { since_ms: reply_ms, lease_time_ms: longest_ms };
+                let new = OwnerWithoutRow { since_ms: reply_ms, lease_time_ms: longest_ms };
                 let mut rowless = before.get(id).copied().unwrap_or(new);
                 rowless.lease_time_ms = rowless.lease_time_ms.max(longest_ms);
                 self.rowless.insert(id.clone(), rowless);
@@ -253,7 +253,7 @@ impl View {
         }
     }
 
-    fn observe_leases(&mut self, mut rows: Vec<LeaseSeen>, reply_ms: u64) {
+    fn observe_leases(&mut self, mut rows: Vec<LeaseSnapshot>, reply_ms: u64) {
         rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let mut before = std::mem::take(&mut self.leases).into_iter().peekable();
         let mut leases = Vec::with_capacity(rows.len());
@@ -268,13 +268,13 @@ impl View {
     fn observe_lease(
         &self,
         old: Option<WatchedLease>,
-        row: LeaseSeen,
+        row: LeaseSnapshot,
         reply_ms: u64,
     ) -> WatchedLease {
         let owned = row.owner.is_some();
         let (before, counter) = (old.as_ref().map(|old| old.heart), row.counter);
-        let surveyed_ms = self.surveyed.showed(&row.key, counter);
-        let heart = Heart::seen(before, counter, owned, reply_ms, surveyed_ms);
+        let surveyed_ms = self.surveyed.seen_at(&row.key, counter);
+        let heart = SeenHeartbeat::seen(before, counter, owned, reply_ms, surveyed_ms);
         let mut lease = WatchedLease {
             named_since_ms: row.named.as_ref().map(|_| reply_ms),
             free_since_ms: None,
@@ -283,8 +283,8 @@ impl View {
             heart,
         };
         // A shard that waits for its parents waits for nobody to take it.
-        if lease.row.phase == Phase::Ready
-            && matches!(self.holder(&lease, reply_ms), Holder::Nobody | Holder::Gone)
+        if lease.row.phase == LeasePhase::Ready
+            && matches!(self.holder(&lease, reply_ms), HolderStatus::Unowned | HolderStatus::Departed)
         {
             let since = old.as_ref().and_then(|old| old.free_since_ms);
             lease.free_since_ms = Some(since.unwrap_or(reply_ms));
@@ -308,14 +308,14 @@ impl View {
     }
 
     /// Who stands behind a lease at `now_ms`.
-    pub fn holder(&self, lease: &WatchedLease, now_ms: u64) -> Holder {
-        let Some(owner) = &lease.row.owner else { return Holder::Nobody };
+    pub fn holder(&self, lease: &WatchedLease, now_ms: u64) -> HolderStatus {
+        let Some(owner) = &lease.row.owner else { return HolderStatus::Unowned };
         match self.layout {
-            Layout::Native => self.standing_of(owner, now_ms),
+            Layout::Native => self.status_of(owner, now_ms),
             // KCL waits for more than the lease time, by one tick of its clock.
             Layout::Kcl => match lease.heart.moved.age_ms(now_ms) {
-                Some(age) if age <= self.lease_time_of_owner(lease) => Holder::Beating,
-                _ => Holder::Silent,
+                Some(age) if age <= self.lease_time_of_owner(lease) => HolderStatus::Alive,
+                _ => HolderStatus::Silent,
             },
         }
     }
@@ -328,9 +328,9 @@ impl View {
             self.layout == Layout::Kcl && owner.is_some_and(|owner| owner != me)
         });
         let expiries = owned.filter_map(|lease| match lease.heart.moved {
-            Moved::Never => None,
-            Moved::At(ms) if self.looked_ms.is_none_or(|looked_ms| ms >= looked_ms) => None,
-            Moved::At(ms) => {
+            LastBeat::Never => None,
+            LastBeat::At(ms) if self.looked_ms.is_none_or(|looked_ms| ms >= looked_ms) => None,
+            LastBeat::At(ms) => {
                 Some(ms.saturating_add(self.lease_time_of_owner(lease)).saturating_add(1))
             }
         });
@@ -338,17 +338,17 @@ impl View {
     }
 
     /// What stands behind the name of a worker, by its row.
-    pub fn standing_of(&self, id: &WorkerId, now_ms: u64) -> Holder {
+    pub fn status_of(&self, id: &WorkerId, now_ms: u64) -> HolderStatus {
         match self.worker(id) {
-            Some(worker) if worker.row.standing == Standing::Fenced => Holder::Gone,
-            Some(worker) if worker.row.standing == Standing::Unreadable => Holder::Beating,
+            Some(worker) if worker.row.standing == WorkerStatus::Fenced => HolderStatus::Departed,
+            Some(worker) if worker.row.standing == WorkerStatus::Unreadable => HolderStatus::Alive,
             Some(worker) => match worker.heart.moved.age_ms(now_ms) {
-                Some(age) if age < self.lease_time_of(&worker.row) => Holder::Beating,
-                _ => Holder::Silent,
+                Some(age) if age < self.lease_time_of(&worker.row) => HolderStatus::Alive,
+                _ => HolderStatus::Silent,
             },
             None => match self.rowless.get(id) {
-                Some(it) if now_ms.saturating_sub(it.since_ms) >= it.lease_time_ms => Holder::Gone,
-                _ => Holder::Rowless,
+                Some(it) if now_ms.saturating_sub(it.since_ms) >= it.lease_time_ms => HolderStatus::Departed,
+                _ => HolderStatus::WithoutRow,
             },
         }
     }

@@ -31,7 +31,7 @@ impl WorkerId {
 
     /// Whether the worker hands a lease of KCL's table over when it is asked. From any other worker
     /// a lease is stolen, as KCL does.
-    pub fn hands_over(&self) -> bool {
+    pub fn supports_hand_over(&self) -> bool {
         self.kcl_lease_time_ms().is_some()
     }
 
@@ -78,7 +78,7 @@ impl fmt::Debug for WorkerId {
 
 /// What is stored for one worker. Only the native layout has such rows.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
-pub struct Worker {
+pub struct WorkerRow {
     /// Who it is, for one join.
     pub id: WorkerId,
     /// Moved by each of its beats. A watcher that sees it stand still for the worker's lease time
@@ -100,7 +100,7 @@ pub struct Worker {
     pub nonce: Nonce,
 }
 
-impl Worker {
+impl WorkerRow {
     /// Whether its beats still count.
     pub fn is_alive(&self) -> bool {
         self.state != WorkerState::Fenced
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn only_ids_of_our_own_joins_say_that_their_worker_hands_over() {
         let ours = WorkerId::of_kcl_join("orders/7", 1, 10_000);
-        assert_eq!((ours.hands_over(), ours.kcl_lease_time_ms()), (true, Some(10_000)));
-        assert!(!WorkerId::of_join("orders", 1).hands_over());
+        assert_eq!((ours.supports_hand_over(), ours.kcl_lease_time_ms()), (true, Some(10_000)));
+        assert!(!WorkerId::of_join("orders", 1).supports_hand_over());
         for other in [
             "",
             "+h",
@@ -137,7 +137,7 @@ mod tests {
             "host/0000000000000001+h99999999999999999999",
             "ip-10-0-0-7:5b1a3c5e-1f04-4a6b-9c6d-3f1f0d1b2c3d",
         ] {
-            assert!(!WorkerId::from(other).hands_over(), "{other}");
+            assert!(!WorkerId::from(other).supports_hand_over(), "{other}");
         }
     }
 }

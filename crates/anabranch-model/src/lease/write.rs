@@ -74,28 +74,28 @@ pub enum LeaseChange {
         term: u64,
     },
     /// Ask the owner to hand the lease over.
-    Name {
+    RequestHandOver {
         /// Who asks.
         taker: WorkerId,
         /// The term as listed.
         term: u64,
     },
     /// Take the request back.
-    Withdraw {
+    WithdrawRequest {
         /// Who asked.
         taker: WorkerId,
         /// The term as listed.
         term: u64,
     },
     /// Say that the lease can't be handed over, because its handler can't be stopped.
-    Refuse {
+    RefuseHandOver {
         /// Who holds it.
         owner: WorkerId,
         /// Under which term.
         term: u64,
     },
     /// Say that it can be handed over again.
-    Unrefuse {
+    AllowHandOver {
         /// Who holds it.
         owner: WorkerId,
         /// Under which term.
@@ -103,7 +103,7 @@ pub enum LeaseChange {
     },
     /// Hand the lease over to the worker that asked. The owner delivers nothing more under this
     /// term once it has sent this.
-    Pass {
+    HandOver {
         /// Who holds it.
         owner: WorkerId,
         /// Under which term.
@@ -168,7 +168,7 @@ pub enum WorkerChange {
         counter: u64,
     },
     /// Say which streams the worker reads by now. It counts as a beat.
-    Reads {
+    SetStreams {
         /// The counter as the worker last knew it; the new one is one more.
         counter: u64,
         /// The streams, by name.
@@ -176,7 +176,7 @@ pub enum WorkerChange {
     },
     /// Say that the worker is stopping, so that the others take over what it gives back. It counts
     /// as a beat.
-    Retire {
+    AnnounceLeaving {
         /// The counter as the worker last knew it; the new one is one more.
         counter: u64,
     },

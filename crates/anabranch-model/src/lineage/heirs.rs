@@ -15,7 +15,7 @@ impl Lineage {
     /// a list without the shard and without an older one over its keys was read after its end.
     /// The range decides who inherits and not the parents' names, because the shards between the
     /// lost one and its heirs may be gone too.
-    pub fn heirs(&self, gone: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
+    pub fn successors(&self, gone: &ShardId, range: Option<&HashRange>) -> Option<Vec<&Shard>> {
         let keys = match range {
             Some(range) => vec![*range],
             None => self.keys_of_lost(gone)?,

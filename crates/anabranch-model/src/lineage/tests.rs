@@ -88,7 +88,7 @@ fn a_shard_may_start_when_every_listed_parent_ended() {
 fn the_oldest_listed_shards_inherit_a_lost_range() {
     let check = |lines: &[Line], gone, (start, end), expected: Option<&[u32]>| {
         let lineage = graph(lines);
-        let heirs = lineage.heirs(&id(gone), Some(&range(start, end)));
+        let heirs = lineage.successors(&id(gone), Some(&range(start, end)));
         let got = heirs.map(|heirs| heirs.iter().map(|s| s.id.clone()).collect::<Vec<_>>());
         assert_eq!(got, expected.map(|e| ids(e.iter().copied())), "{gone} [{start}, {end}]");
     };
@@ -116,7 +116,7 @@ fn the_keys_of_a_lost_shard_are_found_without_its_range() {
         let keys = lineage.keys_of_lost(&id(gone));
         let ranges = |keys: &[(u128, u128)]| keys.iter().map(|(a, b)| range(*a, *b)).collect();
         assert_eq!(keys, expected.map(ranges), "{gone} in {lines:?}");
-        let got = lineage.heirs(&id(gone), None).unwrap_or_default();
+        let got = lineage.successors(&id(gone), None).unwrap_or_default();
         let got: Vec<_> = got.iter().map(|shard| shard.id.clone()).collect();
         assert_eq!(got, ids(heirs.iter().copied()), "{gone} in {lines:?}");
     };
@@ -275,8 +275,8 @@ proptest! {
             let ancestors = lineage.ancestors(&shard);
             let distinct: BTreeSet<_> = ancestors.iter().collect();
             prop_assert_eq!(distinct.len(), ancestors.len());
-            lineage.heirs(&shard, Some(&range(0, u128::from(i))));
-            lineage.heirs(&shard, None);
+            lineage.successors(&shard, Some(&range(0, u128::from(i))));
+            lineage.successors(&shard, None);
         }
         for shard in lineage.startable(|id| id.index().is_some_and(|i| ended.contains(&i))) {
             for parent in lineage.listed_parents(&shard.id) {

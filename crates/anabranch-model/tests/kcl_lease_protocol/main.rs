@@ -9,7 +9,7 @@
 mod world;
 
 use anabranch_model::lease::table::kcl;
-use anabranch_model::lease::{Layout, Nonce, Resolution, Stored, Write, resolve};
+use anabranch_model::lease::{Layout, Nonce, Resolution, StoredRow, Write, resolve};
 use std::collections::HashMap;
 use world::{
     Act, Agent, Call, END, Flaw, LEASE, Request, Row, Step, TICKS, World, change, key, listed,
@@ -241,7 +241,7 @@ impl Walk {
             return if same { Resolution::Applied } else { Resolution::NotApplied };
         }
         let write = Write::lease(&key(), change(request), Nonce(0));
-        resolve(Layout::Kcl, &write, &Stored::of_lease(Some(&unpack(row))))
+        resolve(Layout::Kcl, &write, &StoredRow::of_lease(Some(&unpack(row))))
     }
 
     /// A refusal, or a read-back: the row tells whether the write was applied before.

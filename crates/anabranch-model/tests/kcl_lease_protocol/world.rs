@@ -2,7 +2,7 @@
 
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{
-    Checkpoint, HandOver, Hold, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WorkerId, Write,
+    Checkpoint, HandOver, LeaseToken, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -129,16 +129,16 @@ pub(crate) fn older(age: u8) -> u8 {
 pub(crate) fn change(request: Request) -> LeaseChange {
     let (owner, term) = (worker(request.by), u64::from(request.counter));
     match request.act {
-        Act::Name => return LeaseChange::Name { taker: owner, term },
-        Act::Withdraw => return LeaseChange::Withdraw { taker: owner, term },
+        Act::Name => return LeaseChange::RequestHandOver { taker: owner, term },
+        Act::Withdraw => return LeaseChange::WithdrawRequest { taker: owner, term },
         _ => {}
     }
-    let hold = Hold { key: key(), owner, term };
+    let hold = LeaseToken { key: key(), owner, term };
     let write = match request.act {
         Act::Name | Act::Withdraw => unreachable!("an owner asks nobody"),
-        Act::Pass => hold.pass(&worker(1 - request.by), Nonce(0)),
+        Act::Pass => hold.hand_over(&worker(1 - request.by), Nonce(0)),
         Act::Renew => hold.renew(Nonce(0)),
-        Act::Take => hold.take_again(Nonce(0)),
+        Act::Take => hold.retake(Nonce(0)),
         Act::Release => hold.release(Nonce(0)),
         Act::Checkpoint { from, to: END } => hold.end(at(from), Nonce(0)),
         Act::Checkpoint { from, to } => hold.checkpoint(at(from), at(to), None, Nonce(0)),
@@ -154,7 +154,7 @@ pub(crate) fn unpack(row: Row) -> Lease {
     let taker = row.owner.filter(|_| row.named).map(|owner| worker(1 - owner));
     Lease {
         owner: row.owner.map(worker),
-        hand_over: taker.map_or(HandOver::None, |taker| HandOver::Named { taker }),
+        hand_over: taker.map_or(HandOver::None, |taker| HandOver::Requested { taker }),
         term: row.counter.into(),
         checkpoint: at(row.checkpoint),
         ..new.into_lease(&key().stream)

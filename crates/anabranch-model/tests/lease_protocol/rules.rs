@@ -8,7 +8,7 @@ use crate::flaw::Flaw;
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::table::native;
 use anabranch_model::lease::{
-    Checkpoint, HandOver, Layout, Lease, LeaseKey, NewLease, Nonce, Resolution, Stored, Worker,
+    Checkpoint, HandOver, Layout, Lease, LeaseKey, NewLease, Nonce, Resolution, StoredRow, WorkerRow,
     WorkerId, WorkerState, resolve,
 };
 use anabranch_model::lease::{LeaseChange, WorkerChange, Write};
@@ -128,7 +128,7 @@ impl Rules {
             return counter_only(row, change);
         }
         let write = Write::lease(&key(), real(change), self.nonce(change));
-        resolve(Layout::Native, &write, &Stored::of_lease(Some(&unpack(row))))
+        resolve(Layout::Native, &write, &StoredRow::of_lease(Some(&unpack(row))))
     }
 
     /// A retry is the same write, so the content names it.
@@ -142,7 +142,7 @@ impl Rules {
 /// What a read-back of a worker says about a write.
 pub(crate) fn resolve_heart(heart: Heart, id: Id, pulse: Pulse) -> Resolution {
     let write = Write::worker(&worker(id), real_pulse(pulse), beat_nonce(pulse));
-    resolve(Layout::Native, &write, &Stored::of_worker(unpack_heart(heart, id).as_ref()))
+    resolve(Layout::Native, &write, &StoredRow::of_worker(unpack_heart(heart, id).as_ref()))
 }
 
 fn unpack(row: Row) -> Lease {
@@ -153,7 +153,7 @@ fn unpack(row: Row) -> Lease {
         term: row.term.into(),
         hand_over: row
             .named
-            .map_or(HandOver::None, |taker| HandOver::Named { taker: worker(taker) }),
+            .map_or(HandOver::None, |taker| HandOver::Requested { taker: worker(taker) }),
         checkpoint: at(row.checkpoint).into(),
         nonce: Nonce(row.last.into()),
         ..new.into_lease(&key().stream)
@@ -165,7 +165,7 @@ fn pack(lease: &Lease) -> Row {
         owner: lease.owner.as_ref().map(id_of),
         term: small(lease.term),
         named: match &lease.hand_over {
-            HandOver::Named { taker } => Some(id_of(taker)),
+            HandOver::Requested { taker } => Some(id_of(taker)),
             _ => None,
         },
         checkpoint: (0..=END)
@@ -194,12 +194,12 @@ fn real(change: Change) -> LeaseChange {
     match change {
         Change::Take { by, term } => LeaseChange::Take { taker: step(by), term: term.into() },
         Change::Release { by, term } => LeaseChange::Release { owner: step(by), term: term.into() },
-        Change::Name { by, term } => LeaseChange::Name { taker: step(by), term: term.into() },
+        Change::Name { by, term } => LeaseChange::RequestHandOver { taker: step(by), term: term.into() },
         Change::Withdraw { by, term } => {
-            LeaseChange::Withdraw { taker: step(by), term: term.into() }
+            LeaseChange::WithdrawRequest { taker: step(by), term: term.into() }
         }
         Change::Pass { by, term, to } => {
-            LeaseChange::Pass { owner: step(by), term: term.into(), to: step(to) }
+            LeaseChange::HandOver { owner: step(by), term: term.into(), to: step(to) }
         }
         Change::Checkpoint { by, term, from, to } => LeaseChange::Checkpoint {
             owner: step(by),
@@ -242,7 +242,7 @@ fn beat_nonce(pulse: Pulse) -> Nonce {
     })
 }
 
-fn unpack_heart(heart: Heart, id: Id) -> Option<Worker> {
+fn unpack_heart(heart: Heart, id: Id) -> Option<WorkerRow> {
     let (counter, state, nonce) = match heart {
         Heart::Absent => return None,
         Heart::Alive(0) => (0, WorkerState::Alive, beat_nonce(Pulse::Join)),
@@ -251,7 +251,7 @@ fn unpack_heart(heart: Heart, id: Id) -> Option<Worker> {
     };
     let counter = counter.into();
     let host = String::new();
-    Some(Worker {
+    Some(WorkerRow {
         id: worker(id),
         counter,
         state,

@@ -9,7 +9,7 @@ use anabranch::lease::{LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Lease, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    Checkpoint, LeaseToken, Lease, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -85,7 +85,7 @@ impl<S: LeaseStore> Meter<S> {
         self.fill().await?;
         let rows = self.store.list(&stream).await?.rows;
         let (store, chance) = (&self.store, &self.chance);
-        let look = self.cost(|_| async { store.look().await.map(drop) }).await?;
+        let look = self.cost(|_| async { store.poll().await.map(drop) }).await?;
         let list = self.cost(|_| async { store.list(&stream).await.map(drop) }).await?;
 
         let id = WorkerId::of_join("meter", chance.bits());
@@ -95,14 +95,14 @@ impl<S: LeaseStore> Meter<S> {
         };
         let beat = self.cost(beat).await?;
 
-        let hold = rows.first().and_then(Lease::hold).expect("the fleet took every lease");
+        let hold = rows.first().and_then(Lease::token).expect("the fleet took every lease");
         let checkpoint =
             |n| self.write(hold.checkpoint(position(n + 1), position(n + 2), None, chance.nonce()));
         let checkpoint = self.cost(checkpoint).await?;
         let take = |n| {
             let mut hold = hold.clone();
             hold.term += n;
-            self.write(hold.take_again(chance.nonce()))
+            self.write(hold.retake(chance.nonce()))
         };
         let take = self.cost(take).await?;
         Ok(Costs { look, list, beat, checkpoint, take })
@@ -183,9 +183,9 @@ async fn own<S: LeaseStore>(
 ) -> Result<(), StoreError> {
     let key = LeaseKey { stream: STREAM.into(), shard: new.shard.clone() };
     let create = new.create(&key.stream, create);
-    let hold = Hold { key, owner, term: 0 };
-    let take = hold.take_again(take);
-    let hold = Hold { term: 1, ..hold };
+    let hold = LeaseToken { key, owner, term: 0 };
+    let take = hold.retake(take);
+    let hold = LeaseToken { term: 1, ..hold };
     let (from, to) = (Position::TrimHorizon.into(), position(1));
     let checkpoint = hold.checkpoint_at_rate(from, to, None, Some(65_536), checkpoint);
     for write in [create, take, checkpoint] {

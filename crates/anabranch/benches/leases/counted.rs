@@ -1,9 +1,9 @@
 //! A lease store that counts what it is asked, and passes it on.
 
-use anabranch::lease::{LeaseStore, Look, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Survey, Worker,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, KclProbe, WorkerRow,
     WorkerChange, WorkerId, Write,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,7 +106,7 @@ impl Tally {
     }
 
     fn note(&self, write: &Write) {
-        if matches!(write, Write::Lease { change: LeaseChange::Name { .. }, .. }) {
+        if matches!(write, Write::Lease { change: LeaseChange::RequestHandOver { .. }, .. }) {
             let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
             named.get_or_insert_with(Instant::now);
         }
@@ -125,32 +125,32 @@ impl<S: LeaseStore> LeaseStore for Counted<S> {
         self.inner.layout()
     }
 
-    fn look_ms(&self) -> u64 {
-        self.inner.look_ms()
+    fn poll_interval(&self) -> u64 {
+        self.inner.poll_interval()
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
         self.tally.answer(self.inner.prepare().await)
     }
 
-    async fn survey(&self) -> Result<Survey, StoreError> {
-        self.inner.survey().await
+    async fn probe(&self) -> Result<KclProbe, StoreError> {
+        self.inner.probe().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.tally.ask(Kind::OtherRead).await;
         self.tally.answer(self.inner.application().await)
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         // In KCL's layout nothing is read: there only a list tells.
         if self.layout() == Layout::Native {
             self.tally.ask(Kind::Look).await;
         }
-        self.tally.answer(self.inner.look().await)
+        self.tally.answer(self.inner.poll().await)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.tally.ask(Kind::List).await;
         self.tally.answer(self.inner.list(stream).await)
     }
@@ -160,23 +160,23 @@ impl<S: LeaseStore> LeaseStore for Counted<S> {
         self.tally.answer(self.inner.get(key).await)
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.tally.ask(Kind::OtherRead).await;
         self.tally.answer(self.inner.worker(id).await)
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let kind = Kind::of(write);
         self.tally.ask(kind).await;
         self.tally.note(write);
         let outcome = self.tally.answer(self.inner.write(write).await)?;
-        if let Outcome::Refused { .. } = outcome {
+        if let WriteOutcome::Refused { .. } = outcome {
             self.tally.refused[kind as usize].fetch_add(1, Ordering::Relaxed);
         }
         Ok(outcome)
     }
 
-    async fn changed(&self) {
-        self.inner.changed().await;
+    async fn wait_for_change(&self) {
+        self.inner.wait_for_change().await;
     }
 }

@@ -3,7 +3,7 @@
 use crate::counted::{Counted, Tally};
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, Grip, How, LeaseStore, Settings, Stop, Stopped};
+use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StopReason, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, Options};
@@ -69,8 +69,8 @@ pub(crate) fn merged_stream(shards: u32) -> LocalKinesis {
 }
 
 /// The defaults for a worker of this name.
-pub(crate) fn settings(name: &str) -> Settings {
-    Settings::new(name).with_stream(STREAM, StartPosition::TrimHorizon)
+pub(crate) fn settings(name: &str) -> CoordinatorSettings {
+    CoordinatorSettings::new(name).with_stream(STREAM, StartPosition::TrimHorizon)
 }
 
 /// One worker. Dropped, it stops as in a crash.
@@ -86,7 +86,7 @@ impl<S: LeaseStore> Worker<S> {
         store: S,
         tally: &Arc<Tally>,
         stream: &LocalKinesis,
-        settings: Settings,
+        settings: CoordinatorSettings,
         clock: Clock,
         chance: Chance,
     ) -> Result<Self, String> {
@@ -114,14 +114,14 @@ impl<S: LeaseStore> Worker<S> {
 
     pub(crate) async fn stop(self) -> Result<(), String> {
         match self.coordinator.stop(GRACE_MS).await {
-            Stopped::Left => Ok(()),
+            StopResult::Left => Ok(()),
             other => Err(format!("the worker did not leave: {other:?}")),
         }
     }
 }
 
 async fn hold_all<S: LeaseStore>(
-    mut grips: mpsc::Receiver<Grip<Counted<S>, LocalKinesis>>,
+    mut grips: mpsc::Receiver<LeaseHandle<Counted<S>, LocalKinesis>>,
     came: watch::Sender<Option<Instant>>,
 ) {
     let mut readers = JoinSet::new();
@@ -132,8 +132,8 @@ async fn hold_all<S: LeaseStore>(
             new
         });
         readers.spawn(async move {
-            let (Stop::Drain { .. } | Stop::Lost) = grip.asked_to_stop().await;
-            grip.finish(How::Drained);
+            let (StopReason::Drain { .. } | StopReason::Lost) = grip.wait_for_stop().await;
+            grip.finish(FinishReason::Drained);
         });
         while readers.try_join_next().is_some() {}
     }

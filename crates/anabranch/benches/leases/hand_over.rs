@@ -2,7 +2,7 @@
 
 use crate::fleet::{Until, Worker, settings, stream, wait};
 use anabranch::clock::{Chance, Clock};
-use anabranch::lease::{LeaseStore, Settings};
+use anabranch::lease::{LeaseStore, CoordinatorSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -45,7 +45,7 @@ pub(crate) fn row(name: &str, look: &str, seen: &HandOvers) {
 /// Measures one store. `tune` changes the defaults of both workers.
 pub(crate) async fn run<S: LeaseStore>(
     open: impl Fn(&str) -> Result<S, String>,
-    tune: fn(Settings) -> Settings,
+    tune: fn(CoordinatorSettings) -> CoordinatorSettings,
     label: &str,
 ) -> Result<HandOvers, String> {
     let mut pairs = JoinSet::new();
@@ -65,7 +65,7 @@ pub(crate) async fn run<S: LeaseStore>(
 /// The hand-overs of one pair: the first store is the owner's, each other one that of a newcomer.
 async fn hand_overs<S: LeaseStore>(
     mut stores: Vec<S>,
-    tune: fn(Settings) -> Settings,
+    tune: fn(CoordinatorSettings) -> CoordinatorSettings,
 ) -> Result<Vec<Duration>, String> {
     let (stream, clock, chance) = (stream(2), Clock::machine(), Chance::of_system());
     let start = async |store: S, name: &str| {

@@ -5,16 +5,16 @@ use crate::calls::Costs;
 use crate::hand_over::{self, HandOvers};
 use crate::idle::PerMinute;
 use crate::stores::Stores;
-use anabranch::lease::Settings;
+use anabranch::lease::CoordinatorSettings;
 
 /// How the defaults of a worker are changed.
-type Tune = fn(Settings) -> Settings;
+type Tune = fn(CoordinatorSettings) -> CoordinatorSettings;
 
 /// The pauses between two looks that are compared, in milliseconds.
 const PAUSES: [(u64, Tune); 3] = [
-    (500, |settings| Settings { look_ms: Some(500), ..settings }),
-    (1_000, |settings| Settings { look_ms: Some(1_000), ..settings }),
-    (2_000, |settings| Settings { look_ms: Some(2_000), ..settings }),
+    (500, |settings| CoordinatorSettings { poll_interval: Some(500), ..settings }),
+    (1_000, |settings| CoordinatorSettings { poll_interval: Some(1_000), ..settings }),
+    (2_000, |settings| CoordinatorSettings { poll_interval: Some(2_000), ..settings }),
 ];
 
 /// Hand-overs on DynamoDB, by the pause between two looks.

@@ -2,7 +2,7 @@
 
 use super::vitals::Vitals;
 use crate::event::{Events, ShardEvent};
-use crate::lease::{Checkpointed, Grip, LeaseStore};
+use crate::lease::{CheckpointResult, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
@@ -50,7 +50,7 @@ impl Checkpoints {
     /// Writes down up to where the shard is done, if that has moved.
     pub(super) async fn note<S: LeaseStore, A: StreamApi>(
         &mut self,
-        grip: &Grip<S, A>,
+        grip: &LeaseHandle<S, A>,
         at: Checkpoint,
     ) -> Tenancy {
         if at == self.written || (at.is_level() && self.written == at.lowest()) {
@@ -58,16 +58,16 @@ impl Checkpoints {
         }
         self.vitals.writing();
         let shard = Arc::clone(&self.shard);
-        let error = match grip.checkpoint_done(at.clone()).await {
-            Checkpointed::Done => {
+        let error = match grip.checkpoint_progress(at.clone()).await {
+            CheckpointResult::Done => {
                 self.vitals.written(&at);
                 self.events.emit(ShardEvent::Checkpointed { shard, at: at.clone() });
                 self.written = at;
                 return Tenancy::Kept;
             }
-            Checkpointed::Lost => return Tenancy::Lost,
-            Checkpointed::GoesBack => format!("{at} lies before what the row holds"),
-            Checkpointed::Failed(error) => error.to_string(),
+            CheckpointResult::Lost => return Tenancy::Lost,
+            CheckpointResult::BehindCurrent => format!("{at} lies before what the row holds"),
+            CheckpointResult::Failed(error) => error.to_string(),
         };
         // What was done since is done again after a change of owner. The next one may pass.
         self.events.emit(ShardEvent::CheckpointFailed { shard, error });

@@ -9,7 +9,7 @@ use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
-use crate::lease::{LeaseStore, StreamSettings, Transactional};
+use crate::lease::{LeaseStore, StreamSettings, TransactionalStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::plan::{self, Balance};
@@ -117,7 +117,7 @@ pub struct ConsumerSettings {
     /// How often the rows are compared with the stream. Default 60,000; 1,000 at least.
     pub audit_ms: u64,
     /// What bounds the sharing of leases.
-    pub plan: plan::Settings,
+    pub plan: plan::PlanSettings,
 }
 
 impl ConsumerSettings {
@@ -141,7 +141,7 @@ impl ConsumerSettings {
             worker: None,
             fan_out_name: None,
             audit_ms: 60_000,
-            plan: plan::Settings::default(),
+            plan: plan::PlanSettings::default(),
         }
     }
 
@@ -305,7 +305,7 @@ impl<A, S, H> Consumer<A, S, H> {
     /// ```
     pub fn exactly_once<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, ExactlyOnce<F>>
     where
-        S: Transactional,
+        S: TransactionalStore,
         F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
         T: Future<Output = Result<(), E>> + Send,
         E: Into<HandlerError>,

@@ -1,7 +1,7 @@
 //! Streams that are added and removed while a consumer runs.
 
-use crate::lease::coordinator::Opened;
-use crate::lease::{Coordinator, LeaseStore, StartError, StreamSettings};
+use crate::lease::coordinator::ReadyStream;
+use crate::lease::{Coordinator, LeaseStore, CoordinatorStartError, StreamSettings};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
@@ -30,7 +30,7 @@ pub enum ControlError {
     Stopped,
     /// The stream can't be read.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] CoordinatorStartError),
     /// Somebody removed it meanwhile.
     #[error("stream {stream} was removed before it could be read")]
     Removed {
@@ -91,7 +91,7 @@ impl StreamControl {
 #[derive(Default)]
 struct Adding {
     /// The attempts.
-    tasks: JoinSet<Result<Opened, StartError>>,
+    tasks: JoinSet<Result<ReadyStream, CoordinatorStartError>>,
     /// Who asked for which, and the attempt.
     asked: BTreeMap<StreamName, (AbortHandle, AddReply)>,
 }
@@ -105,7 +105,7 @@ impl Adding {
     ) {
         let name = stream.name.clone();
         if self.asked.contains_key(&name) {
-            let _ = reply.send(Err(StartError::TwiceTheStream { stream: name }.into()));
+            let _ = reply.send(Err(CoordinatorStartError::DuplicateStream { stream: name }.into()));
             return;
         }
         let task = self.tasks.spawn(coordinator.open_stream(stream));
@@ -121,7 +121,7 @@ impl Adding {
     }
 
     /// Waits until one is ready, or can't be. `None` if nobody waits for it any more.
-    async fn next(&mut self) -> Option<(Result<Opened, StartError>, AddReply)> {
+    async fn next(&mut self) -> Option<(Result<ReadyStream, CoordinatorStartError>, AddReply)> {
         let ended = match self.tasks.join_next_with_id().await {
             Some(ended) => ended,
             None => std::future::pending().await,

@@ -13,12 +13,12 @@ use super::handler::{HandlerError, attempt};
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
 use crate::clock::{Chance, Clock};
-use crate::lease::grip::Held;
+use crate::lease::grip::HeldLease;
 use crate::lease::{
-    CheckpointIn, CheckpointInTransaction, Grip, LeaseStore, StoreError, Transactional,
+    StoreTransaction, TransactionCheckpoint, LeaseHandle, LeaseStore, StoreError, TransactionalStore,
 };
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::{Checkpoint, Layout, LeaseKey, Refusal};
+use anabranch_model::lease::{Checkpoint, Layout, LeaseKey, WriteRefusal};
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::fmt;
@@ -80,7 +80,7 @@ pub enum CommitError {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// Which part of the condition was false.
-        why: Refusal,
+        why: WriteRefusal,
     },
     /// The handler's call is over.
     #[error("{shard}: the handler has returned, so this batch can't be committed any more")]
@@ -136,7 +136,7 @@ struct Desk<S> {
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// The lease.
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     /// Where it is kept.
     store: Arc<S>,
     /// One lane at a time between its commit and the end of its call: all move one row.
@@ -150,7 +150,7 @@ struct Desk<S> {
     chance: Chance,
 }
 
-impl<S: Transactional> TransactionBatch<S> {
+impl<S: TransactionalStore> TransactionBatch<S> {
     /// Notes in the user's transaction that the batch is done. Make it the last statement before
     /// `COMMIT`. After an error roll back, and return an error.
     ///
@@ -158,7 +158,7 @@ impl<S: Transactional> TransactionBatch<S> {
     /// comes again if it is not.
     pub async fn commit<T: Send>(&self, transaction: &mut T) -> Result<(), CommitError>
     where
-        S: CheckpointIn<T>,
+        S: StoreTransaction<T>,
     {
         let (ticket, shard) = (&self.ticket, || Arc::clone(&self.shard));
         let desk = &ticket.desk;
@@ -170,20 +170,20 @@ impl<S: Transactional> TransactionBatch<S> {
         // A transaction of a call before, of which nothing was known, may have been stored meanwhile,
         // and another lane may have read that. To replace that row would repeat its effects.
         if position_of(ticket.lane, ticket.lanes, &replaces) >= ticket.first {
-            return Err(CommitError::Refused { shard: shard(), why: Refusal::CheckpointMoved });
+            return Err(CommitError::Refused { shard: shard(), why: WriteRefusal::CheckpointMoved });
         }
         // One of other lanes may have done some of these records, and nobody can tell which.
         let ahead = |lane: &Position| *lane >= ticket.first;
         if replaces.lanes().len() != ticket.lanes && replaces.lanes().iter().any(ahead) {
             desk.overtaken.cancel();
-            return Err(CommitError::Refused { shard: shard(), why: Refusal::GoesBack });
+            return Err(CommitError::Refused { shard: shard(), why: WriteRefusal::CheckpointBehind });
         }
         let to = raised(&replaces, &ticket.to);
         let nonce = desk.chance.nonce();
         let moved = desk.store.checkpoint_in(transaction, &hold, &replaces, &to, nonce).await;
         match moved {
-            Ok(CheckpointInTransaction::Moved) => Ok(()),
-            Ok(CheckpointInTransaction::Refused { why }) => {
+            Ok(TransactionCheckpoint::Written) => Ok(()),
+            Ok(TransactionCheckpoint::Refused { why }) => {
                 Err(CommitError::Refused { shard: shard(), why })
             }
             Err(source) => Err(CommitError::Store { shard: shard(), source }),
@@ -258,7 +258,7 @@ impl<S, F> fmt::Debug for Committing<S, F> {
 
 impl<S, F, T, E> Shape<S> for ExactlyOnce<F>
 where
-    S: Transactional,
+    S: TransactionalStore,
     F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
@@ -269,8 +269,8 @@ where
         self.most
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Committing<S, F> {
-        let (held, tools) = grip.parts();
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Committing<S, F> {
+        let (held, tools) = grip.held_and_context();
         let desk = Desk {
             shard: Arc::new(grip.key().clone()),
             held: Arc::clone(held),
@@ -278,7 +278,7 @@ where
             turn: Arc::default(),
             overtaken: CancellationToken::new(),
             clock: tools.clock.clone(),
-            chance: tools.chance.clone(),
+            chance: tools.rng.clone(),
         };
         Committing { shape: Arc::clone(self), desk: Arc::new(desk) }
     }
@@ -286,7 +286,7 @@ where
 
 impl<S, F, T, E> Work for Committing<S, F>
 where
-    S: Transactional,
+    S: TransactionalStore,
     F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
@@ -297,7 +297,7 @@ where
         // refused commit has had it read. Nothing may wait here: the lane's look at the lease's
         // deadline and the closure's call are one poll, and a write to the row can take all the
         // time that is left of the lease.
-        let stored = position_of(call.lane, lanes, &self.desk.held.heard());
+        let stored = position_of(call.lane, lanes, &self.desk.held.known_checkpoint());
         let undone = call.records.partition_point(|record| record.position() <= stored);
         let records = &call.records[undone..];
         let Some((first, last)) = records.first().zip(records.last()) else { return Ok(()) };
@@ -313,7 +313,7 @@ where
         let over = CallOver(&ticket);
         let batch = TransactionBatch {
             shard: Arc::clone(&self.desk.shard),
-            lease_term: self.desk.held.taken().term,
+            lease_term: self.desk.held.taken_row().term,
             records: records.to_vec(),
             ticket: Arc::clone(&ticket),
         };
@@ -353,7 +353,7 @@ impl<S: LeaseStore> Desk<S> {
             match self.store.get(&self.shard).await {
                 Ok(row) => {
                     let row = row.ok_or("the lease row is gone")?;
-                    if !self.held.see(&row).await {
+                    if !self.held.update_from_row(&row).await {
                         return Err("the lease is lost".into());
                     }
                     return Ok(position_of(lane, lanes, &row.checkpoint) >= last);

@@ -12,7 +12,7 @@ use super::shape::{Call, NotTaken, Shape, Work};
 use super::shard::Predecessor;
 use super::vitals::{Handled, LaneSign, Vitals};
 use crate::event::ShardEvent;
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -117,7 +117,7 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// The user's code.
     pub(super) work: Arc<H::Work>,
     /// The right to deliver.
-    pub(super) grip: Arc<Grip<S, A>>,
+    pub(super) grip: Arc<LeaseHandle<S, A>>,
     /// Which shard.
     pub(super) shard: Arc<LeaseKey>,
     /// Where the shard stands.
@@ -334,7 +334,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             let may = tokio::select! {
                 biased;
                 () = self.stop.said() => false,
-                may = self.grip.until_may_deliver() => may,
+                may = self.grip.wait_until_may_deliver() => may,
             };
             if !may {
                 return false;

@@ -10,7 +10,7 @@
 use super::budget::Room;
 use super::handler::{Handler, HandlerError};
 use super::progress::Progress;
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
 use anabranch_model::record::UserRecord;
@@ -37,7 +37,7 @@ pub trait Shape<S: LeaseStore>: Send + Sync + Sized + 'static {
     }
 
     /// The work on one shard, from the take of its lease until the lease goes.
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Self::Work;
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Self::Work;
 
     /// The work on the shard anew, in place of one that can't go on, and where it begins. The
     /// lease was taken at `taken`. `None` if nothing of this shape asks for it.
@@ -146,7 +146,7 @@ impl<S: LeaseStore, H: Handler> Shape<S> for H {
         Handler::most(self)
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Direct<H> {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Direct<H> {
         Direct {
             handler: Arc::clone(self),
             shard: Arc::new(grip.key().clone()),

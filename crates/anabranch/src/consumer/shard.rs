@@ -26,7 +26,7 @@ use super::resume::Resume;
 use super::shape::{Shape, Work};
 use super::vitals::{Order, Vitals};
 use crate::event::{ShardEvent, ShardStop};
-use crate::lease::{Checkpointed, Grip, How, LeaseStore, Stop};
+use crate::lease::{CheckpointResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
@@ -47,7 +47,7 @@ const AGAIN_MS: u64 = 1_000;
 /// Reads a shard until its end, or until the lease has to go.
 pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     worker: Arc<Worker<A, H>>,
-    grip: Grip<S, A>,
+    grip: LeaseHandle<S, A>,
 ) {
     let (events, shard) = (worker.events.clone(), Arc::new(grip.key().clone()));
     let from = grip.lease().checkpoint.clone();
@@ -88,7 +88,7 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// The user's code.
     work: Arc<H::Work>,
     /// The right to read.
-    grip: Arc<Grip<S, A>>,
+    grip: Arc<LeaseHandle<S, A>>,
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// What the row holds.
@@ -110,19 +110,19 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
 /// How a session ended.
 enum SessionEnd {
     /// The reading is over.
-    Over(How, ShardStop),
+    Over(FinishReason, ShardStop),
     /// It goes on where it stands, after a pause: in all lanes but those whose handlers still run.
     Again,
     /// The user's code can't go on: it begins anew at its last checkpoint, after a pause.
     StartOver,
 }
 
-const LOST: SessionEnd = SessionEnd::Over(How::Failed, ShardStop::Lost);
+const LOST: SessionEnd = SessionEnd::Over(FinishReason::Failed, ShardStop::Lost);
 
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
-    async fn read(&mut self) -> (How, ShardStop) {
+    async fn read(&mut self) -> (FinishReason, ShardStop) {
         if self.stands_at.is_shard_end() {
-            return (How::Ended, ShardStop::Ended);
+            return (FinishReason::Ended, ShardStop::Ended);
         }
         if let Some(end) = self.find_latest().await {
             return end;
@@ -144,7 +144,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Finds out what LATEST stands for before the user's code runs, so that nothing is skipped that
     /// comes while that does not get on. Returns how the reading ended, if it was to stop.
-    async fn find_latest(&self) -> Option<(How, ShardStop)> {
+    async fn find_latest(&self) -> Option<(FinishReason, ShardStop)> {
         if self.stands_at.lowest() != Position::Latest {
             return None;
         }
@@ -154,13 +154,13 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             let moment = self.latest.moment(&*worker.api, &self.shard, &worker.clock);
             let error = tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
+                stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
                 found = moment => match found {
                     Ok(moment_ms) => return self.keep_latest(moment_ms).await,
                     // The coordinator finds out what has become of the stream.
                     Err(error) if error.fault == Fault::Missing => {
                         self.grip.suspect_stream();
-                        return Some((How::Failed, ShardStop::Failed));
+                        return Some((FinishReason::Failed, ShardStop::Failed));
                     }
                     Err(error) => error.to_string(),
                 },
@@ -178,17 +178,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Keeps on the row what LATEST stands for, so that nothing is skipped either that comes while
     /// nobody reads: no record is handed out before. Returns how the reading ended, if it was to stop
     /// or the lease is lost.
-    async fn keep_latest(&self, moment_ms: u64) -> Option<(How, ShardStop)> {
+    async fn keep_latest(&self, moment_ms: u64) -> Option<(FinishReason, ShardStop)> {
         let mut failures = 0_u32;
         loop {
             let error = tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
-                kept = self.grip.fix_latest(moment_ms) => match kept {
+                stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
+                kept = self.grip.pin_latest(moment_ms) => match kept {
                     // One that the worker had found out before may be on the row already.
-                    Checkpointed::Done | Checkpointed::GoesBack => return None,
-                    Checkpointed::Lost => return Some((How::Failed, ShardStop::Lost)),
-                    Checkpointed::Failed(error) => error.to_string(),
+                    CheckpointResult::Done | CheckpointResult::BehindCurrent => return None,
+                    CheckpointResult::Lost => return Some((FinishReason::Failed, ShardStop::Lost)),
+                    CheckpointResult::Failed(error) => error.to_string(),
                 },
             };
             let shard = Arc::clone(&self.shard);
@@ -202,21 +202,21 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// Waits before the user's code runs. Returns how the reading ended, if it was to stop meanwhile.
-    async fn pause(&self, pause_ms: u64) -> Option<(How, ShardStop)> {
+    async fn pause(&self, pause_ms: u64) -> Option<(FinishReason, ShardStop)> {
         tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => Some(stopped_before(&stop)),
+            stop = self.grip.wait_for_stop() => Some(stopped_before(&stop)),
             () = self.worker.clock.sleep(pause_ms) => None,
         }
     }
 
     /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
-    async fn read_on(&mut self) -> Option<(How, ShardStop)> {
+    async fn read_on(&mut self) -> Option<(FinishReason, ShardStop)> {
         let mut left = Left::default();
         loop {
             let resume = self.resume(&left);
             let Some(from) = resume.read_from() else {
-                return Some((How::Ended, ShardStop::Ended));
+                return Some((FinishReason::Ended, ShardStop::Ended));
             };
             let mut session = self.start(resume, from, left);
             let end = self.oversee(&mut session).await;
@@ -245,14 +245,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Has the user's code begin anew where it last checkpointed. Returns how the reading ended, if
     /// it is not to be read any more.
-    async fn start_over(&mut self) -> Option<(How, ShardStop)> {
+    async fn start_over(&mut self) -> Option<(FinishReason, ShardStop)> {
         let worker = Arc::clone(&self.worker);
         let again = tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => return Some(stopped_before(&stop)),
+            stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
             again = worker.handler.again(&self.work, &self.grip.lease().checkpoint) => again,
         };
-        let Some((work, from)) = again else { return Some((How::Failed, ShardStop::Failed)) };
+        let Some((work, from)) = again else { return Some((FinishReason::Failed, ShardStop::Failed)) };
         let moved = self.began_at != from;
         self.failures = if moved { 1 } else { self.failures.saturating_add(1) };
         self.work = Arc::new(work);
@@ -261,7 +261,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let pause_ms = worker.settings.retry.wait_ms(self.failures, worker.chance.bits());
         tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => Some(stopped_before(&stop)),
+            stop = self.grip.wait_for_stop() => Some(stopped_before(&stop)),
             () = worker.clock.sleep(pause_ms) => None,
         }
     }
@@ -271,14 +271,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let calling = self.vitals.calling();
         let begun = tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => {
+            stop = self.grip.wait_for_stop() => {
                 let (how, why) = stopped_before(&stop);
                 return SessionEnd::Over(how, why);
             }
             begun = attempt(async { self.work.begin().await }) => begun,
             why = self.told_to_drop() => {
                 self.call_failed("initialize", &STOOD_STILL.into());
-                return SessionEnd::Over(How::Failed, why);
+                return SessionEnd::Over(FinishReason::Failed, why);
             }
         };
         calling.returned();
@@ -287,7 +287,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         if error.is::<StartOver>() {
             return SessionEnd::StartOver;
         }
-        SessionEnd::Over(How::Failed, ShardStop::Failed)
+        SessionEnd::Over(FinishReason::Failed, ShardStop::Failed)
     }
 
     /// Waits until the watcher wants a call dropped that does not return. Says what is to be said
@@ -348,7 +348,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Writes down what is done.
     async fn note(&mut self, session: &Session) -> Tenancy {
-        self.grip.note_read(session.progress.take_read_bytes());
+        self.grip.add_read_bytes(session.progress.take_read_bytes());
         match self.work.done(&session.progress, self.worker.layout) {
             Some(at) => self.checkpoints.note(&self.grip, at).await,
             None => Tenancy::Kept,
@@ -357,9 +357,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 }
 
 /// How the reading ends that a stop came before.
-fn stopped_before(stop: &Stop) -> (How, ShardStop) {
+fn stopped_before(stop: &StopReason) -> (FinishReason, ShardStop) {
     match stop {
-        Stop::Lost => (How::Failed, ShardStop::Lost),
-        Stop::Drain { .. } => (How::Drained, ShardStop::Drained),
+        StopReason::Lost => (FinishReason::Failed, ShardStop::Lost),
+        StopReason::Drain { .. } => (FinishReason::Drained, ShardStop::Drained),
     }
 }

@@ -11,7 +11,7 @@ use super::watch::Watcher;
 use super::{control, shard, shutdown};
 use crate::clock::{Chance, Clock};
 use crate::event::Events;
-use crate::lease::{Coordinator, Grip, LeaseStore, Settings, StartError, Stopped, StoreError};
+use crate::lease::{Coordinator, LeaseHandle, LeaseStore, CoordinatorSettings, CoordinatorStartError, StopResult, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Layout, LeaseKey};
 use std::future::Future;
@@ -54,10 +54,10 @@ pub enum RunError {
     Settings(#[from] BadSettings),
     /// It can't start.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] CoordinatorStartError),
     /// It can't go on: its last stream was deleted, and perhaps created again.
     #[error(transparent)]
-    StreamGone(StartError),
+    StreamGone(CoordinatorStartError),
     /// A stream has all the fan-out consumers that the service allows, and this one is none of them.
     #[error(
         "fan-out consumer {name} can't be registered on {stream}, which has as many as the service \
@@ -187,11 +187,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         let end = tokio::select! {
             biased;
             () = &mut stop => Ok(()),
-            refusal = coordinator.until_refused() => Err(match refusal {
-                StartError::Store(error) => RunError::StoreGone(error),
+            refusal = coordinator.wait_refused() => Err(match refusal {
+                CoordinatorStartError::Store(error) => RunError::StoreGone(error),
                 other => RunError::StreamGone(other),
             }),
-            () = coordinator.until_broken() => Err(RunError::CoordinatorEnded),
+            () = coordinator.wait_for_panic() => Err(RunError::CoordinatorEnded),
             error = until_full(worker.registry.as_deref()) => Err(error),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
@@ -217,9 +217,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             calls => Err(RunError::BrokenOff { calls }),
         };
         match stopped {
-            Stopped::Left => end.and(broken_off),
-            Stopped::NotLeft => end.and(broken_off).and(Err(RunError::NotLeft)),
-            Stopped::Stuck { leases } => Err(RunError::Stuck { leases }),
+            StopResult::Left => end.and(broken_off),
+            StopResult::LeaveFailed => end.and(broken_off).and(Err(RunError::NotLeft)),
+            StopResult::Unreleased { leases } => Err(RunError::Stuck { leases }),
         }
     }
 }
@@ -234,7 +234,7 @@ async fn until_full(registry: Option<&Registry>) -> RunError {
 /// Runs every shard that there is a grip for. Ends when no more can come.
 async fn read_all<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     worker: &Arc<Worker<A, H>>,
-    grips: &mut mpsc::Receiver<Grip<S, A>>,
+    grips: &mut mpsc::Receiver<LeaseHandle<S, A>>,
     shards: &mut JoinSet<()>,
 ) {
     loop {
@@ -263,18 +263,18 @@ impl<A, H> Worker<A, H> {
         }
     }
 
-    fn lease_settings(&self) -> Settings {
+    fn lease_settings(&self) -> CoordinatorSettings {
         let told = &self.settings;
         let own = || format!("{}-{}", told.application, std::process::id());
-        let mut settings = Settings::new(told.worker.clone().unwrap_or_else(own));
+        let mut settings = CoordinatorSettings::new(told.worker.clone().unwrap_or_else(own));
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
         settings.lease_time_ms = told.lease_time_ms;
         // Who stops without grace still hands shards over in order.
         if told.grace_ms > 0 {
-            settings.drain_ms = told.grace_ms;
+            settings.drain_timeout = told.grace_ms;
         }
-        settings.audit_ms = told.audit_ms;
+        settings.audit_interval = told.audit_ms;
         settings.plan = told.plan.clone();
         settings
     }

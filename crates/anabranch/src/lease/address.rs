@@ -42,7 +42,7 @@ pub enum StoreAddress {
 /// password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotAnAddress(String);
+pub struct ParseStoreAddressError(String);
 
 const FORMS: &str = "sqlite:PATH, postgres:URL, dynamodb:TABLE, kcl:TABLE or memory";
 
@@ -93,11 +93,11 @@ fn in_regions(store: DynamoDbStore, one_region: bool) -> DynamoDbStore {
 }
 
 impl FromStr for StoreAddress {
-    type Err = NotAnAddress;
+    type Err = ParseStoreAddressError;
 
-    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+    fn from_str(text: &str) -> Result<Self, ParseStoreAddressError> {
         let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
-        let lacks = |what: &str| Err(NotAnAddress(format!("{kind} needs {what}")));
+        let lacks = |what: &str| Err(ParseStoreAddressError(format!("{kind} needs {what}")));
         match (kind, rest) {
             ("memory", "") => Ok(Self::Memory),
             ("kcl", "") => Ok(Self::Kcl(None)),
@@ -114,7 +114,7 @@ impl FromStr for StoreAddress {
                 Ok(Self::Postgres(text.to_owned()))
             }
             ("postgres" | "postgresql", url) => Ok(Self::Postgres(url.to_owned())),
-            _ => Err(NotAnAddress(format!("leases are kept in {FORMS}"))),
+            _ => Err(ParseStoreAddressError(format!("leases are kept in {FORMS}"))),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A lease store of whichever kind: one type for programs that learn at run time where leases are.
 
-use super::store::{LeaseStore, Look, StoreError};
+use super::store::{LeaseStore, StorePoll, StoreError};
 use super::{DynamoDbStore, MemoryStore, PostgresStore, SqliteStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Stored, Survey, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe, WorkerRow, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl From<DynamoDbStore> for AnyStore {
 }
 
 /// Does the same with whichever store it is.
-macro_rules! each {
+macro_rules! on_any {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             AnyStore::Memory($store) => $call,
@@ -74,7 +74,7 @@ macro_rules! each {
 
 /// Waits for whichever store it is. What a database takes to be asked is large, and would stand in
 /// each task that may ever ask one; so it is made when it is needed.
-macro_rules! wait {
+macro_rules! await_any {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             AnyStore::Memory($store) => $call.await,
@@ -89,61 +89,61 @@ macro_rules! wait {
 /// the store itself does.
 impl LeaseStore for AnyStore {
     fn layout(&self) -> Layout {
-        each!(self, store => store.layout())
+        on_any!(self, store => store.layout())
     }
 
-    fn look_ms(&self) -> u64 {
-        each!(self, store => store.look_ms())
+    fn poll_interval(&self) -> u64 {
+        on_any!(self, store => store.poll_interval())
     }
 
     fn note_start(&self, stream: &StreamName, start: StartPosition) {
-        each!(self, store => store.note_start(stream, start));
+        on_any!(self, store => store.note_start(stream, start));
     }
 
     async fn prepare(&self) -> Result<(), StoreError> {
-        wait!(self, store => store.prepare())
+        await_any!(self, store => store.prepare())
     }
 
-    async fn survey(&self) -> Result<Survey, StoreError> {
-        wait!(self, store => store.survey())
+    async fn probe(&self) -> Result<KclProbe, StoreError> {
+        await_any!(self, store => store.probe())
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
-        wait!(self, store => store.application())
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
+        await_any!(self, store => store.application())
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        wait!(self, store => store.look())
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        await_any!(self, store => store.poll())
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
-        wait!(self, store => store.list(stream))
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
+        await_any!(self, store => store.list(stream))
     }
 
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
-        wait!(self, store => store.list_recent(streams))
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
+        await_any!(self, store => store.list_recent(streams))
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
-        wait!(self, store => store.get(key))
+        await_any!(self, store => store.get(key))
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
-        wait!(self, store => store.worker(id))
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
+        await_any!(self, store => store.worker(id))
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
-        wait!(self, store => store.write(write))
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
+        await_any!(self, store => store.write(write))
     }
 
-    async fn changed(&self) {
-        wait!(self, store => store.changed());
+    async fn wait_for_change(&self) {
+        await_any!(self, store => store.wait_for_change());
     }
 
-    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
-        wait!(self, store => store.read_back(write))
+    async fn read_back(&self, write: &Write) -> Result<StoredRow, StoreError> {
+        await_any!(self, store => store.read_back(write))
     }
 }

@@ -15,13 +15,13 @@ mod checkpoint;
 mod end;
 mod gone;
 
-pub use checkpoint::Checkpointed;
-pub use end::Ended;
-pub use gone::Gone;
-pub(crate) use held::{Held, Stage};
+pub use checkpoint::CheckpointResult;
+pub use end::ShardEndResult;
+pub use gone::MissingShardResult;
+pub(crate) use held::{HeldLease, HandleState};
 
 use super::LeaseStore;
-use super::coordinator::Tools;
+use super::coordinator::LeaseContext;
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Lease, LeaseKey, WorkerId};
 use std::fmt;
@@ -31,16 +31,16 @@ use std::sync::Arc;
 ///
 /// Nobody else delivers the shard's records while [`Grip::may_deliver`] says yes. A grip that is
 /// dropped counts as [`How::Failed`].
-pub struct Grip<S: LeaseStore, A: StreamApi> {
+pub struct LeaseHandle<S: LeaseStore, A: StreamApi> {
     /// What the coordinator knows of it too.
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     /// What it works with.
-    tools: Arc<Tools<S, A>>,
+    context: Arc<LeaseContext<S, A>>,
 }
 
 /// Why whoever runs a shard is to stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stop {
+pub enum StopReason {
     /// Finish what was begun, checkpoint, and [`Grip::finish`] with [`How::Drained`]. Still the
     /// owner until then.
     Drain {
@@ -74,7 +74,7 @@ pub enum DrainReason {
 
 /// How the reading of a shard came to an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum FinishReason {
     /// No handler runs any more, and everything done is checkpointed.
     Drained,
     /// The shard's end was written by [`Grip::end`] or [`Grip::gone`].
@@ -83,24 +83,24 @@ pub enum How {
     Failed,
 }
 
-impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
-    pub(crate) fn new(held: Arc<Held>, tools: Arc<Tools<S, A>>) -> Self {
-        Self { held, tools }
+impl<S: LeaseStore, A: StreamApi> LeaseHandle<S, A> {
+    pub(crate) fn new(held: Arc<HeldLease>, tools: Arc<LeaseContext<S, A>>) -> Self {
+        Self { held, context: tools }
     }
 
     /// What it is made of, for those who write to the row in ways of their own.
-    pub(crate) fn parts(&self) -> (&Arc<Held>, &Arc<Tools<S, A>>) {
-        (&self.held, &self.tools)
+    pub(crate) fn held_and_context(&self) -> (&Arc<HeldLease>, &Arc<LeaseContext<S, A>>) {
+        (&self.held, &self.context)
     }
 
     /// The row as the take returned it: where to read on.
     pub fn lease(&self) -> &Lease {
-        self.held.taken()
+        self.held.taken_row()
     }
 
     /// Which lease.
     pub fn key(&self) -> &LeaseKey {
-        &self.held.taken().key
+        &self.held.taken_row().key
     }
 
     /// Who holds it.
@@ -111,7 +111,7 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
     /// Whether a record may be handed to the handler in this very poll. Ask again after each
     /// await.
     pub fn may_deliver(&self) -> bool {
-        self.may_deliver_at(self.tools.clock.now_ms())
+        self.may_deliver_at(self.context.clock.now_ms())
     }
 
     /// The same, for who has just read the clock.
@@ -122,41 +122,41 @@ impl<S: LeaseStore, A: StreamApi> Grip<S, A> {
 
     /// Waits while delivery is paused because the store does not answer. Returns whether records
     /// may be delivered; `false` is for ever.
-    pub async fn until_may_deliver(&self) -> bool {
-        self.held.until_may_deliver(&self.tools.clock).await
+    pub async fn wait_until_may_deliver(&self) -> bool {
+        self.held.wait_until_may_deliver(&self.context.clock).await
     }
 
     /// Waits until the reading has to stop. After [`Stop::Drain`] it waits for the next reason:
     /// another drain, if that one was refused by [`Grip::cant_stop`], or the loss of the lease.
-    pub async fn asked_to_stop(&self) -> Stop {
-        self.held.asked_to_stop(&self.tools.clock).await
+    pub async fn wait_for_stop(&self) -> StopReason {
+        self.held.wait_for_stop(&self.context.clock).await
     }
 
     /// Says on the row that the lease can't be handed over, because a handler can't be stopped.
     /// Whoever asked for it has to do without; any other reason to stop still holds.
-    pub async fn cant_stop(&self) {
-        self.refuse(true).await;
+    pub async fn refuse_hand_over(&self) {
+        self.set_hand_over_refused(true).await;
     }
 
     /// Says that the lease can be handed over again.
-    pub async fn can_stop(&self) {
-        self.refuse(false).await;
+    pub async fn allow_hand_over(&self) {
+        self.set_hand_over_refused(false).await;
     }
 
     /// Gives the grip back. It is good for nothing from here on.
-    pub fn finish(&self, how: How) {
+    pub fn finish(&self, how: FinishReason) {
         self.held.finish(how);
     }
 }
 
-impl<S: LeaseStore, A: StreamApi> Drop for Grip<S, A> {
+impl<S: LeaseStore, A: StreamApi> Drop for LeaseHandle<S, A> {
     fn drop(&mut self) {
-        self.held.finish(How::Failed);
+        self.held.finish(FinishReason::Failed);
     }
 }
 
-impl<S: LeaseStore, A: StreamApi> fmt::Debug for Grip<S, A> {
+impl<S: LeaseStore, A: StreamApi> fmt::Debug for LeaseHandle<S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Grip({}, term {})", self.key(), self.held.taken().term)
+        write!(f, "Grip({}, term {})", self.key(), self.held.taken_row().term)
     }
 }

@@ -1,9 +1,9 @@
 //! Leases in memory: for tests, for one process, and as the reference for every other store.
 
-use super::store::{LeaseStore, Look, StoreError};
+use super::store::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Table, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, LeaseTable, WorkerRow, WorkerId, Write,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,21 +13,21 @@ pub struct MemoryStore {
     /// Which rules hold.
     layout: Layout,
     /// All rows of the application.
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<LeaseTable>>,
 }
 
 impl MemoryStore {
     /// An empty table.
     pub fn new(layout: Layout) -> Self {
-        Self { layout, table: Arc::new(Mutex::new(Table::new(layout))) }
+        Self { layout, table: Arc::new(Mutex::new(LeaseTable::new(layout))) }
     }
 
     /// All rows as they stand, for tests and for checkers.
-    pub fn snapshot(&self) -> Table {
+    pub fn snapshot(&self) -> LeaseTable {
         self.table().clone()
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, LeaseTable> {
         // A write is applied whole or not at all, so a panic leaves no half of one.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,18 +42,18 @@ impl LeaseStore for MemoryStore {
         Ok(())
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         Ok(self.table().application().clone())
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         let table = self.table();
         let native = self.layout == Layout::Native;
         let version = native.then_some(table.application().version);
-        Ok(Look { version, workers: table.workers().cloned().collect(), unreadable: Vec::new() })
+        Ok(StorePoll { version, workers: table.workers().cloned().collect(), unreadable: Vec::new() })
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let rows: Vec<_> = self.table().leases(stream).cloned().collect();
         Ok(rows.into())
     }
@@ -62,11 +62,11 @@ impl LeaseStore for MemoryStore {
         Ok(self.table().lease(key).cloned())
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         Ok(self.table().worker(id).cloned())
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         Ok(self.table().apply(write))
     }
 }

@@ -25,18 +25,18 @@ pub mod grip;
 pub mod conformance;
 
 #[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
-pub use address::{NotAnAddress, StoreAddress};
+pub use address::{ParseStoreAddressError, StoreAddress};
 #[cfg(all(feature = "aws", feature = "postgres", feature = "sqlite"))]
 pub use any::AnyStore;
-pub use coordinator::{Coordinator, Settings, StartError, Stopped, StreamSettings};
+pub use coordinator::{Coordinator, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
 #[cfg(feature = "aws")]
 pub use dynamodb::DynamoDbStore;
-pub use grip::{Checkpointed, DrainReason, Ended, Gone, Grip, How, Stop};
+pub use grip::{CheckpointResult, DrainReason, ShardEndResult, MissingShardResult, LeaseHandle, FinishReason, StopReason};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-pub use store::{LeaseStore, Look, StoreError};
+pub use store::{LeaseStore, StorePoll, StoreError};
 pub use stream_names::stream_names;
-pub use transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
+pub use transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};

@@ -11,7 +11,7 @@
 
 use super::store::{LeaseStore, StoreError};
 use crate::clock::{Chance, Clock};
-use anabranch_model::lease::{Outcome, Refusal, Resolution, Stored, Write, resolve};
+use anabranch_model::lease::{WriteOutcome, WriteRefusal, Resolution, StoredRow, Write, resolve};
 
 /// The pause before the first repetition, in milliseconds. Each one doubles it.
 const FIRST_PAUSE_MS: u64 = 50;
@@ -22,15 +22,15 @@ const LONGEST_PAUSE_MS: u64 = 1_000;
 /// How a write ended.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Settled {
+pub(crate) enum WriteResult {
     /// The row holds it. Here is the row.
-    Applied(Stored),
+    Applied(StoredRow),
     /// It was refused.
     Refused {
         /// Which part of its condition was false.
-        why: Refusal,
+        why: WriteRefusal,
         /// The row as it stood.
-        now: Stored,
+        now: StoredRow,
     },
     /// The time was over, and a copy of it may have landed or may still land.
     Unknown,
@@ -40,7 +40,7 @@ pub(crate) enum Settled {
 
 /// How to carry a write to its end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settling<'a> {
+pub(crate) struct WriteRetry<'a> {
     /// The time.
     pub(crate) clock: &'a Clock,
     /// The jitter of pauses.
@@ -50,41 +50,41 @@ pub(crate) struct Settling<'a> {
 }
 
 /// What one more call taught.
-enum Step {
-    End(Settled),
+enum RetryStep {
+    Resolved(WriteResult),
     /// A copy may be on its way.
-    Doubt,
+    InDoubt,
     /// This copy was not applied and won't be.
-    NotThisOne(StoreError),
+    ConditionFailed(StoreError),
 }
 
-impl Settling<'_> {
+impl WriteRetry<'_> {
     /// Carries the write to its end. No copy is sent after the moment that `until_ms` gives, which
     /// may move, but for the first.
-    pub(crate) async fn settle<S: LeaseStore>(
+    pub(crate) async fn run<S: LeaseStore>(
         self,
         store: &S,
         write: &Write,
         until_ms: impl Fn() -> u64,
-    ) -> Settled {
+    ) -> WriteResult {
         let mut in_doubt = false;
         let mut pause_ms = FIRST_PAUSE_MS;
         loop {
             let failed = match self.send(store, write, in_doubt).await {
-                Step::End(settled) => return settled,
-                Step::Doubt => {
+                RetryStep::Resolved(settled) => return settled,
+                RetryStep::InDoubt => {
                     in_doubt = true;
                     None
                 }
-                Step::NotThisOne(error) => Some(error),
+                RetryStep::ConditionFailed(error) => Some(error),
             };
             let next_ms = self.clock.now_ms() + pause_ms / 2 + self.chance.below(pause_ms);
             let give_up = next_ms >= until_ms();
             match failed {
                 Some(error) if !in_doubt && (give_up || !error.is_retryable()) => {
-                    return Settled::Failed(error);
+                    return WriteResult::Failed(error);
                 }
-                _ if give_up => return Settled::Unknown,
+                _ if give_up => return WriteResult::Unknown,
                 _ => {}
             }
             self.clock.sleep_until(next_ms).await;
@@ -92,20 +92,20 @@ impl Settling<'_> {
         }
     }
 
-    async fn send<S: LeaseStore>(self, store: &S, write: &Write, in_doubt: bool) -> Step {
-        match self.within(store.write(write)).await {
-            None | Some(Ok(Outcome::Unknown)) => match self.read_back(store, write).await {
-                Some((Resolution::Applied, row)) => Step::End(Settled::Applied(row)),
+    async fn send<S: LeaseStore>(self, store: &S, write: &Write, in_doubt: bool) -> RetryStep {
+        match self.with_timeout(store.write(write)).await {
+            None | Some(Ok(WriteOutcome::Unknown)) => match self.read_back(store, write).await {
+                Some((Resolution::Applied, row)) => RetryStep::Resolved(WriteResult::Applied(row)),
                 Some((Resolution::NotApplied, now)) => {
-                    Step::End(Settled::Refused { why: why_not(store, write, &now), now })
+                    RetryStep::Resolved(WriteResult::Refused { why: refusal_of(store, write, &now), now })
                 }
-                Some((Resolution::StillUnknown, _)) | None => Step::Doubt,
+                Some((Resolution::StillUnknown, _)) | None => RetryStep::InDoubt,
             },
-            Some(Ok(Outcome::Done(row))) => Step::End(Settled::Applied(row)),
-            Some(Ok(Outcome::Refused { why, now })) => {
+            Some(Ok(WriteOutcome::Done(row))) => RetryStep::Resolved(WriteResult::Applied(row)),
+            Some(Ok(WriteOutcome::Refused { why, now })) => {
                 self.refused(store, write, why, now, in_doubt).await
             }
-            Some(Err(error)) => Step::NotThisOne(error),
+            Some(Err(error)) => RetryStep::ConditionFailed(error),
         }
     }
 
@@ -114,33 +114,33 @@ impl Settling<'_> {
         self,
         store: &S,
         write: &Write,
-        why: Refusal,
-        now: Option<Stored>,
+        why: WriteRefusal,
+        now: Option<StoredRow>,
         in_doubt: bool,
-    ) -> Step {
+    ) -> RetryStep {
         let now = match now {
             Some(now) => now,
-            None => match self.within(store.read_back(write)).await {
+            None => match self.with_timeout(store.read_back(write)).await {
                 Some(Ok(now)) => now,
                 // Asked again, a refusal is a refusal.
-                Some(Err(_)) | None => return Step::Doubt,
+                Some(Err(_)) | None => return RetryStep::InDoubt,
             },
         };
         let applied = in_doubt && resolve(store.layout(), write, &now) == Resolution::Applied;
-        Step::End(if applied { Settled::Applied(now) } else { Settled::Refused { why, now } })
+        RetryStep::Resolved(if applied { WriteResult::Applied(now) } else { WriteResult::Refused { why, now } })
     }
 
     async fn read_back<S: LeaseStore>(
         self,
         store: &S,
         write: &Write,
-    ) -> Option<(Resolution, Stored)> {
-        let row = self.within(store.read_back(write)).await?.ok()?;
+    ) -> Option<(Resolution, StoredRow)> {
+        let row = self.with_timeout(store.read_back(write)).await?.ok()?;
         Some((resolve(store.layout(), write, &row), row))
     }
 
     /// What the call answers, or `None` if it takes too long.
-    async fn within<T>(self, call: impl Future<Output = T>) -> Option<T> {
+    async fn with_timeout<T>(self, call: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             answer = call => Some(answer),
@@ -150,18 +150,18 @@ impl Settling<'_> {
 }
 
 /// Which part of the condition of a write is false, by the row that was read.
-fn why_not<S: LeaseStore>(store: &S, write: &Write, now: &Stored) -> Refusal {
+fn refusal_of<S: LeaseStore>(store: &S, write: &Write, now: &StoredRow) -> WriteRefusal {
     match (write, now) {
         (Write::Lease { key, change, nonce }, _) => {
-            let row = if let Stored::Lease(lease) = now { Some(&**lease) } else { None };
+            let row = if let StoredRow::Lease(lease) = now { Some(&**lease) } else { None };
             store.layout().lease_after(key, change, *nonce, row).err()
         }
-        (Write::Worker { .. }, Stored::Worker(worker)) if !worker.is_alive() => {
-            Some(Refusal::Fenced)
+        (Write::Worker { .. }, StoredRow::Worker(worker)) if !worker.is_alive() => {
+            Some(WriteRefusal::Fenced)
         }
-        (Write::Worker { .. }, Stored::Worker(_)) => Some(Refusal::CounterMoved),
-        (Write::Worker { .. }, _) => Some(Refusal::Missing),
-        (Write::Stream { .. }, _) => Some(Refusal::Exists),
+        (Write::Worker { .. }, StoredRow::Worker(_)) => Some(WriteRefusal::CounterMoved),
+        (Write::Worker { .. }, _) => Some(WriteRefusal::Missing),
+        (Write::Stream { .. }, _) => Some(WriteRefusal::Exists),
     }
-    .unwrap_or(Refusal::TermMoved)
+    .unwrap_or(WriteRefusal::TermMoved)
 }

@@ -1,11 +1,11 @@
 //! Leases in a SQLite file: for all processes of one machine.
 
 use super::sql::{Address, Names, Patience, SQLITE, SqlStore, Wire};
-use super::store::{LeaseStore, Look, StoreError};
-use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
+use super::store::{LeaseStore, StorePoll, StoreError};
+use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Listing, Nonce, Outcome, Worker,
+    ApplicationFacts, Checkpoint, LeaseToken, Layout, Lease, LeaseKey, LeaseListing, Nonce, WriteOutcome, WorkerRow,
     WorkerId, Write,
 };
 use sqlx::ConnectOptions;
@@ -92,11 +92,11 @@ impl SqliteStore {
     pub async fn checkpoint_in(
         &self,
         transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<CheckpointInTransaction, StoreError> {
+    ) -> Result<TransactionCheckpoint, StoreError> {
         let mut wire = Wire::Sqlite(&mut *transaction);
         self.inner.checkpoint_in(&mut wire, hold, replaces, to, nonce).await
     }
@@ -192,17 +192,17 @@ impl Settings {
     }
 }
 
-impl Transactional for SqliteStore {}
+impl TransactionalStore for SqliteStore {}
 
-impl<'t> CheckpointIn<sqlx::Transaction<'t, sqlx::Sqlite>> for SqliteStore {
+impl<'t> StoreTransaction<sqlx::Transaction<'t, sqlx::Sqlite>> for SqliteStore {
     fn checkpoint_in(
         &self,
         transaction: &mut sqlx::Transaction<'t, sqlx::Sqlite>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> impl Future<Output = Result<CheckpointInTransaction, StoreError>> + Send {
+    ) -> impl Future<Output = Result<TransactionCheckpoint, StoreError>> + Send {
         Self::checkpoint_in(self, transaction, hold, replaces, to, nonce)
     }
 }
@@ -220,15 +220,15 @@ impl LeaseStore for SqliteStore {
         Ok(())
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.store()?.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         self.store()?.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.store()?.list(stream).await
     }
 
@@ -236,11 +236,11 @@ impl LeaseStore for SqliteStore {
         self.store()?.get(key).await
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.store()?.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         self.store()?.write(write).await
     }
 }

@@ -2,7 +2,7 @@
 
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Stored, Survey, Unreadable, Worker,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe, UnreadableRow, WorkerRow,
     WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::future::Future;
 
 /// The pause between two looks that suits a store whose looks are cheap, in milliseconds.
-pub(crate) const LOOK_MS: u64 = 500;
+pub(crate) const DEFAULT_POLL_INTERVAL: u64 = 500;
 
 /// The rows of one application, and conditional writes to them.
 ///
@@ -26,8 +26,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     fn layout(&self) -> Layout;
 
     /// The pause between two looks of an idle worker that suits the store, in milliseconds.
-    fn look_ms(&self) -> u64 {
-        LOOK_MS
+    fn poll_interval(&self) -> u64 {
+        DEFAULT_POLL_INTERVAL
     }
 
     /// Hears where the application starts on a stream, before it is asked for that stream's leases.
@@ -40,27 +40,27 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// What is to be seen on the table before work begins: whether somebody else works there.
     /// [`judge`](anabranch_model::lease::survey::judge) says what follows. A store of our own has
     /// nothing to tell.
-    fn survey(&self) -> impl Future<Output = Result<Survey, StoreError>> + Send {
-        async { Ok(Survey::default()) }
+    fn probe(&self) -> impl Future<Output = Result<KclProbe, StoreError>> + Send {
+        async { Ok(KclProbe::default()) }
     }
 
     /// The facts that are kept once for the application. Empty in KCL's layout.
-    fn application(&self) -> impl Future<Output = Result<Application, StoreError>> + Send;
+    fn application(&self) -> impl Future<Output = Result<ApplicationFacts, StoreError>> + Send;
 
     /// The cheap look of an idle worker: leases need to be listed only when the version has moved.
-    fn look(&self) -> impl Future<Output = Result<Look, StoreError>> + Send;
+    fn poll(&self) -> impl Future<Output = Result<StorePoll, StoreError>> + Send;
 
     /// All leases of a stream, by shard, and the names of the rows that can't be read: a shard that
     /// neither part names had no row when the list was read. One bad row is no reason to fail.
     fn list(&self, stream: &StreamName)
-    -> impl Future<Output = Result<Listing, StoreError>> + Send;
+    -> impl Future<Output = Result<LeaseListing, StoreError>> + Send;
 
     /// All leases of some streams, for a planner that looks again soon: a row may be a moment old.
     /// Every write that follows is conditional, so an old row costs a refused write and no more.
     fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> impl Future<Output = Result<BTreeMap<StreamName, Listing>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<BTreeMap<StreamName, LeaseListing>, StoreError>> + Send {
         async move {
             let mut rows = BTreeMap::new();
             for stream in streams {
@@ -78,29 +78,29 @@ pub trait LeaseStore: Send + Sync + 'static {
     fn worker(
         &self,
         id: &WorkerId,
-    ) -> impl Future<Output = Result<Option<Worker>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Option<WorkerRow>, StoreError>> + Send;
 
     /// Applies one write, if its condition holds.
     ///
     /// A write that may have been applied, or may still be, is [`Outcome::Unknown`]. An error says
     /// that it was not and will not be.
-    fn write(&self, write: &Write) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+    fn write(&self, write: &Write) -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
 
     /// Waits until the plan may have changed since this store was last asked, so that a look need
     /// not wait for its time. A store that can't tell never resolves: looks go on by the clock, and
     /// they do so beside a store that can, whose word may be lost with a connection.
-    fn changed(&self) -> impl Future<Output = ()> + Send {
+    fn wait_for_change(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
     /// Reads back the row that a write is for, to judge what became of it.
-    fn read_back(&self, write: &Write) -> impl Future<Output = Result<Stored, StoreError>> + Send {
+    fn read_back(&self, write: &Write) -> impl Future<Output = Result<StoredRow, StoreError>> + Send {
         async move {
             Ok(match write {
-                Write::Lease { key, .. } => Stored::of_lease(self.get(key).await?.as_ref()),
-                Write::Worker { id, .. } => Stored::of_worker(self.worker(id).await?.as_ref()),
+                Write::Lease { key, .. } => StoredRow::of_lease(self.get(key).await?.as_ref()),
+                Write::Worker { id, .. } => StoredRow::of_worker(self.worker(id).await?.as_ref()),
                 Write::Stream { stream, .. } => {
-                    Stored::of_stream(self.application().await?.streams.get(stream))
+                    StoredRow::of_stream(self.application().await?.streams.get(stream))
                 }
             })
         }
@@ -109,13 +109,13 @@ pub trait LeaseStore: Send + Sync + 'static {
 
 /// What an idle worker sees at a look.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct StorePoll {
     /// The application's version. `None` in KCL's layout, where only a list tells.
     pub version: Option<u64>,
     /// All workers whose rows can be read, by id. Empty in KCL's layout.
-    pub workers: Vec<Worker>,
+    pub workers: Vec<WorkerRow>,
     /// Workers whose rows are there and can't be read.
-    pub unreadable: Vec<Unreadable<WorkerId>>,
+    pub unreadable: Vec<UnreadableRow<WorkerId>>,
 }
 
 /// Why a store did not do what it was asked. Nothing was written.

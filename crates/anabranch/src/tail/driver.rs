@@ -4,7 +4,7 @@ use super::Told;
 use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
 use crate::stream::since::{is_whole, list_from};
-use anabranch_model::descent::Descent;
+use anabranch_model::descent::LineageWalk;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::LeaseKey;
@@ -30,7 +30,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Inside {
     /// The shards that are read or wait for others.
-    descent: Descent,
+    descent: LineageWalk,
     /// The shards that were closed when the tail began: each has children to be read.
     closed: BTreeSet<ShardId>,
     /// Whether the first shards are known.
@@ -234,7 +234,7 @@ impl<A: StreamApi> Driver<A> {
         range: &HashRange,
     ) -> Result<Option<Vec<(ShardId, HashRange)>>, StreamError> {
         let lineage = Lineage::new(self.list(ShardFilter::All).await?.shards);
-        let heirs = lineage.heirs(shard, Some(range));
+        let heirs = lineage.successors(shard, Some(range));
         Ok(heirs.map(|heirs| heirs.into_iter().map(|it| (it.id.clone(), it.range)).collect()))
     }
 

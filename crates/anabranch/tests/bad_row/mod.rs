@@ -2,7 +2,7 @@
 
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::{Event, Events, LeaseEvent};
-use anabranch::lease::{Coordinator, Grip, How, LeaseStore, Settings, StoreError};
+use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StoreError};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
 use anabranch_local::{Engine, Options};
@@ -28,7 +28,7 @@ struct Worker<S: LeaseStore> {
 
 impl<S: LeaseStore> Worker<S> {
     async fn start(store: S, engine: &Arc<Engine>, name: &str) -> Self {
-        let settings = Settings::new(name).with_lease_time_ms(4_000);
+        let settings = CoordinatorSettings::new(name).with_lease_time_ms(4_000);
         let settings = settings.with_stream(STREAM, StartPosition::TrimHorizon);
         let told = Arc::new(Mutex::new(Vec::new()));
         let listener = told.clone();
@@ -52,12 +52,12 @@ impl<S: LeaseStore> Worker<S> {
     }
 }
 
-async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<Grip<S, LocalKinesis>>) {
+async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<LeaseHandle<S, LocalKinesis>>) {
     let mut shards = JoinSet::new();
     while let Some(grip) = grips.recv().await {
         shards.spawn(async move {
-            grip.asked_to_stop().await;
-            grip.finish(How::Drained);
+            grip.wait_for_stop().await;
+            grip.finish(FinishReason::Drained);
         });
     }
 }
@@ -110,7 +110,7 @@ pub(crate) async fn check<S: LeaseStore + Clone>(stores: [S; 2], spoil: impl Asy
 pub(crate) async fn check_worker<S: LeaseStore>(store: &S, names: [&str; 2]) {
     assert_eq!(store.layout(), Layout::Native);
     let [bad, good] = names;
-    let look = store.look().await.expect("a look beside the bad row");
+    let look = store.poll().await.expect("a look beside the bad row");
     let seen: Vec<_> = look.workers.iter().map(|worker| worker.id.as_str()).collect();
     assert_eq!(seen, [good]);
     let unreadable: Vec<_> = look.unreadable.iter().map(|row| row.key.as_str()).collect();

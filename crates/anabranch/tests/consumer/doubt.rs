@@ -15,7 +15,7 @@ async fn a_stream_of_a_lost_lease_ends_with_records_still_in_it() {
     let mut shards = world.consumer(1).shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
-    let hold = world.rows()[0].hold().unwrap();
+    let hold = world.rows()[0].token().unwrap();
     let change = LeaseChange::Take { taker: "thief-1".into(), term: hold.term };
     let write = Write::lease(&hold.key, change, Nonce(7));
     assert!(world.leases.write(&write).await.unwrap().is_done());

@@ -4,11 +4,11 @@ use crate::world::{Running, STREAM, World, pause};
 use anabranch::clock::{Chance, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::event::Events;
-use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WorkerRow, WorkerId, Write,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,17 +59,17 @@ impl LeaseStore for Cut {
         self.reach().await?.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.reach().await?.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         let sane = self.what != CutOff::Sanity || !self.off.load(Ordering::Relaxed);
         assert!(sane, "on purpose");
-        self.reach().await?.look().await
+        self.reach().await?.poll().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.reach().await?.list(stream).await
     }
 
@@ -77,11 +77,11 @@ impl LeaseStore for Cut {
         self.reach().await?.get(key).await
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.reach().await?.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let off = self.off.load(Ordering::Relaxed);
         let struck = match write {
             Write::Lease { change: LeaseChange::Checkpoint { .. }, .. } => CutOff::Checkpoints,

@@ -86,7 +86,7 @@ async fn what_was_acked_while_checkpoints_failed_is_written_before_the_lease_is_
     drop(shard);
     let stopped = |event: &Event| matches!(event, Event::Shard(ShardEvent::Stopped { .. }));
     world.until("the reading ends", || world.told(stopped)).await;
-    assert!(!world.rows()[0].has_moved(), "no checkpoint was stored");
+    assert!(!world.rows()[0].is_started(), "no checkpoint was stored");
     off.store(false, Ordering::Relaxed);
     let released = |event: &Event| matches!(event, Event::Lease(LeaseEvent::Released { .. }));
     world.until("the lease is given back", || world.told(released)).await;
@@ -113,7 +113,7 @@ async fn the_checkpoint_never_passes_a_record_that_is_not_acked() {
         more = shard.next() => panic!("{more:?}"),
         () = pause(5_000) => {}
     }
-    assert!(!world.rows()[0].has_moved(), "the oldest is not acked");
+    assert!(!world.rows()[0].is_started(), "the oldest is not acked");
     oldest.ack();
     pause(5_000).await;
     assert_eq!(world.rows()[0].checkpoint, positions[7]);
@@ -271,7 +271,7 @@ async fn a_stream_that_is_dropped_is_offered_again() {
         again.next().await.unwrap().ack();
     }
     shards.stop().await.unwrap();
-    assert!(world.rows()[0].has_moved());
+    assert!(world.rows()[0].is_started());
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn a_stream_that_is_re_created_at_run_time_is_read_no_longer() {
 /// A worker whose audits are too far apart to help.
 async fn unaudited(fleet: &Fleet, name: &str) -> Worker {
     let mut settings = Fleet::settings(name);
-    settings.audit_ms = HOUR_MS;
+    settings.audit_interval = HOUR_MS;
     fleet.try_worker(settings).await.unwrap()
 }
 
@@ -46,7 +46,7 @@ async fn a_reader_that_finds_another_stream_has_it_stopped_at_once() {
         fleet.engine.clock().advance(60_000);
         // The new stream has shard 0 again, and no shard 1.
         fleet.create(1);
-        let refusal = a.coordinator.until_refused();
+        let refusal = a.coordinator.wait_refused();
         let refusal = tokio::time::timeout(Duration::from_secs(2), refusal).await;
         let words = refusal.expect("at once, not at the next audit").to_string();
         assert!(words.contains("deleted and created again"), "{words}");
@@ -70,7 +70,7 @@ async fn nothing_of_another_stream_is_delivered_though_a_handler_cant_be_stopped
     fleet.engine.clock().advance(60_000);
     // The new stream has shard 0 again, whose reader goes on where it may.
     fleet.create(1);
-    let refusal = tokio::time::timeout(Duration::from_secs(2), a.coordinator.until_refused()).await;
+    let refusal = tokio::time::timeout(Duration::from_secs(2), a.coordinator.wait_refused()).await;
     refusal.expect("the reader of shard 1 finds out");
     let last = fleet.watch.last(&id(0));
     fleet.pass(LEASE_TIME_MS).await;
@@ -99,7 +99,7 @@ async fn a_stream_that_is_deleted_is_stopped_and_others_are_read_on() {
     let a = worker_of_a_missing_stream(&fleet).await;
     assert_eq!(a.coordinator.leases()[0].stream.as_str(), "other");
     assert_eq!(fleet.count(|event| matches!(event, LeaseEvent::StreamGone { .. })), 1);
-    let refused = tokio::time::timeout(Duration::from_mins(1), a.coordinator.until_refused()).await;
+    let refused = tokio::time::timeout(Duration::from_mins(1), a.coordinator.wait_refused()).await;
     assert!(refused.is_err(), "a stream is left: {refused:?}");
 }
 

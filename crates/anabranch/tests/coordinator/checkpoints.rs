@@ -4,7 +4,7 @@ use crate::fleet::{Api, Fleet, LEASE_TIME_MS};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::clock::Chance;
 use anabranch::event::Events;
-use anabranch::lease::{Checkpointed, Coordinator, Grip, How, Settings, Stop};
+use anabranch::lease::{CheckpointResult, Coordinator, LeaseHandle, FinishReason, CoordinatorSettings, StopReason};
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::{Position, StartPosition};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 /// A worker whose grips the test itself runs.
 struct Bare {
     coordinator: Coordinator<TroubledStore, Api>,
-    grips: mpsc::Receiver<Grip<TroubledStore, Api>>,
+    grips: mpsc::Receiver<LeaseHandle<TroubledStore, Api>>,
     store: TroubledStore,
 }
 
@@ -23,7 +23,7 @@ async fn bare(fleet: &Fleet, name: &str) -> Bare {
     bare_with(fleet, Fleet::settings(name)).await
 }
 
-async fn bare_with(fleet: &Fleet, settings: Settings) -> Bare {
+async fn bare_with(fleet: &Fleet, settings: CoordinatorSettings) -> Bare {
     let chance = Chance::seeded(settings.name.len() as u64);
     let store = TroubledStore::new(fleet.store.clone());
     let (coordinator, grips) = Coordinator::start(
@@ -62,13 +62,13 @@ async fn checkpoints_are_carried_through_every_trouble_within_the_lease_time() {
                 },
                 grip.checkpoint(at(done), None),
             );
-            assert!(matches!(made, Checkpointed::Done), "{layout:?}, {line:?}: {made:?}");
+            assert!(matches!(made, CheckpointResult::Done), "{layout:?}, {line:?}: {made:?}");
             assert_eq!(fleet.rows()[0].checkpoint, at(done), "{layout:?}, {line:?}");
             fleet.pass(4_000).await;
         }
         let back = grip.checkpoint(at(1), None).await;
-        assert!(matches!(back, Checkpointed::GoesBack), "{back:?}");
-        grip.finish(How::Drained);
+        assert!(matches!(back, CheckpointResult::BehindCurrent), "{back:?}");
+        grip.finish(FinishReason::Drained);
         drop(a.coordinator);
     }
 }
@@ -88,7 +88,7 @@ async fn a_checkpoint_whose_caller_went_away_does_not_stop_the_next_one() {
         assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}: it was applied all the same");
         a.store.set(Line::Good);
         let made = grip.checkpoint(at(2), None).await;
-        assert!(matches!(made, Checkpointed::Done), "{layout:?}: {made:?}");
+        assert!(matches!(made, CheckpointResult::Done), "{layout:?}: {made:?}");
     }
 }
 
@@ -98,19 +98,19 @@ async fn a_worker_that_lost_its_lease_learns_it_and_writes_nothing() {
         let fleet = Fleet::new(layout, 1);
         let mut a = bare(&fleet, "a").await;
         let grip = a.grips.recv().await.unwrap();
-        assert!(matches!(grip.checkpoint(at(1), None).await, Checkpointed::Done));
+        assert!(matches!(grip.checkpoint(at(1), None).await, CheckpointResult::Done));
         a.store.set(Line::Dead);
         let mut b = bare(&fleet, "bb").await;
         let next = b.grips.recv().await.unwrap();
         assert!(!grip.may_deliver(), "{layout:?}: it stopped before the other one began");
-        assert_eq!(grip.asked_to_stop().await, Stop::Lost);
+        assert_eq!(grip.wait_for_stop().await, StopReason::Lost);
         assert_eq!(next.lease().checkpoint, at(1));
         assert!(next.may_deliver());
         a.store.set(Line::Good);
         let made = grip.checkpoint(at(9), None).await;
-        assert!(matches!(made, Checkpointed::Lost), "{layout:?}: {made:?}");
+        assert!(matches!(made, CheckpointResult::Lost), "{layout:?}: {made:?}");
         assert_eq!(fleet.rows()[0].checkpoint, at(1), "{layout:?}");
-        assert!(matches!(next.checkpoint(at(2), None).await, Checkpointed::Done));
+        assert!(matches!(next.checkpoint(at(2), None).await, CheckpointResult::Done));
         fleet.pass(2 * LEASE_TIME_MS).await;
         assert!(next.may_deliver() && !grip.may_deliver());
     }
@@ -124,18 +124,18 @@ async fn a_checkpoint_says_what_its_owner_reads_and_costs_no_write_more() {
         let grip = a.grips.recv().await.unwrap();
         for second in 1..=20 {
             fleet.pass(1_000).await;
-            grip.note_read(1_000);
-            assert!(matches!(grip.checkpoint(at(second), None).await, Checkpointed::Done));
+            grip.add_read_bytes(1_000);
+            assert!(matches!(grip.checkpoint(at(second), None).await, CheckpointResult::Done));
             let known = fleet.rows()[0].bytes_per_second;
             assert!(known.is_none() || second >= 10, "too early to tell: {known:?}");
         }
         assert_eq!(fleet.rows()[0].bytes_per_second, told, "{layout:?}");
         // What was read alone is no reason to write.
         let nonce = fleet.rows()[0].nonce;
-        grip.note_read(1 << 30);
+        grip.add_read_bytes(1 << 30);
         fleet.pass(60_000).await;
         assert_eq!(fleet.rows()[0].nonce, nonce);
-        grip.finish(How::Drained);
+        grip.finish(FinishReason::Drained);
     }
 }
 
@@ -149,11 +149,11 @@ async fn a_row_at_latest_keeps_its_moment_though_its_owner_says_latest_again() {
     let latest = || Checkpoint::at(Position::Latest);
     assert_eq!(grip.lease().checkpoint, latest());
     let moment = Checkpoint::at(Position::AtTimestamp(1_234));
-    assert!(matches!(grip.fix_latest(1_234).await, Checkpointed::Done));
+    assert!(matches!(grip.pin_latest(1_234).await, CheckpointResult::Done));
     // Nothing came, so whoever reads knows of no other place.
-    assert!(matches!(grip.checkpoint(latest(), None).await, Checkpointed::Done));
+    assert!(matches!(grip.checkpoint(latest(), None).await, CheckpointResult::Done));
     assert_eq!(fleet.rows()[0].checkpoint, moment);
-    assert!(matches!(grip.checkpoint(at(5), None).await, Checkpointed::Done));
+    assert!(matches!(grip.checkpoint(at(5), None).await, CheckpointResult::Done));
     assert_eq!(fleet.rows()[0].checkpoint, at(5));
-    assert!(matches!(grip.checkpoint(latest(), None).await, Checkpointed::GoesBack));
+    assert!(matches!(grip.checkpoint(latest(), None).await, CheckpointResult::BehindCurrent));
 }

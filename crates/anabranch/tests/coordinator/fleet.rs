@@ -4,12 +4,12 @@ use crate::reader::{self, Manners};
 use crate::troubled::TroubledStore;
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::{Event, Events, LeaseEvent};
-use anabranch::lease::{Coordinator, Grip, MemoryStore, Settings, StartError, Stopped};
+use anabranch::lease::{Coordinator, LeaseHandle, MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, delete_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, Options};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Lease, LeaseKey, Table};
+use anabranch_model::lease::{Layout, Lease, LeaseKey, LeaseTable};
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ impl Drop for Unharmed {
 
 impl Watch {
     /// Somebody begins to read a shard.
-    pub(crate) fn began(&self, grip: &Grip<TroubledStore, Api>) -> Unharmed {
+    pub(crate) fn began(&self, grip: &LeaseHandle<TroubledStore, Api>) -> Unharmed {
         let shard = grip.key().shard.to_string();
         self.log().begun.push(shard.clone());
         Unharmed(self.clone(), shard)
@@ -68,7 +68,7 @@ impl Watch {
 
     /// A delivery under an older term than another's is one by a worker that has lost the lease. In
     /// KCL's layout too: only Java's workers steal.
-    pub(crate) fn delivered(&self, grip: &Grip<TroubledStore, Api>) {
+    pub(crate) fn delivered(&self, grip: &LeaseHandle<TroubledStore, Api>) {
         let mut log = self.log();
         let (lease, now_ms) = (grip.key(), self.clock.now_ms());
         let (worker, term) = (grip.worker().to_string(), grip.lease().term);
@@ -131,7 +131,7 @@ impl Worker {
         self.coordinator.leases().len()
     }
 
-    pub(crate) async fn stop(self, grace_ms: u64) -> Stopped {
+    pub(crate) async fn stop(self, grace_ms: u64) -> StopResult {
         self.coordinator.stop(grace_ms).await
     }
 }
@@ -173,8 +173,8 @@ impl Fleet {
         Self::new(Layout::Native, shards)
     }
 
-    pub(crate) fn settings(name: &str) -> Settings {
-        Settings::new(name)
+    pub(crate) fn settings(name: &str) -> CoordinatorSettings {
+        CoordinatorSettings::new(name)
             .with_lease_time_ms(LEASE_TIME_MS)
             .with_stream(STREAM, StartPosition::TrimHorizon)
     }
@@ -183,15 +183,15 @@ impl Fleet {
         self.try_worker(Self::settings(name)).await.unwrap()
     }
 
-    pub(crate) async fn try_worker(&self, settings: Settings) -> Result<Worker, StartError> {
+    pub(crate) async fn try_worker(&self, settings: CoordinatorSettings) -> Result<Worker, CoordinatorStartError> {
         self.worker_on(TroubledStore::new(self.store.clone()), settings).await
     }
 
     pub(crate) async fn worker_on(
         &self,
         store: TroubledStore,
-        settings: Settings,
-    ) -> Result<Worker, StartError> {
+        settings: CoordinatorSettings,
+    ) -> Result<Worker, CoordinatorStartError> {
         let api = Arc::new(LocalKinesis::new(self.engine.clone()));
         let (events, clock) = (self.events.clone(), self.clock.clone());
         let listener = {
@@ -238,7 +238,7 @@ impl Fleet {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
-    pub(crate) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> LeaseTable {
         self.store.snapshot()
     }
 

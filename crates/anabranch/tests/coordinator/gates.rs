@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{Settings, Stopped};
+use anabranch::lease::{CoordinatorSettings, StopResult};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::lease::{Layout, LeaseChange, LeaseKey, Write};
@@ -135,7 +135,7 @@ fn gates_behind(effect: Effect) -> (Fleet, u64) {
     (fleet, rule)
 }
 
-fn from_now(name: &str) -> Settings {
+fn from_now(name: &str) -> CoordinatorSettings {
     let mut settings = Fleet::settings(name);
     settings.streams[0].start = anabranch_model::position::StartPosition::Latest;
     settings
@@ -161,7 +161,7 @@ async fn a_service_that_hangs_delays_no_take_of_a_lease_whose_gate_the_rows_open
     let a = fleet.try_worker(from_now("a")).await.unwrap();
     let holds_1 = |worker: &Worker| worker.coordinator.leases() == [LeaseKey::new(STREAM, id(1))];
     fleet.until("the other lease is taken", 1_000, || holds_1(&a)).await;
-    assert!(matches!(a.stop(1_000).await, Stopped::Left));
+    assert!(matches!(a.stop(1_000).await, StopResult::Left));
     // The gate of the children is being tried while the lease changes hands.
     let b = fleet.try_worker(from_now("b")).await.unwrap();
     fleet.until("and by the next worker", 1_000, || holds_1(&b)).await;

@@ -4,9 +4,9 @@ use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, id};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
 use anabranch::lease::LeaseStore;
-use anabranch::lease::Stopped;
+use anabranch::lease::StopResult;
 use anabranch_model::hash::HashRange;
-use anabranch_model::lease::survey::Leader;
+use anabranch_model::lease::survey::Kcl3Leader;
 use anabranch_model::lease::{
     HandOver, Layout, Lease, LeaseChange, NewLease, Nonce, WorkerId, Write,
 };
@@ -46,7 +46,7 @@ async fn our_own_workers_hand_over_a_backlog_and_steal_nothing() {
         let count = |of: fn(&LeaseEvent) -> bool| fleet.count(of);
         assert_eq!(count(|event| matches!(event, LeaseEvent::Passed { .. })), 4);
         assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
-        assert_eq!(a.stop(10_000).await, Stopped::Left);
+        assert_eq!(a.stop(10_000).await, StopResult::Left);
         fleet.until("b holds all", 3_000, || b.holds() == 8).await;
         assert_eq!(count(|event| matches!(event, LeaseEvent::Lost { .. })), 0);
     }
@@ -80,10 +80,10 @@ async fn a_worker_that_stops_leaves_no_name_on_a_lease() {
         fleet.until("b has asked", 5_000, || fleet.count(asked) == 2).await;
         fleet.pass(phase_ms).await;
         let id = b.coordinator.worker();
-        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        assert_eq!(b.stop(5_000).await, StopResult::Left);
         let names_b = |row: &Lease| {
             row.owner.as_ref() == Some(&id)
-                || row.hand_over == (HandOver::Named { taker: id.clone() })
+                || row.hand_over == (HandOver::Requested { taker: id.clone() })
         };
         let named = fleet.rows().into_iter().filter(names_b).count();
         assert_eq!(named, 0, "{phase_ms} ms after it asked: {:#?}", fleet.rows());
@@ -119,7 +119,7 @@ async fn java(fleet: &Fleet, leases: usize) -> JoinSet<()> {
         loop {
             let rows = store.list(&STREAM.into()).await.unwrap().rows;
             for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&java)) {
-                let write = row.hold().unwrap().renew(Nonce(1));
+                let write = row.token().unwrap().renew(Nonce(1));
                 assert!(store.write(&write).await.unwrap().is_done());
             }
             tokio::time::sleep(Duration::from_millis(3_300)).await;
@@ -133,7 +133,7 @@ async fn from_a_worker_of_java_leases_are_stolen_until_both_have_half() {
     let fleet = Fleet::new(Layout::Kcl, 8);
     let first = fleet.worker("first").await;
     fleet.until("the rows are made", 5_000, || first.holds() == 8).await;
-    assert_eq!(first.stop(5_000).await, Stopped::Left);
+    assert_eq!(first.stop(5_000).await, StopResult::Left);
     let _java = java(&fleet, 8).await;
     let a = fleet.worker("a").await;
     fleet.until("a has half", 5_000, || a.holds() == 4).await;
@@ -152,7 +152,7 @@ async fn a_stop_gives_leases_back_and_a_silent_worker_loses_them() {
     b.store.set(Line::Dead);
     fleet.until("b has lost its leases", 2 * LEASE_TIME_MS, || b.holds() == 0).await;
     fleet.until("a holds all again", 6 * LEASE_TIME_MS, || a.holds() == 4).await;
-    assert_eq!(a.stop(5_000).await, Stopped::Left);
+    assert_eq!(a.stop(5_000).await, StopResult::Left);
     assert!(fleet.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.rows());
     assert!(fleet.count(|event| matches!(event, LeaseEvent::Lost { .. })) >= 2);
 }
@@ -167,9 +167,9 @@ async fn a_released_lease_is_taken_within_two_seconds() {
         let b = fleet.worker("b").await;
         fleet.until("2 each", 120_000, || (a.holds(), b.holds()) == (2, 2)).await;
         fleet.pass(30_000 + phase_ms).await;
-        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        assert_eq!(b.stop(5_000).await, StopResult::Left);
         fleet.until("a holds all again", 2_000, || a.holds() == 4).await;
-        assert_eq!(a.stop(5_000).await, Stopped::Left);
+        assert_eq!(a.stop(5_000).await, StopResult::Left);
     }
 }
 
@@ -185,8 +185,8 @@ async fn a_dead_workers_leases_are_taken_within_the_lease_time_and_three_seconds
         drop(c);
         let within_ms = LEASE_TIME_MS + 3_000;
         fleet.until("3 each", within_ms, || (a.holds(), b.holds()) == (3, 3)).await;
-        assert_eq!(a.stop(5_000).await, Stopped::Left);
-        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        assert_eq!(a.stop(5_000).await, StopResult::Left);
+        assert_eq!(b.stop(5_000).await, StopResult::Left);
     }
 }
 
@@ -199,8 +199,8 @@ async fn a_newcomer_has_half_of_the_leases_within_five_seconds() {
         fleet.pass(30_000 + phase_ms).await;
         let b = fleet.worker("b").await;
         fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
-        assert_eq!(a.stop(5_000).await, Stopped::Left);
-        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        assert_eq!(a.stop(5_000).await, StopResult::Left);
+        assert_eq!(b.stop(5_000).await, StopResult::Left);
     }
 }
 
@@ -275,9 +275,9 @@ async fn a_fleet_that_moves_to_kcl_3_gets_the_table_for_itself() {
         let mut survey = a.store.survey.lock().unwrap();
         survey.client_version = Some("CLIENT_VERSION_3X_WITH_ROLLBACK".into());
         let (owner, version) = ("java".into(), "1".into());
-        survey.leader = Some(Leader { owner, version, lock_ms: 120_000 });
+        survey.leader = Some(Kcl3Leader { owner, version, lock_ms: 120_000 });
     }
-    let refused = tokio::time::timeout(Duration::from_mins(3), a.coordinator.until_refused()).await;
+    let refused = tokio::time::timeout(Duration::from_mins(3), a.coordinator.wait_refused()).await;
     let words = refused.expect("by the next audit").to_string();
     assert!(words.contains("KCL 3.x") && words.contains("java"), "{words}");
     fleet.until("a has given all back", 60_000, || a.holds() == 0).await;

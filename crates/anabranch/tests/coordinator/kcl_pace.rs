@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, Worker};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{LeaseStore, Stopped};
+use anabranch::lease::{LeaseStore, StopResult};
 use anabranch_model::lease::{HandOver, Layout, Lease, LeaseChange, Nonce, WorkerId, Write};
 use std::sync::atomic::Ordering;
 
@@ -123,7 +123,7 @@ async fn asked_for_two(fleet: &Fleet) -> (Worker, Worker) {
 /// The rows that a worker owns or is named on.
 fn named(fleet: &Fleet, id: &WorkerId) -> usize {
     let names = |row: &Lease| {
-        let taker = HandOver::Named { taker: id.clone() };
+        let taker = HandOver::Requested { taker: id.clone() };
         row.owner.as_ref() == Some(id) || row.hand_over == taker
     };
     fleet.rows().into_iter().filter(names).count()
@@ -138,7 +138,7 @@ async fn a_stop_on_a_throttled_table_leaves_no_name() {
         fleet.pass(phase_ms).await;
         let id = b.coordinator.worker();
         let from_ms = fleet.clock.now_ms();
-        assert_eq!(b.stop(5_000).await, Stopped::Left);
+        assert_eq!(b.stop(5_000).await, StopResult::Left);
         assert_eq!(named(&fleet, &id), 0, "{phase_ms}: {:#?}", fleet.rows());
         assert!(fleet.clock.now_ms() - from_ms < 2_000);
         fleet.until("a holds all again", 20_000, || a.holds() == 4).await;
@@ -153,7 +153,7 @@ async fn a_worker_whose_names_stay_on_the_table_has_not_left() {
         b.store.set(line);
         let id = b.coordinator.worker();
         let from_ms = fleet.clock.now_ms();
-        assert_eq!(b.stop(2_000).await, Stopped::NotLeft, "{line:?}");
+        assert_eq!(b.stop(2_000).await, StopResult::LeaveFailed, "{line:?}");
         assert!(fleet.clock.now_ms() - from_ms <= 5_100);
         assert_eq!(named(&fleet, &id), 2);
     }
@@ -177,6 +177,6 @@ async fn a_lease_that_went_elsewhere_is_no_longer_asked_for() {
     fleet.pass(2_500).await;
     b.store.set(Line::Dead);
     let from_ms = fleet.clock.now_ms();
-    assert_eq!(b.stop(5_000).await, Stopped::Left);
+    assert_eq!(b.stop(5_000).await, StopResult::Left);
     assert!(fleet.clock.now_ms() - from_ms < 100, "it waited for leases that others have");
 }

@@ -11,7 +11,7 @@ use anabranch_local::op::Operation;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, Layout, LeaseChange, LeaseKey, NewLease, Nonce, Survey, Write,
+    Checkpoint, LeaseToken, Layout, LeaseChange, LeaseKey, NewLease, Nonce, KclProbe, Write,
 };
 use anabranch_model::position::{Position, StartPosition};
 use anabranch_model::sequence::SequenceNumber;
@@ -120,12 +120,12 @@ async fn merged_shards_without_ranges_are_lost_and_their_child_is_read() {
 }
 
 /// A Java worker that takes a lease.
-async fn taken_by(fleet: &Fleet, java: &str, shard: u32) -> Hold {
+async fn taken_by(fleet: &Fleet, java: &str, shard: u32) -> LeaseToken {
     let key = LeaseKey::new(STREAM, id(shard));
     let term = fleet.store.get(&key).await.unwrap().unwrap().term;
     let take = LeaseChange::Take { taker: java.into(), term };
     let taken = fleet.store.write(&Write::lease(&key, take, Nonce(1))).await.unwrap();
-    taken.hold().unwrap()
+    taken.token().unwrap()
 }
 
 /// A Java worker that holds a lease and renews it.
@@ -136,7 +136,7 @@ async fn java(fleet: &Fleet, name: &str, shard: u32, hearts: &mut JoinSet<()>) {
         loop {
             clock.sleep(LEASE_TIME_MS / 3).await;
             let renewed = store.write(&hold.renew(Nonce(1))).await.unwrap();
-            hold = renewed.hold().unwrap();
+            hold = renewed.token().unwrap();
         }
     });
 }
@@ -328,10 +328,10 @@ async fn a_table_of_kcl_3_that_stood_still_is_taken_over_without_another_wait() 
     }
     let store = TroubledStore::new(fleet.store.clone());
     let counters = fleet.rows().into_iter().map(|row| (row.key.shard.to_string(), row.term));
-    *store.survey.lock().unwrap() = Survey {
+    *store.survey.lock().unwrap() = KclProbe {
         client_version: Some("CLIENT_VERSION_3X".into()),
         counters: counters.collect(),
-        ..Survey::default()
+        ..KclProbe::default()
     };
     let b = fleet.worker_on(store, Fleet::settings("b")).await.unwrap();
     let kept_off = fleet.count(|event| matches!(event, LeaseEvent::KeptOff { .. }));
@@ -356,7 +356,7 @@ async fn a_checkpoint_of_an_older_stream_of_the_same_name_stops_the_worker() {
     fleet.engine.clock().advance(60_000);
     fleet.create(2);
     let b = fleet.worker("b").await;
-    let refusal = tokio::time::timeout(Duration::from_secs(2), b.coordinator.until_refused()).await;
+    let refusal = tokio::time::timeout(Duration::from_secs(2), b.coordinator.wait_refused()).await;
     let words = refusal.expect("at once").to_string();
     assert!(words.contains("deleted and created again"), "{words}");
     assert!(words.contains(&id(0)) && words.contains("new application name"), "{words}");
@@ -403,7 +403,7 @@ async fn a_start_waits_for_no_row_of_a_merged_parent_that_was_lost_and_trimmed()
     let zero = store.get(&row(0)).await.unwrap().unwrap();
     let take = LeaseChange::Take { taker: "java".into(), term: zero.term };
     assert!(store.write(&Write::lease(&row(0), take, Nonce(10))).await.unwrap().is_done());
-    let java = Hold { key: row(0), owner: "java".into(), term: zero.term + 1 };
+    let java = LeaseToken { key: row(0), owner: "java".into(), term: zero.term + 1 };
     let sequence = SequenceNumber::from_limbs(0, 0, 7).unwrap();
     let to = Checkpoint::at(Position::At { sequence, sub: 0 });
     let write = java.checkpoint(zero.checkpoint, to, None, Nonce(11));

@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, Worker, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
-use anabranch::lease::Stopped;
+use anabranch::lease::StopResult;
 use anabranch_model::lease::Layout;
 
 /// A lease time that lets a worker with [`LEASE_TIME_MS`] fence its owner between two beats.
@@ -99,7 +99,7 @@ async fn rolling_change(layout: Layout) {
             fleet.pass(LONG_MS).await;
             let old = workers.remove(0);
             old.manners.drain_ms.store(2_000, std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(old.stop(5_000).await, Stopped::Left);
+            assert_eq!(old.stop(5_000).await, StopResult::Left);
             workers.push(worker(&fleet, &format!("{name}{round}"), lease_time_ms).await);
             fleet.until("3 each again", 10_000, || level(&workers)).await;
         }

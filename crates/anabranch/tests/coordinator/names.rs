@@ -1,15 +1,15 @@
 //! A stream that is named by its name and by its ARN is one stream.
 
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker};
-use anabranch::lease::{LeaseStore, Settings, StartError, Stopped, StreamSettings};
+use anabranch::lease::{LeaseStore, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Outcome, StreamChange, Write};
+use anabranch_model::lease::{Layout, WriteOutcome, StreamChange, Write};
 use anabranch_model::position::StartPosition;
 
 const ARN: &str = "arn:aws:kinesis:us-east-1:000000000000:stream/s";
 
-fn settings(worker: &str, streams: &[&str]) -> Settings {
-    let settings = Settings::new(worker).with_lease_time_ms(LEASE_TIME_MS);
+fn settings(worker: &str, streams: &[&str]) -> CoordinatorSettings {
+    let settings = CoordinatorSettings::new(worker).with_lease_time_ms(LEASE_TIME_MS);
     streams.iter().fold(settings, |settings, stream| {
         settings.with_stream(*stream, StartPosition::TrimHorizon)
     })
@@ -33,7 +33,7 @@ async fn a_name_and_an_arn_use_the_same_rows() {
     for (before, after) in [(STREAM, ARN), (ARN, STREAM)] {
         let fleet = Fleet::native(2);
         let first = fleet.named("a", before).await;
-        assert_eq!(first.stop(0).await, Stopped::Left);
+        assert_eq!(first.stop(0).await, StopResult::Left);
         let rows = (fleet.rows_under(STREAM), fleet.rows_under(ARN));
         assert_eq!(rows, (2, 0), "new rows lie under the plain name");
         let second = fleet.named("b", after).await;
@@ -51,7 +51,7 @@ async fn rows_that_lie_under_an_arn_are_used_by_whatever_name() {
         let created_ms = fleet.engine.clock().now_ms();
         let noted = StreamChange::NoteStart { t0_ms: created_ms, created_ms };
         let noted = fleet.store.write(&Write::stream(&ARN.into(), noted)).await.unwrap();
-        assert!(matches!(noted, Outcome::Done(_)), "{noted:?}");
+        assert!(matches!(noted, WriteOutcome::Done(_)), "{noted:?}");
         let worker = fleet.named("a", name).await;
         let rows = (fleet.rows_under(STREAM), fleet.rows_under(ARN));
         assert_eq!(rows, (0, 2), "named {name}");
@@ -65,7 +65,7 @@ async fn a_stream_under_both_names_is_refused() {
         for streams in [[STREAM, ARN], [ARN, STREAM], [STREAM, STREAM]] {
             let fleet = Fleet::new(layout, 2);
             let refused = fleet.try_worker(settings("a", &streams)).await.err();
-            let twice = matches!(refused, Some(StartError::TwiceTheStream { .. }));
+            let twice = matches!(refused, Some(CoordinatorStartError::DuplicateStream { .. }));
             assert!(twice, "{layout:?} {streams:?}: {refused:?}");
         }
     }
@@ -74,7 +74,7 @@ async fn a_stream_under_both_names_is_refused() {
         let worker = fleet.named("a", before).await;
         let again = StreamSettings { name: after.into(), start: StartPosition::TrimHorizon };
         let refused = worker.coordinator.add_stream(again).await;
-        assert!(matches!(refused, Err(StartError::TwiceTheStream { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(CoordinatorStartError::DuplicateStream { .. })), "{refused:?}");
         assert_eq!(worker.coordinator.remove_stream(&after.into(), 1_000).await, []);
         assert_eq!(worker.holds(), 0, "{before} is removed as {after}");
     }

@@ -2,7 +2,7 @@
 
 use crate::fleet::{Api, Watch};
 use crate::troubled::TroubledStore;
-use anabranch::lease::{Ended, Gone, Grip, How, Stop};
+use anabranch::lease::{ShardEndResult, MissingShardResult, LeaseHandle, FinishReason, StopReason};
 use anabranch::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError};
 use anabranch_model::retry::Fault;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl Manners {
 
 /// Runs every grip that arrives.
 pub(crate) async fn run(
-    mut grips: mpsc::Receiver<Grip<TroubledStore, Api>>,
+    mut grips: mpsc::Receiver<LeaseHandle<TroubledStore, Api>>,
     api: Arc<Api>,
     watch: Watch,
     manners: Arc<Manners>,
@@ -44,11 +44,11 @@ pub(crate) async fn run(
     }
 }
 
-async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manners: Arc<Manners>) {
+async fn read(grip: LeaseHandle<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manners: Arc<Manners>) {
     let shard = grip.key().shard.as_str().to_owned();
     let _unharmed = watch.began(&grip);
     if Manners::names(&manners.failing, &shard) {
-        grip.finish(How::Failed);
+        grip.finish(FinishReason::Failed);
         return;
     }
     let stuck = || Manners::names(&manners.stuck, &shard);
@@ -56,27 +56,27 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
     loop {
         let stop = tokio::select! {
             biased;
-            stop = grip.asked_to_stop() => Some(stop),
+            stop = grip.wait_for_stop() => Some(stop),
             () = tokio::time::sleep(Duration::from_millis(20)) => None,
         };
         match stop {
-            Some(Stop::Lost) => {
-                grip.finish(How::Drained);
+            Some(StopReason::Lost) => {
+                grip.finish(FinishReason::Drained);
                 return;
             }
-            Some(Stop::Drain { .. }) if stuck() => {
+            Some(StopReason::Drain { .. }) if stuck() => {
                 refused = true;
-                grip.cant_stop().await;
+                grip.refuse_hand_over().await;
             }
-            Some(Stop::Drain { .. }) => {
+            Some(StopReason::Drain { .. }) => {
                 let drain_ms = manners.drain_ms.load(Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_millis(drain_ms)).await;
-                grip.finish(How::Drained);
+                grip.finish(FinishReason::Drained);
                 return;
             }
             None if refused && !stuck() => {
                 refused = false;
-                grip.can_stop().await;
+                grip.allow_hand_over().await;
             }
             None => {}
         }
@@ -91,14 +91,14 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
                     read_to_end = Some(children);
                     false
                 }
-                Ok(Some(children)) => matches!(grip.end(&children).await, Ended::Done),
+                Ok(Some(children)) => matches!(grip.end(&children).await, ShardEndResult::Done),
                 Err(error) if error.fault == Fault::Missing => {
-                    matches!(grip.gone().await, Gone::Ended)
+                    matches!(grip.resolve_missing().await, MissingShardResult::Ended)
                 }
                 Ok(None) | Err(_) => false,
             };
             if ended {
-                grip.finish(How::Ended);
+                grip.finish(FinishReason::Ended);
                 return;
             }
         }
@@ -107,7 +107,7 @@ async fn read(grip: Grip<TroubledStore, Api>, api: Arc<Api>, watch: Watch, manne
 
 /// The children of a shard that is closed. The tests put no records.
 async fn at_end(
-    grip: &Grip<TroubledStore, Api>,
+    grip: &LeaseHandle<TroubledStore, Api>,
     api: &Api,
 ) -> Result<Option<Vec<ChildShard>>, StreamError> {
     let key = grip.key();

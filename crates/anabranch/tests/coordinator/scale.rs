@@ -4,7 +4,7 @@ use crate::fleet::{Fleet, STREAM, id};
 use crate::troubled::TroubledStore;
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, Grip, Settings};
+use anabranch::lease::{Coordinator, LeaseHandle, CoordinatorSettings};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Engine, Options};
@@ -74,7 +74,7 @@ fn split_stream(shards: u32) -> Engine {
 
 /// Holds each grip that comes.
 async fn hold_all(
-    mut grips: mpsc::Receiver<Grip<TroubledStore, LocalKinesis>>,
+    mut grips: mpsc::Receiver<LeaseHandle<TroubledStore, LocalKinesis>>,
     came: Came,
     clock: Clock,
 ) {
@@ -100,7 +100,7 @@ async fn check(born: Born, shards: u32, workers: u32, age_ms: u64, from: StartPo
     for worker in 0..workers {
         let store = TroubledStore::new(fleet.store.clone()).with_call_ms(CALL_MS);
         stores.push(store.clone());
-        let settings = Settings::new(format!("w{worker}")).with_stream(STREAM, from);
+        let settings = CoordinatorSettings::new(format!("w{worker}")).with_stream(STREAM, from);
         let api = Arc::new(LocalKinesis::new(engine.clone()));
         let (clock, chance) = (clock.clone(), Chance::seeded(u64::from(worker)));
         let (store, events) = (Arc::new(store), Events::ignored());

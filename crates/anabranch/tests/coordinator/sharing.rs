@@ -164,9 +164,9 @@ async fn a_lease_that_comes_after_its_stream_was_removed_is_given_back() {
     fleet.until("s is b's", LEASE_TIME_MS / 2, || held() == (2, 2)).await;
     // What a had asked for before, and b had begun to pass.
     let (row, taker) = (fleet.rows().remove(0), a.coordinator.worker());
-    let name = LeaseChange::Name { taker: taker.clone(), term: row.term };
+    let name = LeaseChange::RequestHandOver { taker: taker.clone(), term: row.term };
     let name = Write::lease(&row.key, name, Nonce(1));
-    let pass = row.hold().unwrap().pass(&taker, Nonce(2));
+    let pass = row.token().unwrap().hand_over(&taker, Nonce(2));
     for write in [name, pass] {
         assert!(fleet.store.write(&write).await.unwrap().is_done());
     }
@@ -215,7 +215,7 @@ async fn heavy_and_light_leases_are_exchanged_where_weights_count() {
         let heavy = a.coordinator.leases();
         for row in fleet.rows() {
             let rate = if heavy.contains(&row.key) { 1 << 20 } else { 1 << 10 };
-            let (hold, at) = (row.hold().unwrap(), row.checkpoint);
+            let (hold, at) = (row.token().unwrap(), row.checkpoint);
             let write = hold.checkpoint_at_rate(at.clone(), at, None, Some(rate), Nonce(1));
             assert!(fleet.store.write(&write).await.unwrap().is_done());
         }

@@ -3,10 +3,10 @@
 use crate::fleet::{Fleet, STREAM};
 use crate::troubled::{Line, TroubledStore};
 use anabranch::event::LeaseEvent;
-use anabranch::lease::{MemoryStore, Settings, StartError, Stopped, StreamSettings};
+use anabranch::lease::{MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult, StreamSettings};
 use anabranch_local::{Engine, Options};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
+use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
 use anabranch_model::lease::{Layout, LeaseChange, Write};
 use anabranch_model::position::StartPosition;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn a_first_sync_that_was_broken_off_is_repeated_and_nobody_takes_before_it
         creates && made.fetch_add(1, Ordering::Relaxed) >= 3
     });
     let died = fleet.worker_on(store, Fleet::settings("a")).await;
-    assert!(matches!(died, Err(StartError::Store(_))));
+    assert!(matches!(died, Err(CoordinatorStartError::Store(_))));
     assert_eq!(fleet.rows().len(), 3);
     assert!(!synced(&fleet), "no mark before the last row");
     // The next one has its own trouble after the rows, before the mark.
@@ -70,7 +70,7 @@ async fn an_idle_worker_looks_as_often_as_the_store_suggests_or_as_it_was_told()
     let check = async |suggested, told, expected: std::ops::Range<u64>| {
         let fleet = Fleet::native(1);
         let store = TroubledStore::new(fleet.store.clone()).with_look_ms(suggested);
-        let settings = Settings { look_ms: told, ..Fleet::settings("a") };
+        let settings = CoordinatorSettings { poll_interval: told, ..Fleet::settings("a") };
         let _worker = fleet.worker_on(store.clone(), settings).await.unwrap();
         fleet.pass(10_000).await;
         let before = store.looks();
@@ -149,7 +149,7 @@ async fn a_start_waits_for_a_stream_that_is_made_or_changed_before_anybody_has_r
         };
         assert_eq!(fleet.count(awaited), 1, "it says once that it waits: {name}");
         fleet.until("it holds all", 20_000, || worker.holds() >= holds).await;
-        let _: Stopped = worker.stop(1_000).await;
+        let _: StopResult = worker.stop(1_000).await;
     };
     for layout in [Layout::Native, Layout::Kcl] {
         let mut fleet = slow(layout);
@@ -167,7 +167,7 @@ async fn a_worker_that_has_rows_starts_while_the_stream_is_being_changed() {
         fleet.engine.clock().advance(60_000);
         let a = fleet.worker("a").await;
         fleet.until("a holds all", 20_000, || a.holds() == 2).await;
-        let _: Stopped = a.stop(1_000).await;
+        let _: StopResult = a.stop(1_000).await;
         fleet.split(0, 1 << 100);
         // The clock stands still, so the change does not come to an end.
         let start = tokio::time::timeout(Duration::from_mins(10), fleet.worker("b"));
@@ -202,7 +202,7 @@ async fn streams_come_and_go_while_a_worker_runs() {
     fleet.until("a holds all", 2_000, || a.holds() == 2).await;
     let again = StreamSettings { name: STREAM.into(), start: StartPosition::TrimHorizon };
     let twice = a.coordinator.add_stream(again.clone()).await;
-    assert!(matches!(twice, Err(StartError::TwiceTheStream { .. })));
+    assert!(matches!(twice, Err(CoordinatorStartError::DuplicateStream { .. })));
     fleet.create_as("t", 3);
     let more = StreamSettings { name: "t".into(), start: StartPosition::TrimHorizon };
     a.coordinator.add_stream(more).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_worker_tells_the_store_where_it_starts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_table_of_kcl_3_is_left_alone_until_nothing_on_it_moves() {
-    let leader = |version: u32| Leader {
+    let leader = |version: u32| Kcl3Leader {
         owner: "java".into(),
         version: version.to_string(),
         lock_ms: LEADER_LOCK_MS,

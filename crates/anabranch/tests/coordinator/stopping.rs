@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, LEASE_TIME_MS, STREAM, Worker, id};
 use crate::troubled::Line;
 use anabranch::event::LeaseEvent;
-use anabranch::lease::Stopped;
+use anabranch::lease::StopResult;
 use anabranch_model::lease::{HandOver, Layout};
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ async fn a_stop_hands_everything_over_at_once() {
     fleet.until("4 each", 5_000, || (a.holds(), b.holds()) == (4, 4)).await;
     fleet.pass(10_000).await;
     let start = fleet.clock.now_ms();
-    assert_eq!(a.stop(5_000).await, Stopped::Left);
+    assert_eq!(a.stop(5_000).await, StopResult::Left);
     let stopped = fleet.clock.now_ms() - start;
     fleet.until("b holds all", 1_000, || b.holds() == 8).await;
     let took = fleet.clock.now_ms() - start;
@@ -36,7 +36,7 @@ async fn what_a_stopping_worker_gives_back_does_not_wait_for_its_slowest_shard()
         fleet.until("b has the other one", 1_500, || b.holds() == 3).await
     });
     println!("taken over after {took} ms");
-    assert!(matches!(&stopped, Stopped::Stuck { leases } if leases.len() == 1), "{stopped:?}");
+    assert!(matches!(&stopped, StopResult::Unreleased { leases } if leases.len() == 1), "{stopped:?}");
     fleet.until("b holds all", 3 * LEASE_TIME_MS, || b.holds() == 4).await;
 }
 
@@ -91,7 +91,7 @@ async fn a_worker_leaves_in_the_middle_of_a_beat() {
         fleet.until("a holds it", 2_000, || a.holds() == 1).await;
         a.manners.drain_ms.store(drain_ms, Ordering::Relaxed);
         a.store.set(Line::RepliesSlow);
-        assert_eq!(a.stop(20_000).await, Stopped::Left, "after a drain of {drain_ms} ms");
+        assert_eq!(a.stop(20_000).await, StopResult::Left, "after a drain of {drain_ms} ms");
     }
 }
 
@@ -105,7 +105,7 @@ async fn a_stop_gives_back_what_was_taken_and_not_yet_answered() {
         let owned = || fleet.rows().iter().filter(|row| row.owner.is_some()).count();
         fleet.until("the takes have arrived", 2_000, || owned() == 2).await;
         assert_eq!(a.holds(), 0, "no answer has come");
-        assert_eq!(a.stop(10_000).await, Stopped::Left);
+        assert_eq!(a.stop(10_000).await, StopResult::Left);
         assert_eq!(owned(), 0, "{layout:?}");
     }
 }
@@ -150,7 +150,7 @@ async fn a_stop_takes_its_grace_and_one_call_at_most_however_dead_the_store_is()
             let took_ms = fleet.clock.now_ms() - start_ms;
             let words = format!("{layout:?}, {lease_time_ms}, {away:?}: {took_ms} ms");
             assert!(took_ms <= STOPS_WITHIN_MS, "{words}");
-            assert!(away.0 == Line::RepliesSlow || stopped != Stopped::Left, "{words}");
+            assert!(away.0 == Line::RepliesSlow || stopped != StopResult::Left, "{words}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The memory store behind a line that can be cut, slowed down or made to lose replies.
 
-use anabranch::lease::{LeaseStore, Look, MemoryStore, StoreError};
+use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseChange, LeaseKey, Listing, Outcome, Stored, Survey,
-    Unreadable, Worker, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, StoredRow, KclProbe,
+    UnreadableRow, WorkerRow, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ pub(crate) struct TroubledStore {
     /// The shards whose rows have no hash range, as old versions of KCL leave them.
     rangeless: Arc<Mutex<BTreeSet<String>>>,
     /// What is to be seen on the table.
-    pub(crate) survey: Arc<Mutex<Survey>>,
+    pub(crate) survey: Arc<Mutex<KclProbe>>,
     /// The pause between two looks that the store suggests.
     look_ms: u64,
     /// How long each call takes, in milliseconds.
@@ -234,9 +234,9 @@ impl TroubledStore {
         lease
     }
 
-    fn stored(&self, stored: Stored) -> Stored {
+    fn stored(&self, stored: StoredRow) -> StoredRow {
         match stored {
-            Stored::Lease(lease) => Stored::Lease(Box::new(self.shown(*lease))),
+            StoredRow::Lease(lease) => StoredRow::Lease(Box::new(self.shown(*lease))),
             other => other,
         }
     }
@@ -260,7 +260,7 @@ impl LeaseStore for TroubledStore {
         self.inner.layout()
     }
 
-    fn look_ms(&self) -> u64 {
+    fn poll_interval(&self) -> u64 {
         self.look_ms
     }
 
@@ -273,27 +273,27 @@ impl LeaseStore for TroubledStore {
         self.inner.prepare().await
     }
 
-    async fn survey(&self) -> Result<Survey, StoreError> {
+    async fn probe(&self) -> Result<KclProbe, StoreError> {
         self.through().await?;
         self.scanned(90);
         Ok(self.survey.lock().unwrap().clone())
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.through().await?;
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         self.through().await?;
-        let mut look = self.inner.look().await?;
+        let mut look = self.inner.poll().await?;
         if let Some(name) = &*self.unreadable_worker.lock().unwrap() {
-            let is_it = |worker: &mut Worker| worker.id.as_str().starts_with(name.as_str());
+            let is_it = |worker: &mut WorkerRow| worker.id.as_str().starts_with(name.as_str());
             look.unreadable.extend(
                 look.workers
                     .extract_if(.., is_it)
-                    .map(|worker| Unreadable { key: worker.id, why: "by the test".into() }),
+                    .map(|worker| UnreadableRow { key: worker.id, why: "by the test".into() }),
             );
         }
         let mut late = self.late.lock().unwrap();
@@ -304,7 +304,7 @@ impl LeaseStore for TroubledStore {
         Ok(look)
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let told = self.starts.lock().unwrap().iter().any(|(name, _)| name == stream);
         assert!(told, "the leases of {stream} are listed before the store knows its start");
         self.reads[1].fetch_add(1, Ordering::Relaxed);
@@ -323,14 +323,14 @@ impl LeaseStore for TroubledStore {
             late.rows.iter().filter(|row| !self.is_unreadable(&row.key.shard)).cloned().collect();
         let bad = self.unreadable.lock().unwrap();
         let bad = bad.iter().map(|shard| (shard.as_str().into(), "by the test".to_owned()));
-        let unreadable = bad.map(|(key, why)| Unreadable { key, why }).collect();
-        Ok(Listing { rows, unreadable })
+        let unreadable = bad.map(|(key, why)| UnreadableRow { key, why }).collect();
+        Ok(LeaseListing { rows, unreadable })
     }
 
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         let before = self.milliunits();
         let mut rows = BTreeMap::new();
         for stream in streams {
@@ -350,12 +350,12 @@ impl LeaseStore for TroubledStore {
         Ok(self.inner.get(key).await?.map(|row| self.shown(row)))
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.through().await?;
         self.inner.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let line = self.through().await?;
         if self.fatal.lock().unwrap().as_ref().is_some_and(|rule| rule(write)) {
             return Err(StoreError::Denied {
@@ -368,7 +368,7 @@ impl LeaseStore for TroubledStore {
             return Err(StoreError::Throttled { store, detail });
         }
         if line == Line::RequestsLost {
-            return Ok(Outcome::Unknown);
+            return Ok(WriteOutcome::Unknown);
         }
         if let Write::Lease { key, .. } = write {
             self.readable(key)?;
@@ -377,19 +377,19 @@ impl LeaseStore for TroubledStore {
             self.rangeless.lock().unwrap().remove(key.shard.as_str());
         }
         let outcome = match self.inner.write(write).await? {
-            Outcome::Done(stored) => Outcome::Done(self.stored(stored)),
-            Outcome::Refused { why, now } => {
-                Outcome::Refused { why, now: now.map(|stored| self.stored(stored)) }
+            WriteOutcome::Done(stored) => WriteOutcome::Done(self.stored(stored)),
+            WriteOutcome::Refused { why, now } => {
+                WriteOutcome::Refused { why, now: now.map(|stored| self.stored(stored)) }
             }
-            Outcome::Unknown => Outcome::Unknown,
+            WriteOutcome::Unknown => WriteOutcome::Unknown,
         };
         if line == Line::RepliesSlow {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-        Ok(if line == Line::RepliesLost { Outcome::Unknown } else { outcome })
+        Ok(if line == Line::RepliesLost { WriteOutcome::Unknown } else { outcome })
     }
 
-    async fn read_back(&self, write: &Write) -> Result<Stored, StoreError> {
+    async fn read_back(&self, write: &Write) -> Result<StoredRow, StoreError> {
         self.through().await?;
         Ok(self.stored(self.inner.read_back(write).await?))
     }

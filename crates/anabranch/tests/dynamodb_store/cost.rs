@@ -6,7 +6,7 @@ use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Hold, LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
+    LeaseToken, LeaseChange, LeaseKey, NewLease, Nonce, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 use tokio::task::JoinSet;
@@ -85,13 +85,13 @@ async fn costs(server: Server) {
     for i in 0..LEASES {
         done(&store, create(i)).await;
     }
-    let version = store.look().await.expect("a look").version.expect("a version");
+    let version = store.poll().await.expect("a look").version.expect("a version");
     let conflicts = takes_at_once(&server).await;
-    let moved = store.look().await.expect("a look").version.expect("a version") - version;
+    let moved = store.poll().await.expect("a look").version.expect("a version") - version;
     assert_eq!(moved, u64::from(LEASES), "each take moves the version once");
 
     let before = store.usage();
-    store.look().await.expect("a look");
+    store.poll().await.expect("a look");
     let look = since(before, store.usage());
     let before = store.usage();
     let beat = WorkerChange::Beat { counter: 0 };
@@ -135,7 +135,7 @@ async fn kcl_costs(server: Server) {
             done(&store, Write::lease(&key, take, Nonce(1))).await;
             let sequence = "49590338271490256608559692538361571095921575989136588898";
             let at = Position::At { sequence: sequence.parse().expect("digits"), sub: 0 };
-            let hold = Hold { key, owner: worker(u64::from(i) % WORKERS), term: 1 };
+            let hold = LeaseToken { key, owner: worker(u64::from(i) % WORKERS), term: 1 };
             let start = Position::TrimHorizon.into();
             done(&store, hold.checkpoint(start, at.into(), None, Nonce(1))).await;
         }
@@ -143,17 +143,17 @@ async fn kcl_costs(server: Server) {
         let rows = store.list_recent(streams).await.expect("the rows");
         assert_eq!(rows.values().map(|listing| listing.rows.len()).sum::<usize>(), LEASES as usize);
         let look = since(before, store.usage());
-        let pause_ms = store.look_ms().max(1_000);
+        let pause_ms = store.poll_interval().max(1_000);
         println!("{} streams: {look:?}, each {pause_ms} ms", streams.len());
         assert_eq!((look.reads, look.writes), (1, 0), "one scan, however many streams there are");
         let before = store.usage();
-        store.survey().await.expect("what is to be seen");
+        store.probe().await.expect("what is to be seen");
         for stream in streams {
             store.list(stream).await.expect("the rows");
         }
         let audit = since(before, store.usage());
         // As the coordinator spaces audits, but for an eighth that it draws.
-        let audit_ms = (store.look_ms() * 20 * (1 + streams.len() as u64)).max(60_000) * 15 / 16;
+        let audit_ms = (store.poll_interval() * 20 * (1 + streams.len() as u64)).max(60_000) * 15 / 16;
         println!("an audit: {audit:?}, each {audit_ms} ms");
         #[expect(clippy::cast_precision_loss, reason = "pauses are short")]
         let per_second = look.read_units * 1_000.0 / pause_ms as f64

@@ -5,7 +5,7 @@ use crate::wire::{Mischief, Wire};
 use anabranch::lease::{DynamoDbStore, LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Resolution, StreamChange,
+    Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, Resolution, StreamChange,
     WorkerChange, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
@@ -39,7 +39,7 @@ impl Scene {
         scene
     }
 
-    async fn write(&self, write: &Write) -> Outcome {
+    async fn write(&self, write: &Write) -> WriteOutcome {
         self.store.write(write).await.expect("an outcome")
     }
 
@@ -73,7 +73,7 @@ fn take(taker: &str, term: u64) -> Write {
 }
 
 fn name(taker: &str) -> Write {
-    Write::lease(&key(0), LeaseChange::Name { taker: taker.into(), term: 1 }, Nonce(300))
+    Write::lease(&key(0), LeaseChange::RequestHandOver { taker: taker.into(), term: 1 }, Nonce(300))
 }
 
 fn join(id: &str) -> Write {
@@ -136,7 +136,7 @@ async fn a_write_whose_reply_is_lost_is_unknown_and_found_by_reading_back() {
         for (operation, write) in writes(layout) {
             let scene = Scene::new(layout).await;
             scene.wire.next(operation, Mischief::LoseReply);
-            assert_eq!(scene.write(&write).await, Outcome::Unknown, "{write:?}");
+            assert_eq!(scene.write(&write).await, WriteOutcome::Unknown, "{write:?}");
             // A row of KCL does not say who made it, and whoever did, it is there.
             let create = matches!(&write, Write::Lease { change: LeaseChange::Create(_), .. });
             let void = create && layout == Layout::Kcl;
@@ -154,7 +154,7 @@ async fn a_write_that_may_not_have_arrived_is_unknown_and_sent_again_as_it_was()
             for mischief in [Mischief::LoseRequest, failed()] {
                 let scene = Scene::new(layout).await;
                 scene.wire.next(operation, mischief);
-                assert_eq!(scene.write(&write).await, Outcome::Unknown, "{write:?}");
+                assert_eq!(scene.write(&write).await, WriteOutcome::Unknown, "{write:?}");
                 assert_eq!(scene.resolve(&write).await, Resolution::StillUnknown, "{write:?}");
                 assert!(scene.write(&write).await.is_done(), "{write:?}");
             }
@@ -168,12 +168,12 @@ async fn a_take_whose_row_can_not_be_read_after_it_is_unknown() {
     for _ in 0..3 {
         scene.wire.next("GetItem", Mischief::LoseReply);
     }
-    assert_eq!(scene.write(&take("b", 1)).await, Outcome::Unknown);
+    assert_eq!(scene.write(&take("b", 1)).await, WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&take("b", 1)).await, Resolution::Applied);
 }
 
 /// The row of a take is read after it. Others may have written meanwhile.
-async fn take_and_meanwhile(meanwhile: Write) -> Outcome {
+async fn take_and_meanwhile(meanwhile: Write) -> WriteOutcome {
     let scene = Scene::new(Layout::Native).await;
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     scene.wire.next("GetItem", Mischief::Hold(Arc::clone(&here), Arc::clone(&go)));
@@ -191,13 +191,13 @@ async fn take_and_meanwhile(meanwhile: Write) -> Outcome {
 
 #[tokio::test]
 async fn a_take_that_was_followed_at_once_never_shows_another_owner_as_its_own() {
-    let asked = LeaseChange::Name { taker: "c".into(), term: 2 };
+    let asked = LeaseChange::RequestHandOver { taker: "c".into(), term: 2 };
     let outcome = take_and_meanwhile(Write::lease(&key(0), asked, Nonce(9))).await;
-    let hold = outcome.hold().expect("still held");
+    let hold = outcome.token().expect("still held");
     assert_eq!((hold.owner, hold.term), ("b".into(), 2));
     let taken = LeaseChange::Take { taker: "c".into(), term: 2 };
     let outcome = take_and_meanwhile(Write::lease(&key(0), taken, Nonce(9))).await;
-    assert_eq!(outcome, Outcome::Unknown);
+    assert_eq!(outcome, WriteOutcome::Unknown);
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn a_call_that_hangs_is_given_up() {
     let store = scene.store.clone().with_call_timeout(Duration::from_millis(200));
     let (here, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     scene.wire.next("UpdateItem", Mischief::Hold(here, go));
-    assert_eq!(store.write(&beat(0)).await.expect("an outcome"), Outcome::Unknown);
+    assert_eq!(store.write(&beat(0)).await.expect("an outcome"), WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&beat(0)).await, Resolution::StillUnknown);
 }
 
@@ -291,7 +291,7 @@ async fn facts_of_a_stream_are_marked_in_a_transaction() {
     let scene = Scene::new(Layout::Native).await;
     assert!(scene.write(&note()).await.is_done());
     scene.wire.next("TransactWriteItems", Mischief::LoseReply);
-    assert_eq!(scene.write(&mark()).await, Outcome::Unknown);
+    assert_eq!(scene.write(&mark()).await, WriteOutcome::Unknown);
     assert_eq!(scene.resolve(&mark()).await, Resolution::Applied);
 }
 

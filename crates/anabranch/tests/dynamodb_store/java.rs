@@ -41,7 +41,7 @@ async fn make_rows(store: &DynamoDbStore) {
     let done = async |write: Write| {
         let outcome = store.write(&write).await.expect("an outcome");
         assert!(outcome.is_done(), "{write:?}: {outcome:?}");
-        outcome.hold()
+        outcome.token()
     };
     done(new_lease(0, &[], Position::Latest)).await;
     done(new_lease(1, &["shardId-000000000000"], Position::TrimHorizon)).await;

@@ -3,7 +3,7 @@
 use crate::server::{Server, client};
 use crate::wire::{Mischief, Wire};
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
-use anabranch_model::lease::survey::{Hindrance, Verdict, judge};
+use anabranch_model::lease::survey::{ProbeRefusal, ProbeVerdict, evaluate};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType,
@@ -66,8 +66,8 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
         let store = AnyStore::from(DynamoDbStore::kcl(&server.config(), "app"));
         store.prepare().await.expect("a table");
         put_lease(&client, 4).await;
-        let before = store.survey().await.expect("a survey");
-        assert_eq!(judge(&before, &before, 0, LEASE_MS), Verdict::Clear, "KCL 2.x is joined");
+        let before = store.probe().await.expect("a survey");
+        assert_eq!(evaluate(&before, &before, 0, LEASE_MS), ProbeVerdict::Clear, "KCL 2.x is joined");
         assert_eq!(before.kinds.get("LEASE"), Some(&1));
 
         let (table, key) =
@@ -76,18 +76,18 @@ async fn a_fleet_of_kcl_3_is_seen_wherever_it_keeps_its_lock() {
             make_coordinator_table(&client).await;
         }
         put_kcl_3(&client, table, key, "first").await;
-        let first = store.survey().await.expect("a survey");
-        assert_eq!(judge(&first, &first, 0, LEASE_MS), Verdict::Wait { ms: 120_000 });
-        assert_eq!(judge(&first, &first, 120_000, LEASE_MS), Verdict::Clear);
+        let first = store.probe().await.expect("a survey");
+        assert_eq!(evaluate(&first, &first, 0, LEASE_MS), ProbeVerdict::Wait { ms: 120_000 });
+        assert_eq!(evaluate(&first, &first, 120_000, LEASE_MS), ProbeVerdict::Clear);
 
         put_kcl_3(&client, table, key, "second").await;
-        let beaten = store.survey().await.expect("a survey");
-        let verdict = judge(&first, &beaten, 30_000, LEASE_MS);
-        assert!(matches!(verdict, Verdict::Refuse(Hindrance::Kcl3AtWork { .. })), "{verdict:?}");
+        let beaten = store.probe().await.expect("a survey");
+        let verdict = evaluate(&first, &beaten, 30_000, LEASE_MS);
+        assert!(matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })), "{verdict:?}");
         put_lease(&client, 5).await;
-        let renewed = store.survey().await.expect("a survey");
-        let verdict = judge(&beaten, &renewed, 3_000, LEASE_MS);
-        assert!(matches!(verdict, Verdict::Refuse(Hindrance::Kcl3AtWork { .. })), "{verdict:?}");
+        let renewed = store.probe().await.expect("a survey");
+        let verdict = evaluate(&beaten, &renewed, 3_000, LEASE_MS);
+        assert!(matches!(verdict, ProbeVerdict::Refuse(ProbeRefusal::Kcl3AtWork { .. })), "{verdict:?}");
     }
 }
 
@@ -112,7 +112,7 @@ async fn the_owners_of_every_stream_are_seen() {
         }
         put(&client, "app", &row).await;
     }
-    let survey = store.survey().await.expect("a survey");
+    let survey = store.probe().await.expect("a survey");
     let owners: Vec<String> = survey.owners.clone().expect("owners").into_iter().collect();
     assert_eq!(owners, ["java-1", "java-2"]);
     assert_eq!(survey.others_than(&["b".into()]), ["1:a:5", "1:c:7"]);
@@ -126,9 +126,9 @@ async fn rows_of_the_other_mode_are_refused() {
     single.prepare().await.expect("a table");
     put_lease(&client, 1).await;
     let multi = DynamoDbStore::kcl_multi_stream(&server.config(), "app", |_| None);
-    let survey = multi.survey().await.expect("a survey");
-    let verdict = judge(&survey, &survey, 0, LEASE_MS);
-    assert_eq!(verdict, Verdict::Refuse(Hindrance::OtherMode { rows: 1 }));
+    let survey = multi.probe().await.expect("a survey");
+    let verdict = evaluate(&survey, &survey, 0, LEASE_MS);
+    assert_eq!(verdict, ProbeVerdict::Refuse(ProbeRefusal::OtherMode { rows: 1 }));
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn who_may_not_read_the_table_beside_it_can_still_join_kcl_2() {
     store.prepare().await.expect("a table");
     wire.next("Scan", Mischief::Pass);
     wire.next("DescribeTable", Mischief::error(400, "AccessDeniedException", "no"));
-    let survey = store.survey().await.expect("a survey");
+    let survey = store.probe().await.expect("a survey");
     assert!(survey.coordinator_denied.is_some());
-    assert_eq!(judge(&survey, &survey, 0, LEASE_MS), Verdict::Clear);
+    assert_eq!(evaluate(&survey, &survey, 0, LEASE_MS), ProbeVerdict::Clear);
 }

@@ -1,9 +1,9 @@
 //! A single-stream table has room for one stream, and the suite uses many: one table for each.
 
-use anabranch::lease::{DynamoDbStore, LeaseStore, Look, StoreError};
+use anabranch::lease::{DynamoDbStore, LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Refusal, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal, WorkerRow, WorkerId, Write,
 };
 use aws_types::SdkConfig;
 use std::collections::HashSet;
@@ -40,15 +40,15 @@ impl LeaseStore for TablePerStream {
         DynamoDbStore::kcl(&self.config, "app").prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
-        Ok(Application::default())
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
+        Ok(ApplicationFacts::default())
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
-        DynamoDbStore::kcl(&self.config, "app").look().await
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
+        DynamoDbStore::kcl(&self.config, "app").poll().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.of(stream).await?.list(stream).await
     }
 
@@ -56,14 +56,14 @@ impl LeaseStore for TablePerStream {
         self.of(&key.stream).await?.get(key).await
     }
 
-    async fn worker(&self, _: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, _: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         Ok(None)
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match write {
             Write::Lease { key, .. } => self.of(&key.stream).await?.write(write).await,
-            _ => Ok(Outcome::Refused { why: Refusal::Unsupported, now: None }),
+            _ => Ok(WriteOutcome::Refused { why: WriteRefusal::Unsupported, now: None }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use anabranch::consumer::HandlerError;
-use anabranch::lease::{CheckpointIn, PostgresStore, SqliteStore};
+use anabranch::lease::{StoreTransaction, PostgresStore, SqliteStore};
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(crate) type Entry<B> = sqlx::Transaction<'static, <B as Book>::Database>;
 /// A table of effects beside the leases.
 pub(crate) trait Book: Clone + Send + Sync + 'static {
     type Database: sqlx::Database;
-    type Store: CheckpointIn<Entry<Self>>;
+    type Store: StoreTransaction<Entry<Self>>;
 
     fn store(&self) -> Self::Store;
 

@@ -4,7 +4,7 @@ use crate::postgres_server::Server;
 use crate::steps::sqlite;
 use anabranch::clock::{Chance, Clock};
 use anabranch::event::Events;
-use anabranch::lease::{Coordinator, Grip, How, LeaseStore, PostgresStore, Settings, Stopped};
+use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, PostgresStore, CoordinatorSettings, StopResult};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::create_stream;
 use anabranch_local::{Engine, Options};
@@ -24,7 +24,7 @@ struct Worker<S: LeaseStore> {
 
 impl<S: LeaseStore> Worker<S> {
     async fn start(store: S, engine: &Arc<Engine>, name: &str) -> Self {
-        let settings = Settings::new(name).with_stream(STREAM, StartPosition::TrimHorizon);
+        let settings = CoordinatorSettings::new(name).with_stream(STREAM, StartPosition::TrimHorizon);
         let (coordinator, grips) = Coordinator::start(
             Arc::new(store),
             Arc::new(LocalKinesis::new(Arc::clone(engine))),
@@ -46,12 +46,12 @@ impl<S: LeaseStore> Worker<S> {
 }
 
 /// Gives each shard back as soon as that is asked for.
-async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<Grip<S, LocalKinesis>>) {
+async fn read_all<S: LeaseStore>(mut grips: mpsc::Receiver<LeaseHandle<S, LocalKinesis>>) {
     let mut shards = JoinSet::new();
     while let Some(grip) = grips.recv().await {
         shards.spawn(async move {
-            grip.asked_to_stop().await;
-            grip.finish(How::Drained);
+            grip.wait_for_stop().await;
+            grip.finish(FinishReason::Drained);
         });
         while shards.try_join_next().is_some() {}
     }
@@ -81,9 +81,9 @@ pub(crate) async fn share_and_hand_over<S: LeaseStore + Clone>(stores: [S; 2]) {
     until("the first holds all", || a.holds() == 8).await;
     let b = Worker::start(second, &engine, "b").await;
     until("both hold half", || (a.holds(), b.holds()) == (4, 4)).await;
-    assert!(matches!(a.coordinator.stop(30_000).await, Stopped::Left));
+    assert!(matches!(a.coordinator.stop(30_000).await, StopResult::Left));
     until("the second holds all after the first has stopped", || b.holds() == 8).await;
-    assert!(matches!(b.coordinator.stop(30_000).await, Stopped::Left));
+    assert!(matches!(b.coordinator.stop(30_000).await, StopResult::Left));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

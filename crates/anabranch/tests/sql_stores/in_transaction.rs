@@ -2,9 +2,9 @@
 
 use crate::postgres_server::Server;
 use crate::steps::{at, done, key, owned, sqlite, start, take};
-use anabranch::lease::CheckpointInTransaction::{Moved, Refused};
+use anabranch::lease::TransactionCheckpoint::{Written, Refused};
 use anabranch::lease::{LeaseStore, PostgresStore, StoreError};
-use anabranch_model::lease::{Nonce, PendingCheckpoint, Refusal, Resolution, resolve};
+use anabranch_model::lease::{Nonce, PendingCheckpoint, WriteRefusal, Resolution, resolve};
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use std::time::Duration;
@@ -24,25 +24,25 @@ macro_rules! together_or_not_at_all {
         let pending = PendingCheckpoint { position: at(1).lowest(), state: None };
         let announce = hold.checkpoint(start(), start(), Some(pending), Nonce(5));
         done(&store, &announce).await;
-        let version = store.look().await.unwrap().version;
+        let version = store.poll().await.unwrap().version;
 
         // Committed: both are there, and a lost answer could be told from the row.
         let mut tx = pool.begin().await.unwrap();
         sqlx::query(effect).execute(&mut *tx).await.unwrap();
         let moved = store.checkpoint_in(&mut tx, &hold, &start(), &at(1), Nonce(6)).await;
-        assert_eq!(moved.unwrap(), Moved);
+        assert_eq!(moved.unwrap(), Written);
         tx.commit().await.unwrap();
         assert_eq!(effects().await, (1, at(1)));
         let write = hold.checkpoint(start(), at(1), None, Nonce(6));
         let row = store.read_back(&write).await.unwrap();
         assert_eq!(resolve(store.layout(), &write, &row), Resolution::Applied);
-        assert_eq!(store.look().await.unwrap().version, version, "checkpoints change no plan");
+        assert_eq!(store.poll().await.unwrap().version, version, "checkpoints change no plan");
 
         // Rolled back: neither.
         let mut tx = pool.begin().await.unwrap();
         sqlx::query(effect).execute(&mut *tx).await.unwrap();
         let moved = store.checkpoint_in(&mut tx, &hold, &at(1), &at(2), Nonce(7)).await;
-        assert_eq!(moved.unwrap(), Moved);
+        assert_eq!(moved.unwrap(), Written);
         tx.rollback().await.unwrap();
         assert_eq!(effects().await, (1, at(1)));
 
@@ -52,10 +52,10 @@ macro_rules! together_or_not_at_all {
         other.owner = "b".into();
         let mut tx = pool.begin().await.unwrap();
         for (hold, from, to, why) in [
-            (&hold, start(), at(2), Refusal::CheckpointMoved),
-            (&hold, at(1), start(), Refusal::GoesBack),
-            (&missing, at(1), at(2), Refusal::Missing),
-            (&other, at(1), at(2), Refusal::NotOwner),
+            (&hold, start(), at(2), WriteRefusal::CheckpointMoved),
+            (&hold, at(1), start(), WriteRefusal::CheckpointBehind),
+            (&missing, at(1), at(2), WriteRefusal::Missing),
+            (&other, at(1), at(2), WriteRefusal::NotOwner),
         ] {
             let refused = store.checkpoint_in(&mut tx, hold, &from, &to, Nonce(8)).await;
             assert_eq!(refused.unwrap(), Refused { why });
@@ -63,10 +63,10 @@ macro_rules! together_or_not_at_all {
         tx.rollback().await.unwrap();
 
         // An owner that took its own row again has made void whatever it began before.
-        let again = done(&store, &hold.take_again(Nonce(20))).await.unwrap();
+        let again = done(&store, &hold.retake(Nonce(20))).await.unwrap();
         let mut tx = pool.begin().await.unwrap();
         let late = store.checkpoint_in(&mut tx, &hold, &at(1), &at(2), Nonce(21)).await;
-        assert_eq!(late.unwrap(), Refused { why: Refusal::TermMoved });
+        assert_eq!(late.unwrap(), Refused { why: WriteRefusal::TermMoved });
         tx.rollback().await.unwrap();
         let hold = again;
 
@@ -74,7 +74,7 @@ macro_rules! together_or_not_at_all {
         let mut tx = pool.begin().await.unwrap();
         sqlx::query(effect).execute(&mut *tx).await.unwrap();
         let lost = store.checkpoint_in(&mut tx, &hold, &at(1), &at(2), Nonce(9)).await;
-        assert_eq!(lost.unwrap(), Refused { why: Refusal::TermMoved });
+        assert_eq!(lost.unwrap(), Refused { why: WriteRefusal::TermMoved });
         tx.rollback().await.unwrap();
         assert_eq!(effects().await, (1, at(1)));
 
@@ -82,8 +82,8 @@ macro_rules! together_or_not_at_all {
         let lease = store.get(&key(0)).await.unwrap().unwrap();
         let mut tx = pool.begin().await.unwrap();
         let moved =
-            store.checkpoint_in(&mut tx, &lease.hold().unwrap(), &at(1), &at(3), Nonce(10)).await;
-        assert_eq!(moved.unwrap(), Moved);
+            store.checkpoint_in(&mut tx, &lease.token().unwrap(), &at(1), &at(3), Nonce(10)).await;
+        assert_eq!(moved.unwrap(), Written);
         let busy = store.write(&take(0, "c", lease.term)).await.unwrap_err();
         assert!(matches!(busy, StoreError::Busy { .. }), "{busy:?}");
         tx.commit().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_transaction_that_is_left_open_with_a_checkpoint_ends_by_itself() {
     let mut tx = pool.begin().await.unwrap();
     let hasty = store.clone().with_call_timeout(Duration::from_secs(1)).unwrap();
     let moved = hasty.checkpoint_in(&mut tx, &hold, &start(), &at(1), Nonce(6)).await;
-    assert_eq!(moved.unwrap(), Moved);
+    assert_eq!(moved.unwrap(), Written);
     for _ in 0..100 {
         match store.write(&take(0, "b", hold.term)).await {
             Ok(outcome) => {

@@ -12,7 +12,7 @@ use std::time::Duration;
 const FOR_EVER: Duration = Duration::from_mins(1);
 
 async fn hears(store: &impl LeaseStore, what: &str) {
-    let heard = tokio::time::timeout(FOR_EVER, store.changed()).await;
+    let heard = tokio::time::timeout(FOR_EVER, store.wait_for_change()).await;
     assert!(heard.is_ok(), "nothing was heard of {what}");
 }
 
@@ -40,11 +40,11 @@ async fn a_change_of_the_plan_is_heard_also_after_the_connection_died() {
     // Neither another application's writes nor checkpoints wake anybody.
     done(&other, &create(0)).await;
     let lease = writes.get(&key(0)).await.unwrap().unwrap();
-    let hold = lease.hold().unwrap();
+    let hold = lease.token().unwrap();
     let to = crate::steps::at(1);
     done(&writes, &hold.checkpoint(lease.checkpoint, to, None, anabranch_model::lease::Nonce(50)))
         .await;
-    let woken = tokio::time::timeout(Duration::from_millis(500), listens.changed()).await;
+    let woken = tokio::time::timeout(Duration::from_millis(500), listens.wait_for_change()).await;
     assert!(woken.is_err(), "woken without a reason");
 
     server.sql(
@@ -80,7 +80,7 @@ async fn a_server_that_refuses_is_asked_less_and_less_often() {
     let _here = tracing::subscriber::set_default(warnings.clone());
     let url = format!("postgres://me@127.0.0.1:{}/db?sslmode=disable", proxy.port);
     let store = PostgresStore::connect(&url, "app").unwrap();
-    let waited = tokio::time::timeout(Duration::from_secs(12), store.changed()).await;
+    let waited = tokio::time::timeout(Duration::from_secs(12), store.wait_for_change()).await;
     assert!(waited.is_err(), "nothing can have been heard");
     let tries = proxy.accepted.load(Ordering::Relaxed);
     assert!((3..=5).contains(&tries), "{tries} connections in 12 s");

@@ -4,7 +4,7 @@ use crate::postgres_server::Server;
 use crate::proxy::{Mode, Proxy};
 use crate::steps::{done, key, owned, take};
 use anabranch::lease::{LeaseStore, PostgresStore, StoreError};
-use anabranch_model::lease::{Outcome, Refusal, Resolution, Write, resolve};
+use anabranch_model::lease::{WriteOutcome, WriteRefusal, Resolution, Write, resolve};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ async fn a_commit_without_an_answer_is_unknown_and_the_row_tells() {
         let hold = owned(&store, shard).await;
         let write = take(shard, "b", hold.term);
         proxy.set(mode);
-        assert_eq!(store.write(&write).await.unwrap(), Outcome::Unknown, "{mode:?}");
+        assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown, "{mode:?}");
         proxy.set(Mode::Pass);
         assert_eq!(resolved(&direct, &write).await, becomes, "{mode:?}");
         // The same write again: done now, or refused with the row that shows its first copy.
         match store.write(&write).await.unwrap() {
-            Outcome::Done(_) => assert_eq!(mode, Mode::CutBeforeCommit),
-            Outcome::Refused { why: Refusal::TermMoved, now: Some(now) } => {
+            WriteOutcome::Done(_) => assert_eq!(mode, Mode::CutBeforeCommit),
+            WriteOutcome::Refused { why: WriteRefusal::TermMoved, now: Some(now) } => {
                 assert_eq!(resolve(store.layout(), &write, &now), Resolution::Applied);
             }
             other => panic!("{mode:?}: {other:?}"),
@@ -55,7 +55,7 @@ async fn a_commit_that_arrives_late_is_applied_after_the_read_back() {
     let hold = owned(&store, 0).await;
     let write = take(0, "b", hold.term);
     proxy.set(Mode::HoldCommit);
-    assert_eq!(store.write(&write).await.unwrap(), Outcome::Unknown);
+    assert_eq!(store.write(&write).await.unwrap(), WriteOutcome::Unknown);
     assert_eq!(resolved(&direct, &write).await, Resolution::StillUnknown);
     // Its row is locked until the server knows, so nobody can decide over its head.
     let busy = direct.write(&take(0, "c", hold.term)).await.unwrap_err();
@@ -74,14 +74,14 @@ async fn a_silent_network_is_an_error_before_the_commit_and_leaves_no_connection
     let hold = owned(&direct, 0).await;
     let store = store.with_call_timeout(Duration::from_millis(300)).unwrap();
     // A connection that is open when the network goes silent.
-    while store.look().await.is_err() {}
+    while store.poll().await.is_err() {}
     let write = take(0, "b", hold.term);
     proxy.set(Mode::Mute);
     // More often than there are connections: each is let go, and none is waited for.
     for _ in 0..6 {
         let error = store.write(&write).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
-        let error = store.look().await.unwrap_err();
+        let error = store.poll().await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     }
     assert_eq!(resolved(&direct, &write).await, Resolution::StillUnknown);

@@ -3,7 +3,7 @@
 use crate::postgres_server::Server;
 use crate::steps::{at, create, done, key, owned, start, take};
 use anabranch::lease::{LeaseStore, PostgresStore};
-use anabranch_model::lease::{Checkpoint, Hold, Nonce, Outcome, Resolution, resolve};
+use anabranch_model::lease::{Checkpoint, LeaseToken, Nonce, WriteOutcome, Resolution, resolve};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -12,24 +12,24 @@ const DEATHS: u32 = 3;
 
 /// The last write of a writer before it heard of the death.
 struct Last {
-    hold: Hold,
+    hold: LeaseToken,
     replaces: Checkpoint,
     to: Checkpoint,
     /// `None` for an error, which says that nothing was written.
-    outcome: Option<Outcome>,
+    outcome: Option<WriteOutcome>,
 }
 
 /// Checkpoints as fast as it can, from the last one and its number on, until the server is gone.
 async fn write_until_it_dies(
     store: PostgresStore,
-    hold: Hold,
+    hold: LeaseToken,
     mut last: (Checkpoint, u64),
 ) -> (Last, u64) {
     loop {
         let (replaces, to) = (last.0, at(last.1 + 1));
         let write = hold.checkpoint(replaces.clone(), to.clone(), None, Nonce(last.1 + 1));
         match store.write(&write).await {
-            Ok(Outcome::Done(_)) => last = (to, last.1 + 1),
+            Ok(WriteOutcome::Done(_)) => last = (to, last.1 + 1),
             outcome => {
                 let outcome = outcome.ok();
                 return (Last { hold, replaces, to, outcome }, last.1 + 1);
@@ -58,7 +58,7 @@ async fn every_outcome_before_a_kill_is_true_after_it() {
         for shard in 0..WRITERS {
             let lease = store.get(&key(shard)).await.unwrap().unwrap();
             let last = (lease.checkpoint.clone(), numbers[shard as usize]);
-            writers.spawn(write_until_it_dies(store.clone(), lease.hold().unwrap(), last));
+            writers.spawn(write_until_it_dies(store.clone(), lease.token().unwrap(), last));
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
         server.kill();
@@ -74,7 +74,7 @@ async fn every_outcome_before_a_kill_is_true_after_it() {
             let now = store.get(&last.hold.key).await.unwrap().unwrap().checkpoint;
             match last.outcome {
                 // What was acknowledged before is there: the row holds this write or the last.
-                Some(Outcome::Unknown) => {
+                Some(WriteOutcome::Unknown) => {
                     unknown += 1;
                     assert!(now == last.replaces || now == last.to, "{shard}: {now}");
                     let applied = resolution == Resolution::Applied;

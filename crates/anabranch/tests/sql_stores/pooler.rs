@@ -68,7 +68,7 @@ async fn polls_leave_no_prepared_statement_behind() {
         store.prepare().await.unwrap();
         done(&store, &create(0)).await;
         for _ in 0..POLLS {
-            assert_eq!(store.look().await.unwrap().version, Some(1));
+            assert_eq!(store.poll().await.unwrap().version, Some(1));
         }
         // Two transactions at a time hold both connections that the pooler has.
         let mut seen = Vec::new();
@@ -165,7 +165,7 @@ async fn warnings_while_waiting(store: &PostgresStore) -> usize {
     let warnings = Warnings::default();
     let _here = tracing::subscriber::set_default(warnings.clone());
     for store in [store.clone(), store.clone()] {
-        while tokio::time::timeout(Duration::from_secs(1), store.changed()).await.is_ok() {}
+        while tokio::time::timeout(Duration::from_secs(1), store.wait_for_change()).await.is_ok() {}
     }
     warnings.count()
 }
@@ -180,7 +180,7 @@ async fn a_store_that_can_hear_of_no_changes_says_so_once_and_listens_nowhere() 
     // A notification that a connection of the pooler hears would end what runs on it.
     for round in 0..10 {
         done(&pooled, &create(round)).await;
-        assert_eq!(pooled.look().await.unwrap().version, Some(u64::from(round) + 1));
+        assert_eq!(pooled.poll().await.unwrap().version, Some(u64::from(round) + 1));
     }
     let direct = PostgresStore::connect(&url, "app").unwrap();
     assert_eq!(warnings_while_waiting(&direct).await, 0);

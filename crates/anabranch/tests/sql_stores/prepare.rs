@@ -26,7 +26,7 @@ async fn check<S: LeaseStore>(round: u32, stores: Vec<S>) {
     while let Some(prepared) = tasks.join_next().await {
         last = Some(prepared.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}")));
     }
-    let look = last.unwrap().look().await.unwrap();
+    let look = last.unwrap().poll().await.unwrap();
     assert_eq!((look.workers.len(), look.version), (4, Some(4)), "round {round}");
 }
 
@@ -65,7 +65,7 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     done(&old, &join("a")).await;
     let hold = owned(&old, 0).await;
     done(&old, &hold.checkpoint(start(), at(4), None, Nonce(9))).await;
-    let (lease, look) = (old.get(&key(0)).await.unwrap(), old.look().await.unwrap());
+    let (lease, look) = (old.get(&key(0)).await.unwrap(), old.poll().await.unwrap());
     sql(BACK_TO_1).await;
     let stores: Vec<S> = (0..WORKERS).map(|_| open()).collect();
     let mut last = None;
@@ -75,12 +75,12 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     }
     let store = last.unwrap();
     assert_eq!(store.get(&key(0)).await.unwrap(), lease);
-    assert_eq!(store.look().await.unwrap(), look);
+    assert_eq!(store.poll().await.unwrap(), look);
     // Connections that were open before the step go on.
     done(&old, &hold.checkpoint(at(4), at(5), None, Nonce(10))).await;
     let write = hold.checkpoint_at_rate(at(5), at(6), None, Some(4_096), Nonce(11));
     done(&store, &write).await;
-    let reads = WorkerChange::Reads { counter: 0, streams: vec!["orders".into()] };
+    let reads = WorkerChange::SetStreams { counter: 0, streams: vec!["orders".into()] };
     done(&store, &Write::worker(&"a".into(), reads, Nonce(12))).await;
     assert_eq!(store.get(&key(0)).await.unwrap().unwrap().bytes_per_second, Some(4_096));
     let lease_time_ms = Some(60_000);
@@ -88,14 +88,14 @@ async fn check_migrates<S: LeaseStore>(old: S, open: impl Fn() -> S, sql: impl A
     done(&store, &Write::worker(&"b".into(), join, Nonce(13))).await;
     let beat = WorkerChange::Beat { counter: 0 };
     done(&store, &Write::worker(&"b".into(), beat, Nonce(14))).await;
-    let look = store.look().await.unwrap();
+    let look = store.poll().await.unwrap();
     let worker = |id: &str| look.workers.iter().find(|it| it.id.as_str() == id).unwrap();
     assert_eq!(worker("a").reads, Some(vec!["orders".into()]));
     // A row of an older version says nothing: watchers go by their own lease time.
     assert_eq!((worker("a").lease_time_ms, worker("b").lease_time_ms), (None, lease_time_ms));
     // Once more, on a database that is up to date.
     store.prepare().await.unwrap();
-    assert_eq!(store.look().await.unwrap(), look);
+    assert_eq!(store.poll().await.unwrap(), look);
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn check_makes_room(reads: &[&str]) {
     reader.rollback().await.unwrap();
     starting.join_all().await;
     done(&open(), &join("b")).await;
-    assert_eq!(open().look().await.unwrap().workers.len(), 2);
+    assert_eq!(open().poll().await.unwrap().workers.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

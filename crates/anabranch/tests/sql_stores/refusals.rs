@@ -39,7 +39,7 @@ async fn a_postgres_address_that_leads_nowhere_is_named() {
     let store = PostgresStore::connect(&url, "app").unwrap();
     check(&store.clone().with_schema("").unwrap_err(), "Unusable", &["schema"]);
     // Before `prepare` there are no tables, and that is said too.
-    check(&store.look().await.unwrap_err(), "Missing", &["prepare"]);
+    check(&store.poll().await.unwrap_err(), "Missing", &["prepare"]);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_role_without_rights_is_told_and_can_use_tables_that_are_there() {
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA anabranch TO weak",
     );
     weak.prepare().await.unwrap();
-    assert_eq!(weak.look().await.unwrap().version, Some(0));
+    assert_eq!(weak.poll().await.unwrap().version, Some(0));
 }
 
 /// Statements that spoil the tables of a schema that was made, and what `prepare` says then.
@@ -141,15 +141,15 @@ async fn a_sqlite_file_that_was_removed_or_replaced_is_not_used_on() {
     let path = folder.path().join("leases.db");
     let old = SqliteStore::open(&path, "app").unwrap();
     old.prepare().await.unwrap();
-    old.look().await.unwrap();
+    old.poll().await.unwrap();
     for ending in ["", "-wal", "-shm"] {
         // Not every one of them is always there.
         let _ = std::fs::remove_file(folder.path().join(format!("leases.db{ending}")));
     }
-    check(&old.look().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
     assert!(!path.exists(), "the old store must not make another file");
     let new = SqliteStore::open(&path, "app").unwrap();
     new.prepare().await.unwrap();
-    new.look().await.unwrap();
-    check(&old.look().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
+    new.poll().await.unwrap();
+    check(&old.poll().await.unwrap_err(), "Unreachable", &["leases.db", "removed or replaced"]);
 }

@@ -3,7 +3,7 @@
 use crate::postgres_server::Server;
 use crate::steps::{create, done, join, owned, take};
 use anabranch::lease::{LeaseStore, PostgresStore, SqliteStore};
-use anabranch_model::lease::{Nonce, Outcome, Refusal, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Nonce, WriteOutcome, WriteRefusal, WorkerChange, WorkerId, Write};
 use sqlx::postgres::PgPool;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,9 +23,9 @@ async fn contest<S: LeaseStore>(store: &S, name: &str) -> Vec<u64> {
     for term in 0..ROUNDS {
         loop {
             match store.write(&take(0, name, term)).await {
-                Ok(Outcome::Done(_)) => won.push(term),
-                Ok(Outcome::Refused { .. }) => {}
-                Ok(Outcome::Unknown) => panic!("no reply was lost"),
+                Ok(WriteOutcome::Done(_)) => won.push(term),
+                Ok(WriteOutcome::Refused { .. }) => {}
+                Ok(WriteOutcome::Unknown) => panic!("no reply was lost"),
                 Err(error) => {
                     assert!(error.is_retryable(), "{error}");
                     continue;
@@ -53,9 +53,9 @@ async fn of_rivals_with_connections_of_their_own_one_wins_each_round() {
     for i in 0..RIVALS {
         let store = PostgresStore::connect(&url, "app").unwrap();
         tasks.spawn(async move {
-            store.look().await.unwrap();
+            store.poll().await.unwrap();
             let made = store.write(&create(0)).await.unwrap();
-            let exists = matches!(made, Outcome::Refused { why: Refusal::Exists, .. });
+            let exists = matches!(made, WriteOutcome::Refused { why: WriteRefusal::Exists, .. });
             assert!(made.is_done() || exists, "{made:?}");
             (made.is_done(), contest(&store, &format!("r{i}")).await)
         });
@@ -131,8 +131,8 @@ async fn a_beat_waits_for_no_crowd_of_other_writes() {
     }
     let beat = WorkerChange::Beat { counter: 0 };
     done(&store, &Write::worker(&WorkerId::from("a"), beat, Nonce(9))).await;
-    assert_eq!(store.look().await.unwrap().workers[0].counter, 1);
+    assert_eq!(store.poll().await.unwrap().workers[0].counter, 1);
     lock.rollback().await.unwrap();
-    let won = crowd.join_all().await.into_iter().filter(Outcome::is_done).count();
+    let won = crowd.join_all().await.into_iter().filter(WriteOutcome::is_done).count();
     assert_eq!(won, 1);
 }

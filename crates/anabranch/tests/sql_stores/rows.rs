@@ -39,13 +39,13 @@ async fn apart<S: LeaseStore>(one: &S, other: &S) {
     other.prepare().await.unwrap();
     owned(one, 0).await;
     done(one, &join("a")).await;
-    let look = other.look().await.unwrap();
+    let look = other.poll().await.unwrap();
     assert_eq!((look.version, look.workers), (Some(0), vec![]));
     assert_eq!(other.list(&key(0).stream).await.unwrap().rows, vec![]);
     assert_eq!(other.get(&key(0)).await.unwrap(), None);
     owned(other, 0).await;
-    assert_eq!(one.look().await.unwrap().version, Some(3));
-    assert_eq!(other.look().await.unwrap().version, Some(2));
+    assert_eq!(one.poll().await.unwrap().version, Some(3));
+    assert_eq!(other.poll().await.unwrap().version, Some(2));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use anabranch::lease::{LeaseStore, SqliteStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{
-    Checkpoint, Hold, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, WorkerChange, WorkerId,
+    Checkpoint, LeaseToken, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, WorkerChange, WorkerId,
     Write,
 };
 use anabranch_model::position::Position;
@@ -46,14 +46,14 @@ pub(crate) fn join(name: &str) -> Write {
 }
 
 /// Makes a write that must be applied.
-pub(crate) async fn done<S: LeaseStore>(store: &S, write: &Write) -> Option<Hold> {
+pub(crate) async fn done<S: LeaseStore>(store: &S, write: &Write) -> Option<LeaseToken> {
     let outcome = store.write(write).await.unwrap();
-    assert!(matches!(outcome, Outcome::Done(_)), "{write:?}: {outcome:?}");
-    outcome.hold()
+    assert!(matches!(outcome, WriteOutcome::Done(_)), "{write:?}: {outcome:?}");
+    outcome.token()
 }
 
 /// A lease that the worker `a` owns.
-pub(crate) async fn owned<S: LeaseStore>(store: &S, shard: u32) -> Hold {
+pub(crate) async fn owned<S: LeaseStore>(store: &S, shard: u32) -> LeaseToken {
     done(store, &create(shard)).await;
     done(store, &take(shard, "a", 0)).await.unwrap()
 }

@@ -4,10 +4,10 @@ use super::{Fault, Link, Weather};
 use crate::faults::lag::{Lags, Part, Row, SlowCommit};
 use crate::faults::scan::OLD_MS;
 use crate::faults::unreadable::{SpoiledRows, unreadable};
-use anabranch::lease::{Look, StoreError};
+use anabranch::lease::{StorePoll, StoreError};
 use anabranch::stream::api::{ShardFilter, ShardList};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Lease, LeaseKey, Listing};
+use anabranch_model::lease::{Lease, LeaseKey, LeaseListing};
 
 /// How old a list of shards may be.
 const STALE_MS: u64 = 5_000;
@@ -140,14 +140,14 @@ impl Link {
     }
 
     /// A list as it can be read. One more of its rows may turn unreadable at this moment.
-    pub(in crate::faults) fn readable_list(&self, listing: Listing) -> Listing {
+    pub(in crate::faults) fn readable_list(&self, listing: LeaseListing) -> LeaseListing {
         let rows = listing.rows.iter().map(|row| Row::Lease(row.key.clone()));
         self.spoil(rows.collect());
         self.spoiled(|spoiled| spoiled.list(listing))
     }
 
     /// A look as it can be read. One more of its rows may turn unreadable at this moment.
-    pub(in crate::faults) fn readable_look(&self, look: Look) -> Look {
+    pub(in crate::faults) fn readable_look(&self, look: StorePoll) -> StorePoll {
         let rows = look.workers.iter().map(|row| Row::Worker(row.id.clone()));
         self.spoil(rows.collect());
         self.spoiled(|spoiled| spoiled.look(look))

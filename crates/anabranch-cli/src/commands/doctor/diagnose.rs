@@ -257,7 +257,7 @@ fn of_hand_overs(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     let beats = |shard: &ShardId| facts.beats.get(shard).copied().unwrap_or(false);
     for (id, row) in &facts.rows {
-        let HandOver::Named { taker } = &row.hand_over else { continue };
+        let HandOver::Requested { taker } = &row.hand_over else { continue };
         let gone = facts.layout == Layout::Native && !facts.workers.contains(taker.as_str());
         if gone && !row.is_ended() && !beats(id) {
             found.push(problem(
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use anabranch::stream::api::StreamSummary;
     use anabranch_model::hash::HashRange;
-    use anabranch_model::lease::survey::Leader;
+    use anabranch_model::lease::survey::Kcl3Leader;
     use anabranch_model::lease::{Checkpoint, NewLease, StreamFacts, WorkerId};
     use anabranch_model::lineage::{Lineage, Shard};
     use anabranch_model::position::Position;
@@ -462,12 +462,12 @@ mod tests {
         check(
             |facts| {
                 facts.beats.insert(id.clone(), false);
-                let named = HandOver::Named { taker: WorkerId::from("gone") };
+                let named = HandOver::Requested { taker: WorkerId::from("gone") };
                 facts.rows.values_mut().for_each(|row| row.hand_over = named.clone());
             },
             &[("dead-owner", Problem), ("orphaned-hand-over", Problem)],
         );
-        let leader = || Leader { owner: "j".into(), version: "v".into(), lock_ms: 120_000 };
+        let leader = || Kcl3Leader { owner: "j".into(), version: "v".into(), lock_ms: 120_000 };
         check(|facts| facts.kcl.leader = Some((leader(), false)), &[("silent-leader", Note)]);
         check(
             |facts| {

@@ -4,7 +4,7 @@ use crate::commands::shards::Lag;
 use crate::shell_word::shell_word;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::survey::Leader;
+use anabranch_model::lease::survey::Kcl3Leader;
 use anabranch_model::lease::{Layout, Lease, StreamFacts};
 use anabranch_model::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ pub(super) struct KclFacts {
     /// The table.
     pub(super) table: String,
     /// The leader's lock, and whether it moved.
-    pub(super) leader: Option<(Leader, bool)>,
+    pub(super) leader: Option<(Kcl3Leader, bool)>,
     /// Leases with the mark of a hand-over that did not move: lease key and who is to hand over.
     pub(super) orphaned: BTreeMap<String, String>,
     /// Rows that can't be read.

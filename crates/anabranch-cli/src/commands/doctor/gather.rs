@@ -10,7 +10,7 @@ use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Layout, Lease, StreamFacts, Survey};
+use anabranch_model::lease::{Layout, Lease, StreamFacts, KclProbe};
 use anabranch_model::lineage::Lineage;
 use anabranch_model::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,17 +39,17 @@ pub(super) async fn facts(
              and --leases"
         )));
     }
-    let survey = store.survey().await?;
+    let survey = store.probe().await?;
     let remembered = remembered.or_else(|| of_kcl(&survey, stream, summary.created_ms));
     let (beats, watched_ms) =
         watch_hearts(store, stream, &first, watch, survey.leader.is_some()).await?;
-    let later = store.survey().await?;
+    let later = store.probe().await?;
     let rows = rows(store, stream).await?;
     // Behind the rows: a shard that ended meanwhile must not look open.
     let list = || aws.kinesis.list_shards(stream, ShardFilter::All);
     let lineage = Lineage::new(aws.ask(stream, list).await?.shards);
     let lags = lags(&aws.kinesis, &lineage, &rows).await;
-    let workers = store.look().await?.workers;
+    let workers = store.poll().await?.workers;
     let alive = workers.iter().filter(|worker| worker.is_alive());
     let left = alive.clone().filter(|worker| editor::is(&worker.id));
     let unfinished =
@@ -82,7 +82,7 @@ pub(super) async fn facts(
 }
 
 /// When a KCL table for several streams says that this one was created. It knows whole seconds.
-fn of_kcl(survey: &Survey, stream: &StreamName, created_ms: u64) -> Option<StreamFacts> {
+fn of_kcl(survey: &KclProbe, stream: &StreamName, created_ms: u64) -> Option<StreamFacts> {
     let streams = KclStreams::of(survey);
     let (_, id) = streams.find(stream.as_str())?;
     let same = id.created_s() == created_ms / 1_000;

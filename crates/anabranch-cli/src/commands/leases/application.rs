@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::output::note;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{Application, Layout, Lease, Listing, StreamFacts, Worker};
+use anabranch_model::lease::{ApplicationFacts, Layout, Lease, LeaseListing, StreamFacts, WorkerRow};
 use std::collections::BTreeMap;
 
 /// Returns the rows of a list, and names those on the terminal that can't be read.
-pub(crate) fn readable(listing: Listing) -> Vec<Lease> {
+pub(crate) fn readable(listing: LeaseListing) -> Vec<Lease> {
     for row in listing.unreadable {
         note!("the row of {} can't be read and is left out: {}", row.key, row.why);
     }
@@ -38,7 +38,7 @@ pub(crate) struct Standing {
     /// Its streams.
     pub(crate) streams: Vec<StreamRows>,
     /// Its workers. KCL's layout has no rows for them.
-    pub(crate) workers: Vec<Worker>,
+    pub(crate) workers: Vec<WorkerRow>,
     /// Whether rows of leases were left out because they can't be read.
     unreadable: bool,
 }
@@ -90,9 +90,9 @@ impl Standing {
         stream: Option<&str>,
         application: &str,
     ) -> Result<Self, Failure> {
-        let Application { streams: known, unreadable: odd, .. } = store.application().await?;
+        let ApplicationFacts { streams: known, unreadable: odd, .. } = store.application().await?;
         let several = match store.layout() {
-            Layout::Kcl => KclStreams::of(&store.survey().await?),
+            Layout::Kcl => KclStreams::of(&store.probe().await?),
             Layout::Native => KclStreams::default(),
         };
         let mut streams: Vec<(StreamName, Option<StreamFacts>)> = match (store.layout(), stream) {
@@ -126,7 +126,7 @@ impl Standing {
             let rows = readable(listing);
             read.push(StreamRows { stream, facts, rows });
         }
-        let look = store.look().await?;
+        let look = store.poll().await?;
         for row in look.unreadable {
             note!("the row of worker {} can't be read and is left out: {}", row.key, row.why);
         }

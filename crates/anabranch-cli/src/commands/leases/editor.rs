@@ -6,8 +6,8 @@ use anabranch::clock::{Chance, Clock};
 use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, Outcome, Refusal, Resolution,
-    Stored, StreamChange, StreamFacts, Worker, WorkerChange, WorkerId, Write, resolve,
+    Checkpoint, Layout, Lease, LeaseChange, LeaseKey, NewLease, WriteOutcome, WriteRefusal, Resolution,
+    StoredRow, StreamChange, StreamFacts, WorkerRow, WorkerChange, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,7 +218,7 @@ impl<'a> Editor<'a> {
     }
 
     /// Shuts out a worker whose heart stood still.
-    pub(super) async fn fence(&self, worker: &Worker) -> Result<(), Failure> {
+    pub(super) async fn fence(&self, worker: &WorkerRow) -> Result<(), Failure> {
         let change = WorkerChange::Fence { counter: worker.counter };
         let write = Write::worker(&worker.id, change, self.chance.nonce());
         self.write(&write, &format!("worker {}", worker.id)).await.map(drop)
@@ -245,22 +245,22 @@ impl<'a> Editor<'a> {
     async fn change(&self, key: &LeaseKey, change: LeaseChange) -> Result<Option<Lease>, Failure> {
         let write = Write::lease(key, change, self.chance.nonce());
         match self.write(&write, &key.to_string()).await? {
-            Stored::Lease(lease) => Ok(Some(*lease)),
+            StoredRow::Lease(lease) => Ok(Some(*lease)),
             _ => Ok(None),
         }
     }
 
     /// Sends a write until its fate is known.
-    async fn write(&self, write: &Write, what: &str) -> Result<Stored, Failure> {
+    async fn write(&self, write: &Write, what: &str) -> Result<StoredRow, Failure> {
         let layout = self.store.layout();
         let mut lost = false;
         for _ in 0..TRIES {
             let (seen, refusal) = match patiently(|| self.store.write(write)).await? {
-                Outcome::Done(stored) => return Ok(stored),
+                WriteOutcome::Done(stored) => return Ok(stored),
                 // The copy before this one may have landed.
-                Outcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
-                Outcome::Refused { why, .. } => return Err(left(what, why)),
-                Outcome::Unknown => {
+                WriteOutcome::Refused { why, now: Some(now) } if lost => (now, Some(why)),
+                WriteOutcome::Refused { why, .. } => return Err(left(what, why)),
+                WriteOutcome::Unknown => {
                     lost = true;
                     (patiently(|| self.store.read_back(write)).await?, None)
                 }
@@ -294,7 +294,7 @@ where
     }
 }
 
-fn left(what: &str, why: Refusal) -> Failure {
+fn left(what: &str, why: WriteRefusal) -> Failure {
     Failure::result(format!(
         "{what} changed meanwhile and was left as it is: {why}; is a worker alive?"
     ))

@@ -57,7 +57,7 @@ pub(super) async fn run(options: &Options, connection: &Connection) -> Result<()
 
 fn row(lease: &Lease) -> Vec<String> {
     let note = match (&lease.hand_over, &lease.pending) {
-        (HandOver::Named { taker }, _) => format!("asked for by {taker}"),
+        (HandOver::Requested { taker }, _) => format!("asked for by {taker}"),
         (HandOver::Refused, _) => "its owner can't hand it over".to_owned(),
         (HandOver::None, Some(_)) => "a checkpoint is announced".to_owned(),
         (HandOver::None, None) => String::new(),

@@ -6,7 +6,7 @@ use crate::output::note;
 use anabranch::clock::Clock;
 use anabranch::lease::{AnyStore, LeaseStore};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, Unreadable, Worker, WorkerId};
+use anabranch_model::lease::{Layout, UnreadableRow, WorkerRow, WorkerId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -37,11 +37,11 @@ impl Heart {
 pub(crate) async fn hearts(
     store: &AnyStore,
     streams: &[StreamName],
-) -> Result<(Hearts, Vec<Unreadable<WorkerId>>), Failure> {
+) -> Result<(Hearts, Vec<UnreadableRow<WorkerId>>), Failure> {
     let (mut hearts, mut unreadable) = (Hearts::new(), Vec::new());
     match store.layout() {
         Layout::Native => {
-            let look = store.look().await?;
+            let look = store.poll().await?;
             let workers = look.workers;
             unreadable = look.unreadable;
             let alive = workers.iter().filter(|worker| worker.is_alive());
@@ -73,7 +73,7 @@ async fn all_hearts(store: &AnyStore, streams: &[StreamName]) -> Result<Hearts, 
     let (hearts, unreadable) = hearts(store, streams).await?;
     match unreadable.first() {
         None => Ok(hearts),
-        Some(Unreadable { key, why }) => Err(Failure::result(format!(
+        Some(UnreadableRow { key, why }) => Err(Failure::result(format!(
             "whether worker {key} is alive can't be read: {why}: repair its row, or delete it if the \
              worker is dead"
         ))),
@@ -130,7 +130,7 @@ pub(super) async fn demand(
 }
 
 /// The workers that still count as alive although nobody saw them beat.
-pub(super) fn dead(standing: &Standing) -> impl Iterator<Item = &Worker> {
+pub(super) fn dead(standing: &Standing) -> impl Iterator<Item = &WorkerRow> {
     standing.workers.iter().filter(|worker| worker.is_alive())
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn standing(
             let parent = row.parents.iter().find(|parent| unfinished(parent));
             match parent {
                 // A row that has moved was let through the gate before.
-                Some(parent) if !row.has_moved() => Standing::Waits(parent.clone()),
+                Some(parent) if !row.is_started() => Standing::Waits(parent.clone()),
                 _ if row.owner.is_some() => Standing::Read,
                 _ => Standing::Free,
             }

@@ -1,11 +1,11 @@
 //! The gate by example, with the merge whose other parent has no row yet.
 
-use super::{Evidence, Gate, Listed, RowSeen, WaitReason, gate};
-use crate::lease::listing::{Listing, Unreadable};
+use super::{GateEvidence, Gate, GateListing, RowState, WaitReason, gate};
+use crate::lease::listing::{LeaseListing, UnreadableRow};
 use crate::lease::row::{Lease, NewLease};
 use crate::lineage::graphs::{Line, MAX, OPEN, graph, id, ids, shard};
 use crate::position::Position;
-use RowSeen::{Absent, Ended, Unfinished};
+use RowState::{Absent, Ended, Unfinished};
 use std::sync::Arc;
 
 const G: u32 = 0;
@@ -28,28 +28,28 @@ fn trimmed(lines: &[Line], gone: &[u32]) -> Vec<Line> {
     lines.iter().copied().filter(|line| !gone.contains(&line.0)).collect()
 }
 
-fn row(lines: &[Line], index: u32, seen: RowSeen) -> Lease {
+fn row(lines: &[Line], index: u32, seen: RowState) -> Lease {
     let line = lines.iter().find(|line| line.0 == index).unwrap();
     let checkpoint = if seen == Ended { Position::ShardEnd } else { Position::TrimHorizon };
     NewLease::new(&shard(*line), checkpoint).into_lease(&"s".into())
 }
 
-fn listed(list: &[Line], rows: &[Lease]) -> Arc<Listed> {
+fn listed(list: &[Line], rows: &[Lease]) -> Arc<GateListing> {
     listed_beside(list, rows, &[])
 }
 
 /// A list and a scan that leaves out rows that can't be read.
-fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<Listed> {
+fn listed_beside(list: &[Line], rows: &[Lease], unreadable: &[u32]) -> Arc<GateListing> {
     let unreadable = ids(unreadable.iter().copied()).into_iter();
-    let unreadable = unreadable.map(|key| Unreadable { key, why: "by the test".into() }).collect();
-    Arc::new(Listed::new(graph(list), &Listing { rows: rows.to_vec(), unreadable }))
+    let unreadable = unreadable.map(|key| UnreadableRow { key, why: "by the test".into() }).collect();
+    Arc::new(GateListing::new(graph(list), &LeaseListing { rows: rows.to_vec(), unreadable }))
 }
 
 /// Asks the gate as a driver does, in a world that stands still, until it opens or waits.
 fn pass(child: &Line, list: &[Line], rows: &[Lease]) -> (Gate, Vec<u32>) {
     let child = shard(*child);
     let parents: Vec<_> = child.parents().cloned().collect();
-    let mut evidence = Evidence::default();
+    let mut evidence = GateEvidence::default();
     let mut reads = Vec::new();
     loop {
         match gate(&child.id, &parents, &evidence) {
@@ -71,7 +71,7 @@ fn wait(parent: u32, why: WaitReason) -> Gate {
     Gate::Wait { parent: id(parent), why }
 }
 
-fn check(what: &str, child: u32, gone: &[u32], rows: &[(u32, RowSeen)], expected: &Gate) {
+fn check(what: &str, child: u32, gone: &[u32], rows: &[(u32, RowState)], expected: &Gate) {
     let rows: Vec<_> = rows.iter().map(|(index, seen)| row(STREAM, *index, *seen)).collect();
     let line = STREAM.iter().find(|line| line.0 == child).unwrap();
     assert_eq!(pass(line, &trimmed(STREAM, gone), &rows).0, *expected, "{what}");
@@ -160,7 +160,7 @@ fn rows_are_read_from_the_oldest_ancestor_to_the_parent() {
     let rows = [row(&deep, 2, Ended)];
     assert_eq!(pass(&deep[5], &deep, &rows), (Gate::Open, vec![4, 0, 1, 3, 4]));
     // What a scan lacks may have been made and ended since.
-    let mut evidence = Evidence::default();
+    let mut evidence = GateEvidence::default();
     evidence.listed(listed(&deep, &[]));
     let decide = |evidence: &_| gate(&id(5), &ids([4]), evidence);
     assert_eq!(decide(&evidence), Gate::NeedReads(ids([0, 1, 2, 3, 4])));
@@ -185,8 +185,8 @@ fn an_unreadable_row_of_a_trimmed_ancestor_may_be_unfinished() {
         (M, Some(H), Some(X), (150, MAX), (31, OPEN)),
     ];
     let of_x = [row(&list, X, Ended)];
-    let decide = |unreadable: &[u32], reads: &[(u32, RowSeen)]| {
-        let mut evidence = Evidence::default();
+    let decide = |unreadable: &[u32], reads: &[(u32, RowState)]| {
+        let mut evidence = GateEvidence::default();
         evidence.listed(listed_beside(&list, &of_x, unreadable));
         for (shard, seen) in reads {
             evidence.saw(id(*shard), *seen);
@@ -201,14 +201,14 @@ fn an_unreadable_row_of_a_trimmed_ancestor_may_be_unfinished() {
     assert_eq!(decide(&[6], &absent), Gate::Open);
     // Its own row, by the scan or by a read of it.
     assert_eq!(decide(&[H], &[]), wait(H, WaitReason::Unreadable(id(H))));
-    assert_eq!(decide(&[], &[(H, RowSeen::Unreadable)]), wait(H, WaitReason::Unreadable(id(H))));
+    assert_eq!(decide(&[], &[(H, RowState::Unreadable)]), wait(H, WaitReason::Unreadable(id(H))));
 }
 
 #[test]
 fn an_unreadable_row_of_a_listed_ancestor_may_be_unfinished() {
     let of_x = [row(STREAM, X, Ended)];
-    let decide = |unreadable: &[u32], reads: &[(u32, RowSeen)]| {
-        let mut evidence = Evidence::default();
+    let decide = |unreadable: &[u32], reads: &[(u32, RowState)]| {
+        let mut evidence = GateEvidence::default();
         evidence.listed(listed_beside(STREAM, &of_x, unreadable));
         for (shard, seen) in reads {
             evidence.saw(id(*shard), *seen);
@@ -217,12 +217,12 @@ fn an_unreadable_row_of_a_listed_ancestor_may_be_unfinished() {
     };
     let expected = wait(B, WaitReason::Unreadable(id(G)));
     assert_eq!(decide(&[G], &[]), expected);
-    assert_eq!(decide(&[], &[(G, RowSeen::Unreadable)]), expected);
+    assert_eq!(decide(&[], &[(G, RowState::Unreadable)]), expected);
     assert_eq!(decide(&[A], &[(G, Absent), (B, Absent)]), Gate::Open);
 }
 
-fn after_list(reads: &[(u32, RowSeen)]) -> Evidence {
-    let mut evidence = Evidence::default();
+fn after_list(reads: &[(u32, RowState)]) -> GateEvidence {
+    let mut evidence = GateEvidence::default();
     evidence.saw(id(X), Ended);
     evidence.listed(listed(STREAM, &[]));
     for (index, seen) in reads {
@@ -247,7 +247,7 @@ fn a_parent_read_before_its_ancestors_proves_nothing() {
 
 #[test]
 fn a_list_makes_earlier_reads_void_but_for_ends() {
-    let mut evidence = Evidence::default();
+    let mut evidence = GateEvidence::default();
     evidence.saw(id(G), Absent);
     evidence.saw(id(B), Absent);
     evidence.saw(id(X), Ended);
@@ -271,7 +271,7 @@ fn the_scan_after_the_list_tells_of_trimmed_parents_without_a_single_read() {
         (&[], &[A], Gate::Open),
     ] {
         let rows: Vec<_> = rows.iter().map(|(shard, seen)| row(STREAM, *shard, *seen)).collect();
-        let mut evidence = Evidence::default();
+        let mut evidence = GateEvidence::default();
         evidence.listed(listed_beside(&list, &rows, bad));
         assert_eq!(gate(&id(M), &ids([B, X]), &evidence), expected);
     }
@@ -279,7 +279,7 @@ fn the_scan_after_the_list_tells_of_trimmed_parents_without_a_single_read() {
 
 #[test]
 fn a_trimmed_parents_row_is_looked_for_after_the_list() {
-    let mut evidence = Evidence::default();
+    let mut evidence = GateEvidence::default();
     evidence.saw(id(B), Absent);
     evidence.saw(id(X), Ended);
     assert_eq!(gate(&id(M), &ids([B, X]), &evidence), Gate::NeedList);

@@ -4,7 +4,7 @@ use super::stream::{Dice, Stream};
 use crate::coverage;
 use crate::ids::ShardId;
 use crate::lease::{
-    Evidence, Gate, Lease, Listed, NewLease, OnInconsistentChild, Protocol, RowSeen, WaitReason,
+    GateEvidence, Gate, Lease, GateListing, NewLease, OnInconsistentChild, Protocol, RowState, WaitReason,
     first_sync, gate, sync,
 };
 use crate::lineage::Lineage;
@@ -56,12 +56,12 @@ impl AddAssign for Seen {
 /// How far the reader of an unfinished row has come. A crash takes it back to the gate.
 enum Phase {
     AtTheGate {
-        evidence: Evidence,
-        read_ahead: Vec<(ShardId, RowSeen)>,
+        evidence: GateEvidence,
+        read_ahead: Vec<(ShardId, RowState)>,
     },
     /// The first rows of a scan were read, up to this shard, and the rest are not.
     Scanning {
-        evidence: Evidence,
+        evidence: GateEvidence,
         list: Lineage,
         scan: Vec<Lease>,
         up_to: ShardId,
@@ -74,7 +74,7 @@ enum Phase {
 
 impl Default for Phase {
     fn default() -> Self {
-        Self::AtTheGate { evidence: Evidence::default(), read_ahead: Vec::new() }
+        Self::AtTheGate { evidence: GateEvidence::default(), read_ahead: Vec::new() }
     }
 }
 
@@ -153,9 +153,9 @@ impl Fleet {
         });
     }
 
-    fn look(&self, id: &ShardId) -> RowSeen {
-        self.rows.get(id).map_or(RowSeen::Absent, |row| {
-            if row.is_ended() { RowSeen::Ended } else { RowSeen::Unfinished }
+    fn look(&self, id: &ShardId) -> RowState {
+        self.rows.get(id).map_or(RowState::Absent, |row| {
+            if row.is_ended() { RowState::Ended } else { RowState::Unfinished }
         })
     }
 
@@ -177,7 +177,7 @@ impl Fleet {
             }
             Phase::Scanning { mut evidence, list, mut scan, up_to } => {
                 scan.extend(self.rows.range(up_to..).map(|(_, row)| row.clone()));
-                evidence.listed(Arc::new(Listed::new(list, &scan.into())));
+                evidence.listed(Arc::new(GateListing::new(list, &scan.into())));
                 Some(Phase::AtTheGate { evidence, read_ahead: Vec::new() })
             }
             Phase::AtTheGate { evidence, read_ahead } => {
@@ -226,7 +226,7 @@ impl Fleet {
     /// The service no longer knows the shard: once a list confirms it, its heirs get rows.
     fn give_up(&mut self, id: &ShardId, stream: &Stream, dice: &mut Dice) -> Option<Phase> {
         let list = stream.any_list(dice);
-        let heirs = list.heirs(id, self.rows.get(id)?.range.as_ref())?;
+        let heirs = list.successors(id, self.rows.get(id)?.range.as_ref())?;
         self.seen.lost_shards += u32::from(!self.drained.contains(id));
         self.seen.lost_rangeless += u32::from(self.rows[id].range.is_none());
         self.story.push(format!("{id} is gone"));
@@ -236,8 +236,8 @@ impl Fleet {
     fn ask(
         &mut self,
         row: &Lease,
-        mut evidence: Evidence,
-        mut read_ahead: Vec<(ShardId, RowSeen)>,
+        mut evidence: GateEvidence,
+        mut read_ahead: Vec<(ShardId, RowState)>,
         stream: &Stream,
         dice: &mut Dice,
     ) -> Result<Phase, String> {
@@ -271,7 +271,7 @@ impl Fleet {
                     scan.extend(self.rows.range(..&up_to).map(|(_, row)| row.clone()));
                     return Ok(Phase::Scanning { evidence, list, scan, up_to });
                 }
-                evidence.listed(Arc::new(Listed::new(list, &scan.into())));
+                evidence.listed(Arc::new(GateListing::new(list, &scan.into())));
             }
             Gate::NeedReads(ids) if self.flaw == Flaw::NewestRowFirst => {
                 let is_read = |id: &ShardId| read_ahead.iter().any(|(read, _)| read == id);
@@ -296,7 +296,7 @@ impl Fleet {
         Ok(Phase::AtTheGate { evidence, read_ahead })
     }
 
-    fn decide(&self, row: &Lease, evidence: &Evidence) -> Gate {
+    fn decide(&self, row: &Lease, evidence: &GateEvidence) -> Gate {
         let sound = gate(&row.key.shard, &row.parents, evidence);
         match (self.flaw, &sound) {
             (Flaw::MissingRowIsAnEnd, Gate::NeedList) => Gate::Open,

@@ -1,30 +1,30 @@
 //! The deal for the whole fleet: which free lease goes to whom, and which held lease moves.
 
-use super::Settings;
+use super::PlanSettings;
 use super::affinity::{affinity, of_lease, of_worker};
-use super::fleet::{Fleet, Place};
+use super::fleet::{PlannerFleet, LeaseStatus};
 use super::share::shares;
 use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A lease and the worker that should get it, as indices into the fleet.
-pub(super) type Gift = (usize, usize);
+pub(super) type LeaseAssignment = (usize, usize);
 
 /// What each worker of the fleet should do.
 #[derive(Debug)]
-pub(super) struct Deal {
+pub(super) struct Assignment {
     /// The share of each taker.
     pub(super) shares: Vec<usize>,
     /// What each taker has or will have, gifts not counted.
     pub(super) holdings: Vec<usize>,
     /// Free leases and their takers.
-    pub(super) takes: Vec<Gift>,
+    pub(super) takes: Vec<LeaseAssignment>,
     /// Leases to be asked for and their takers.
-    pub(super) names: Vec<Gift>,
+    pub(super) names: Vec<LeaseAssignment>,
 }
 
-impl Deal {
+impl Assignment {
     /// By how much a taker is above its share.
     pub(super) fn surplus(&self, at: usize) -> usize {
         self.holdings[at].saturating_sub(self.shares[at])
@@ -39,12 +39,12 @@ impl Deal {
 
 /// Deals the leases. Every worker that sees the same rows gets the same deal, so it may rest on
 /// nothing that only one worker has seen, such as the age of a free lease.
-pub(super) fn deal(fleet: &Fleet<'_>, settings: &Settings) -> Deal {
+pub(super) fn assign(fleet: &PlannerFleet<'_>, settings: &PlanSettings) -> Assignment {
     let holdings = fleet.holdings();
     let shares = shares(fleet.leases.len(), &holdings, &fleet.pinned(), settings.max_leases);
     let takes = takes(fleet, &shares, &holdings);
-    let mut deal = Deal { shares, holdings, takes, names: Vec::new() };
-    deal.names = names(fleet, &deal, settings.hand_overs_at_once);
+    let mut deal = Assignment { shares, holdings, takes, names: Vec::new() };
+    deal.names = hand_overs_to_request(fleet, &deal, settings.hand_overs_at_once);
     deal
 }
 
@@ -54,14 +54,14 @@ pub(super) fn deal(fleet: &Fleet<'_>, settings: &Settings) -> Deal {
 /// has taken a lease lacks one less, and whoever was full for a lease is full for it again. So
 /// workers that look at different moments are in each other's way only where they see different
 /// workers.
-fn takes(fleet: &Fleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<Gift> {
+fn takes(fleet: &PlannerFleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<LeaseAssignment> {
     let lack = |at: usize| shares[at].saturating_sub(holdings[at]);
-    let mut lacking: Vec<Lacking> = (0..shares.len())
+    let mut lacking: Vec<UnderloadedWorker> = (0..shares.len())
         .filter(|&at| lack(at) > 0)
-        .map(|at| Lacking { taker: at, number: of_worker(fleet.takers[at]), lacks: lack(at) })
+        .map(|at| UnderloadedWorker { taker: at, number: of_worker(fleet.takers[at]), lacks: lack(at) })
         .collect();
     let mut takes = Vec::new();
-    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == Place::Free);
+    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
     for (at, counted) in free {
         let lease = of_lease(&counted.lease.row.key);
         let best = lacking.iter_mut().max_by_key(|it| (affinity(lease, it.number), it.taker));
@@ -76,7 +76,7 @@ fn takes(fleet: &Fleet<'_>, shares: &[usize], holdings: &[usize]) -> Vec<Gift> {
 }
 
 /// A worker that lacks leases.
-struct Lacking {
+struct UnderloadedWorker {
     /// The worker.
     taker: usize,
     /// Its part of the affinity.
@@ -86,15 +86,15 @@ struct Lacking {
 }
 
 /// Those that still lack leases when the free ones are dealt; the one with the fewest is next.
-struct Takers {
+struct UnderloadedQueue {
     /// The share of each taker.
     shares: Vec<usize>,
     /// What the takers that lack some have by now, with the takers.
     lacking: BinaryHeap<Reverse<(usize, usize)>>,
 }
 
-impl Takers {
-    fn new(deal: &Deal) -> Self {
+impl UnderloadedQueue {
+    fn new(deal: &Assignment) -> Self {
         let mut has = deal.holdings.clone();
         for (_, taker) in &deal.takes {
             has[*taker] += 1;
@@ -118,9 +118,9 @@ impl Takers {
 }
 
 /// Which leases are to be handed over, within the cap of each giver and each taker.
-fn names(fleet: &Fleet<'_>, deal: &Deal, at_once: usize) -> Vec<Gift> {
-    let mut takers = Takers::new(deal);
-    let mut in_progress = HandOvers::read(fleet);
+fn hand_overs_to_request(fleet: &PlannerFleet<'_>, deal: &Assignment, at_once: usize) -> Vec<LeaseAssignment> {
+    let mut takers = UnderloadedQueue::new(deal);
+    let mut in_progress = HandOverCaps::read(fleet);
     let mut names = Vec::new();
     for at in to_be_moved(fleet, deal) {
         let Some(giver) = fleet.leases[at].lease.row.owner.as_ref() else { continue };
@@ -136,16 +136,16 @@ fn names(fleet: &Fleet<'_>, deal: &Deal, at_once: usize) -> Vec<Gift> {
 
 /// The leases that have to move: all of those that leave, then of each worker what it has above
 /// its share, the workers in turns.
-fn to_be_moved(fleet: &Fleet<'_>, deal: &Deal) -> Vec<usize> {
+fn to_be_moved(fleet: &PlannerFleet<'_>, deal: &Assignment) -> Vec<usize> {
     let mut departing = Vec::new();
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); fleet.takers.len()];
     let mut arriving = vec![0; fleet.takers.len()];
     for (at, counted) in fleet.leases.iter().enumerate() {
         match counted.place {
-            Place::Departing => departing.push(at),
-            Place::Held(holder) => held[holder].push(at),
-            Place::Arriving(taker) => arriving[taker] += 1,
-            Place::Free | Place::Pending | Place::Pinned(_) => {}
+            LeaseStatus::Departing => departing.push(at),
+            LeaseStatus::Held(holder) => held[holder].push(at),
+            LeaseStatus::Arriving(taker) => arriving[taker] += 1,
+            LeaseStatus::Free | LeaseStatus::Pending | LeaseStatus::Pinned(_) => {}
         }
     }
     let mut above = Vec::new();
@@ -164,18 +164,18 @@ fn to_be_moved(fleet: &Fleet<'_>, deal: &Deal) -> Vec<usize> {
 
 /// The hand-overs in progress.
 #[derive(Debug)]
-pub(super) struct HandOvers<'a> {
+pub(super) struct HandOverCaps<'a> {
     /// How many each owner has to give.
     of_giver: BTreeMap<&'a WorkerId, usize>,
     /// How many each taker waits for.
     to_taker: Vec<usize>,
 }
 
-impl<'a> HandOvers<'a> {
-    pub(super) fn read(fleet: &Fleet<'a>) -> Self {
+impl<'a> HandOverCaps<'a> {
+    pub(super) fn read(fleet: &PlannerFleet<'a>) -> Self {
         let mut read = Self { of_giver: BTreeMap::new(), to_taker: vec![0; fleet.takers.len()] };
         for counted in &fleet.leases {
-            if let (Place::Arriving(taker), Some(giver)) = (counted.place, &counted.lease.row.owner)
+            if let (LeaseStatus::Arriving(taker), Some(giver)) = (counted.place, &counted.lease.row.owner)
             {
                 read.begin(giver, taker);
             }
@@ -193,7 +193,7 @@ impl<'a> HandOvers<'a> {
     }
 
     /// Whether a taker gives or waits for anything.
-    pub(super) fn involve(&self, fleet: &Fleet<'_>, taker: usize) -> bool {
+    pub(super) fn involve(&self, fleet: &PlannerFleet<'_>, taker: usize) -> bool {
         self.to_taker[taker] > 0 || self.of_giver(fleet.takers[taker]) > 0
     }
 }

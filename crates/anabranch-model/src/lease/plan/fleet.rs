@@ -1,10 +1,10 @@
 //! The fleet as the rows show it: who may take leases, and where each lease that counts stands.
 
-use super::Me;
+use super::PlanningWorker;
 use crate::ids::StreamName;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{Phase, Standing, WorkerSeen};
-use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::snapshot::{LeasePhase, WorkerStatus, WorkerSnapshot};
+use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) const ASK_AGAIN_LEASE_TIMES: u64 = 10;
 
 /// Where a lease that counts stands. Workers are indices into [`Fleet::takers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum LeaseStatus {
     /// It may be taken at once.
     Free,
     /// Its owner does not live, or leaves, and it can't be taken or asked for yet.
@@ -30,19 +30,19 @@ pub(super) enum Place {
 
 /// A lease that counts: its shard has begun and not ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted<'a> {
+pub(super) struct PlannedLease<'a> {
     /// The lease.
     pub(super) lease: &'a WatchedLease,
     /// Where it stands.
-    pub(super) place: Place,
+    pub(super) place: LeaseStatus,
 }
 
-impl Counted<'_> {
+impl PlannedLease<'_> {
     /// The worker that has the lease, or will have it once a hand-over is done.
     pub(super) fn holder(&self) -> Option<usize> {
         match self.place {
-            Place::Held(at) | Place::Pinned(at) | Place::Arriving(at) => Some(at),
-            Place::Free | Place::Pending | Place::Departing => None,
+            LeaseStatus::Held(at) | LeaseStatus::Pinned(at) | LeaseStatus::Arriving(at) => Some(at),
+            LeaseStatus::Free | LeaseStatus::Pending | LeaseStatus::Departing => None,
         }
     }
 
@@ -54,35 +54,35 @@ impl Counted<'_> {
 
 /// The fleet as one worker sees it.
 #[derive(Debug)]
-pub(super) struct Fleet<'a> {
+pub(super) struct PlannerFleet<'a> {
     /// The workers that live and may take leases, by id.
     pub(super) takers: Vec<&'a WorkerId>,
     /// The planner among the takers; `None` while it leaves.
     pub(super) me: Option<usize>,
     /// The leases that count, by key.
-    pub(super) leases: Vec<Counted<'a>>,
+    pub(super) leases: Vec<PlannedLease<'a>>,
     /// Since when no taker has been new.
     pub(super) complete_since_ms: u64,
 }
 
 /// A worker whose row can't be read takes part as long as it owns a lease, so that nobody asks it
 /// for its share.
-fn takes_part(view: &View, worker: &WorkerSeen) -> bool {
+fn takes_part(view: &FleetView, worker: &WorkerSnapshot) -> bool {
     match worker.standing {
-        Standing::Active => true,
-        Standing::Leaving | Standing::Fenced => false,
-        Standing::Unreadable => {
+        WorkerStatus::Active => true,
+        WorkerStatus::Leaving | WorkerStatus::Fenced => false,
+        WorkerStatus::Unreadable => {
             view.leases().iter().any(|lease| lease.row.owner.as_ref() == Some(&worker.id))
         }
     }
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> PlannerFleet<'a> {
     /// The workers alone. `None` if the planner itself is fenced or has no row.
-    pub(super) fn read(view: &'a View, me: Me<'_>, now_ms: u64) -> Option<Self> {
-        let my_row = view.worker(me.id).filter(|row| row.row.standing != Standing::Fenced)?;
+    pub(super) fn read(view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Option<Self> {
+        let my_row = view.worker(me.id).filter(|row| row.row.standing != WorkerStatus::Fenced)?;
         // Whether this worker lives is for its own deadline to say, not for its own looks.
-        let lives = |id: &WorkerId| id == me.id || view.standing_of(id, now_ms) == Holder::Beating;
+        let lives = |id: &WorkerId| id == me.id || view.status_of(id, now_ms) == HolderStatus::Alive;
         let takers: Vec<_> = view
             .workers()
             .iter()
@@ -99,10 +99,10 @@ impl<'a> Fleet<'a> {
     /// The fleet and its leases, in one part for each set of workers that read the same streams. In
     /// most applications all read all, and there is one. Every worker of a part sees all of its
     /// leases, so all deal it alike.
-    pub(super) fn parts(&self, view: &'a View, me: Me<'_>, now_ms: u64) -> Vec<Self> {
+    pub(super) fn parts(&self, view: &'a FleetView, me: PlanningWorker<'_>, now_ms: u64) -> Vec<Self> {
         let mut readers: BTreeMap<&StreamName, Vec<&'a WorkerId>> = BTreeMap::new();
         let mut parts: BTreeMap<Vec<&'a WorkerId>, Vec<&'a WatchedLease>> = BTreeMap::new();
-        for lease in view.leases().iter().filter(|lease| lease.row.phase == Phase::Ready) {
+        for lease in view.leases().iter().filter(|lease| lease.row.phase == LeasePhase::Ready) {
             let stream = &lease.row.key.stream;
             let of_stream = readers.entry(stream).or_insert_with(|| self.readers(view, stream));
             match parts.get_mut(of_stream) {
@@ -117,7 +117,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// The takers that read a stream.
-    fn readers(&self, view: &View, stream: &StreamName) -> Vec<&'a WorkerId> {
+    fn readers(&self, view: &FleetView, stream: &StreamName) -> Vec<&'a WorkerId> {
         let reads = |id: &WorkerId| view.worker(id).is_some_and(|it| it.row.reads(stream));
         self.takers.iter().copied().filter(|id| reads(id)).collect()
     }
@@ -126,8 +126,8 @@ impl<'a> Fleet<'a> {
         &self,
         takers: Vec<&'a WorkerId>,
         leases: Vec<&'a WatchedLease>,
-        view: &View,
-        me: Me<'_>,
+        view: &FleetView,
+        me: PlanningWorker<'_>,
         now_ms: u64,
     ) -> Self {
         let me_at = self.me.and_then(|_| takers.binary_search(&me.id).ok());
@@ -135,27 +135,27 @@ impl<'a> Fleet<'a> {
         let mut part = Self { takers, me: me_at, leases: Vec::new(), complete_since_ms };
         part.leases = leases
             .into_iter()
-            .map(|lease| Counted { lease, place: part.place(view, lease, me.id, now_ms) })
+            .map(|lease| PlannedLease { lease, place: part.place(view, lease, me.id, now_ms) })
             .collect();
         part
     }
 
-    fn place(&self, view: &View, lease: &WatchedLease, me: &WorkerId, now_ms: u64) -> Place {
-        let Some(owner) = &lease.row.owner else { return Place::Free };
-        match view.standing_of(owner, now_ms) {
-            Holder::Nobody | Holder::Gone => return Place::Free,
-            Holder::Rowless => return Place::Pending,
-            Holder::Silent if owner != me => return Place::Pending,
-            Holder::Silent | Holder::Beating => {}
+    fn place(&self, view: &FleetView, lease: &WatchedLease, me: &WorkerId, now_ms: u64) -> LeaseStatus {
+        let Some(owner) = &lease.row.owner else { return LeaseStatus::Free };
+        match view.status_of(owner, now_ms) {
+            HolderStatus::Unowned | HolderStatus::Departed => return LeaseStatus::Free,
+            HolderStatus::WithoutRow => return LeaseStatus::Pending,
+            HolderStatus::Silent if owner != me => return LeaseStatus::Pending,
+            HolderStatus::Silent | HolderStatus::Alive => {}
         }
         let named = lease.row.named.is_some();
-        let can_be_asked = !named && !lease.row.refused && !asked_in_vain(view, lease, now_ms);
+        let can_be_asked = !named && !lease.row.refused && !has_unanswered_request(view, lease, now_ms);
         match (self.taker_named_on(lease), self.taker(owner)) {
-            (Some(taker), _) if !lease.row.refused => Place::Arriving(taker),
-            (_, Some(holder)) if can_be_asked => Place::Held(holder),
-            (_, Some(holder)) => Place::Pinned(holder),
-            (_, None) if can_be_asked => Place::Departing,
-            (_, None) => Place::Pending,
+            (Some(taker), _) if !lease.row.refused => LeaseStatus::Arriving(taker),
+            (_, Some(holder)) if can_be_asked => LeaseStatus::Held(holder),
+            (_, Some(holder)) => LeaseStatus::Pinned(holder),
+            (_, None) if can_be_asked => LeaseStatus::Departing,
+            (_, None) => LeaseStatus::Pending,
         }
     }
 
@@ -173,18 +173,18 @@ impl<'a> Fleet<'a> {
 
     /// How many leases each taker has or will have.
     pub(super) fn holdings(&self) -> Vec<usize> {
-        self.count(Counted::holder)
+        self.count(PlannedLease::holder)
     }
 
     /// How many leases of each taker can't be moved.
     pub(super) fn pinned(&self) -> Vec<usize> {
         self.count(|counted| match counted.place {
-            Place::Pinned(at) => Some(at),
+            LeaseStatus::Pinned(at) => Some(at),
             _ => None,
         })
     }
 
-    fn count(&self, by: impl Fn(&Counted<'a>) -> Option<usize>) -> Vec<usize> {
+    fn count(&self, by: impl Fn(&PlannedLease<'a>) -> Option<usize>) -> Vec<usize> {
         let mut counts = vec![0; self.takers.len()];
         for at in self.leases.iter().filter_map(by) {
             counts[at] += 1;
@@ -194,7 +194,7 @@ impl<'a> Fleet<'a> {
 }
 
 /// The owner let a name wait too long, not long ago. It may be stuck, so others are asked first.
-fn asked_in_vain(view: &View, lease: &WatchedLease, now_ms: u64) -> bool {
+fn has_unanswered_request(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     let pause_ms = view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES);
     lease.asked_in_vain_ms.is_some_and(|ms| now_ms.saturating_sub(ms) < pause_ms)
 }

@@ -8,15 +8,15 @@
 //! lease that is on its way counts for the worker that asked.
 
 use super::fleet::ASK_AGAIN_LEASE_TIMES;
-use super::{LeaseMove, Me, Settings};
+use super::{LeaseMove, PlanningWorker, PlanSettings};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one round of the taker found and decided.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Round {
+pub struct TakerRound {
     /// The leases that each worker should have, after the maximum.
     pub target: usize,
     /// What the target was above the maximum: leases that this worker should have had.
@@ -31,13 +31,13 @@ pub struct Round {
 
 /// What I owe for the leases that I own and the names that I left, and one round of the taker.
 pub(super) fn plan(
-    view: &View,
-    me: Me<'_>,
+    view: &FleetView,
+    me: PlanningWorker<'_>,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let mut moves = own(view, me);
+    let mut moves = own_moves(view, me);
     moves.extend(withdrawals(view, me.id, now_ms));
     moves.extend(round(view, me.id, now_ms, tie_break, settings).moves);
     moves
@@ -45,14 +45,14 @@ pub(super) fn plan(
 
 /// To pass the leases of mine that others asked for, and to run those that name me and that I don't
 /// run: they were passed to me, or taken by a write whose reply was lost.
-fn own(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
+fn own_moves(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|lease| {
         let (key, term) = (lease.row.key.clone(), lease.row.counter);
         match &lease.row.named {
-            Some(to) if to != me.id => Some(LeaseMove::Pass { lease: key, term, to: to.clone() }),
+            Some(to) if to != me.id => Some(LeaseMove::HandOver { lease: key, term, to: to.clone() }),
             _ if me.running.contains(&lease.row.key) => None,
-            _ => Some(LeaseMove::TakeAgain { lease: key, term }),
+            _ => Some(LeaseMove::Retake { lease: key, term }),
         }
     })
     .collect()
@@ -60,18 +60,18 @@ fn own(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
 
 /// My names that nobody answers. From an owner that does not renew the lease is taken, and that ends
 /// the name.
-fn withdrawals(view: &View, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
+fn withdrawals(view: &FleetView, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
     let mine = view.leases().iter().filter(|lease| {
         lease.row.named.as_ref() == Some(me) && lease.row.owner.as_ref() != Some(me)
     });
     let in_vain = mine.filter(|lease| {
         let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
-        view.holder(lease, now_ms) == Holder::Beating && waited_ms >= view.patience_ms()
+        view.holder(lease, now_ms) == HolderStatus::Alive && waited_ms >= view.hand_over_timeout_ms()
     });
     in_vain
         .map(|lease| {
             let (lease, term) = (lease.row.key.clone(), lease.row.counter);
-            LeaseMove::Withdraw { lease, term, taker: me.clone() }
+            LeaseMove::WithdrawRequest { lease, term, taker: me.clone() }
         })
         .collect()
 }
@@ -79,17 +79,17 @@ fn withdrawals(view: &View, me: &WorkerId, now_ms: u64) -> Vec<LeaseMove> {
 /// One round, after a scan. `now_ms` counts for very old leases; whether a lease is expired was
 /// settled when the scan arrived.
 pub fn round(
-    view: &View,
+    view: &FleetView,
     me: &WorkerId,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
-) -> Round {
-    let Some(scanned_ms) = view.looked_ms().filter(|_| !view.leases().is_empty()) else {
-        return Round::default();
+    settings: &PlanSettings,
+) -> TakerRound {
+    let Some(scanned_ms) = view.polled_ms().filter(|_| !view.leases().is_empty()) else {
+        return TakerRound::default();
     };
     let (held, mut available): (Vec<_>, Vec<_>) =
-        view.leases().iter().partition(|lease| view.holder(lease, scanned_ms) == Holder::Beating);
+        view.leases().iter().partition(|lease| view.holder(lease, scanned_ms) == HolderStatus::Alive);
     let mut counts = BTreeMap::from([(me, 0)]);
     for holder in held.iter().filter_map(|lease| holder(lease)) {
         *counts.entry(holder).or_insert(0) += 1;
@@ -98,7 +98,7 @@ pub fn round(
     let (target, spillover) = target(view.leases().len(), counts.len(), settings.max_leases);
     let mut very_old = very_old(view, now_ms, settings);
     let mut random = JavaRandom::new(tie_break);
-    let mut round = Round {
+    let mut round = TakerRound {
         target,
         spillover,
         available: available.len(),
@@ -145,7 +145,7 @@ fn target(leases: usize, workers: usize, max: usize) -> (usize, usize) {
     (target.min(max), target.saturating_sub(max))
 }
 
-fn very_old<'a>(view: &'a View, now_ms: u64, settings: &Settings) -> Vec<&'a WatchedLease> {
+fn very_old<'a>(view: &'a FleetView, now_ms: u64, settings: &PlanSettings) -> Vec<&'a WatchedLease> {
     if !settings.kcl2.very_old_first {
         return Vec::new();
     }
@@ -164,13 +164,13 @@ fn take(lease: &WatchedLease) -> LeaseMove {
 /// Nothing is available: leases of the most loaded workers, as long as these hand over. Each is asked
 /// by the rule by which KCL steals one, and counts for me from then on.
 fn ask<'a>(
-    view: &'a View,
+    view: &'a FleetView,
     counts: &mut BTreeMap<&'a WorkerId, usize>,
     me: &'a WorkerId,
     target: usize,
     now_ms: u64,
     random: &mut JavaRandom,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
     let asked = view.leases().iter().filter(|lease| lease.row.named.as_ref() == Some(me)).count();
     let room = settings.hand_overs_at_once.saturating_sub(asked);
@@ -182,7 +182,7 @@ fn ask<'a>(
         let others = counts.iter().rev().filter(|(owner, _)| !passed_over.contains(*owner));
         let Some((&owner, &has)) = others.max_by_key(|(_, count)| **count) else { break };
         let may_give = has > target || (has == target && needed > 1);
-        if needed == 0 || !may_give || !owner.hands_over() {
+        if needed == 0 || !may_give || !owner.supports_hand_over() {
             break;
         }
         let is_asked =
@@ -199,7 +199,7 @@ fn ask<'a>(
             continue;
         };
         let (lease, term) = (lease.row.key.clone(), lease.row.counter);
-        moves.push(LeaseMove::Name { lease, term });
+        moves.push(LeaseMove::RequestHandOver { lease, term });
         counts.entry(owner).and_modify(|count| *count -= 1);
         counts.entry(me).and_modify(|count| *count += 1);
     }
@@ -207,7 +207,7 @@ fn ask<'a>(
 }
 
 /// One whose owner has refused, or let a name wait too long not long ago, may be stuck.
-fn can_be_asked(view: &View, lease: &WatchedLease, now_ms: u64) -> bool {
+fn can_be_asked(view: &FleetView, lease: &WatchedLease, now_ms: u64) -> bool {
     let in_vain = lease.asked_in_vain_ms.is_some_and(|ms| {
         now_ms.saturating_sub(ms) < view.lease_time_ms().saturating_mul(ASK_AGAIN_LEASE_TIMES)
     });
@@ -217,14 +217,14 @@ fn can_be_asked(view: &View, lease: &WatchedLease, now_ms: u64) -> bool {
 /// Nothing is available: some leases of the single most loaded worker, if it is at the target or
 /// above. One that is exactly at the target gives one to a worker that lacks more than one.
 fn steal(
-    view: &View,
+    view: &FleetView,
     counts: &BTreeMap<&WorkerId, usize>,
     needed: usize,
     target: usize,
     random: &mut JavaRandom,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let victims = counts.iter().rev().filter(|(owner, _)| !owner.hands_over());
+    let victims = counts.iter().rev().filter(|(owner, _)| !owner.supports_hand_over());
     let Some((victim, has)) = victims.max_by_key(|(_, count)| **count) else {
         return Vec::new();
     };

@@ -19,17 +19,17 @@ mod weight;
 mod native;
 mod kcl2;
 
-pub use kcl2::{Round, round};
+pub use kcl2::{TakerRound, round};
 
 use super::row::LeaseKey;
 use super::table::Layout;
-use super::view::View;
+use super::view::FleetView;
 use super::worker::WorkerId;
 use std::collections::BTreeSet;
 
 /// The worker that plans.
 #[derive(Clone, Copy, Debug)]
-pub struct Me<'a> {
+pub struct PlanningWorker<'a> {
     /// Its name.
     pub id: &'a WorkerId,
     /// The leases that it runs, is starting, or is draining.
@@ -38,26 +38,26 @@ pub struct Me<'a> {
 
 /// What bounds a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct PlanSettings {
     /// Leases that one worker may have. At least 1.
     pub max_leases: usize,
     /// Hand-overs in progress at once, of one giver and of one taker. At least 1.
     pub hand_overs_at_once: usize,
     /// For how long free leases wait after a worker was first seen, in milliseconds. Workers seldom
     /// start alone, and who takes before all have joined takes what is the others'.
-    pub settle_ms: u64,
+    pub join_settle_ms: u64,
     /// What is made level.
     pub balance: Balance,
     /// What only a fleet of KCL 2.x has.
     pub kcl2: Kcl2Settings,
 }
 
-impl Default for Settings {
+impl Default for PlanSettings {
     fn default() -> Self {
         Self {
             max_leases: usize::MAX,
             hand_overs_at_once: 16,
-            settle_ms: 200,
+            join_settle_ms: 200,
             balance: Balance::Count,
             kcl2: Kcl2Settings::default(),
         }
@@ -105,7 +105,7 @@ pub enum LeaseMove {
     },
     /// Take a name off a lease: mine, if its owner won't or needn't hand it over, or one on a
     /// lease of mine, if that worker can't take it any more.
-    Withdraw {
+    WithdrawRequest {
         /// The lease.
         lease: LeaseKey,
         /// The term that must still stand.
@@ -115,7 +115,7 @@ pub enum LeaseMove {
     },
     /// I own it and another asked for it: drain it and pass it on. It stays in the plan until
     /// the row has passed, so a worker that is draining it already has nothing new to do.
-    Pass {
+    HandOver {
         /// The lease.
         lease: LeaseKey,
         /// My term.
@@ -125,7 +125,7 @@ pub enum LeaseMove {
     },
     /// It names me and I don't run it, as after a take whose reply was lost: take it again, under
     /// a new term, and run it.
-    TakeAgain {
+    Retake {
         /// The lease.
         lease: LeaseKey,
         /// The term to replace.
@@ -147,7 +147,7 @@ pub enum LeaseMove {
     },
     /// Name myself on a lease, so that its owner hands it over. In KCL's layout only an owner that
     /// does so is asked.
-    Name {
+    RequestHandOver {
         /// The lease.
         lease: LeaseKey,
         /// The term that must still stand.
@@ -169,12 +169,12 @@ impl LeaseMove {
     pub fn lease(&self) -> Option<&LeaseKey> {
         match self {
             Self::Fence { .. } => None,
-            Self::Withdraw { lease, .. }
-            | Self::Pass { lease, .. }
-            | Self::TakeAgain { lease, .. }
+            Self::WithdrawRequest { lease, .. }
+            | Self::HandOver { lease, .. }
+            | Self::Retake { lease, .. }
             | Self::Release { lease, .. }
             | Self::Take { lease, .. }
-            | Self::Name { lease, .. }
+            | Self::RequestHandOver { lease, .. }
             | Self::Steal { lease, .. } => Some(lease),
         }
     }
@@ -184,11 +184,11 @@ impl LeaseMove {
 ///
 /// A worker that is fenced, or has no row in the view, gets nothing to do.
 pub fn plan(
-    view: &View,
-    me: Me<'_>,
+    view: &FleetView,
+    me: PlanningWorker<'_>,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
     match view.layout() {
         Layout::Native => native::plan(view, me, now_ms, tie_break, settings),

@@ -4,13 +4,13 @@
 //! owner passes the lease when it has drained it.
 
 use super::affinity::{affinity, of_lease, of_worker};
-use super::deal::{Deal, deal};
-use super::fleet::{Fleet, Place};
+use super::deal::{Assignment, assign};
+use super::fleet::{PlannerFleet, LeaseStatus};
 use super::weight::exchanges;
-use super::{Balance, LeaseMove, Me, Settings};
+use super::{Balance, LeaseMove, PlanningWorker, PlanSettings};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{Phase, Standing};
-use crate::lease::view::{Holder, View, WatchedLease};
+use crate::lease::snapshot::{LeasePhase, WorkerStatus};
+use crate::lease::view::{HolderStatus, FleetView, WatchedLease};
 use crate::lease::worker::WorkerId;
 use std::cmp::Reverse;
 
@@ -25,23 +25,23 @@ const LONGEST_SETTLING: u64 = 10;
 const FENCE_STEPS: u64 = 4;
 
 pub(super) fn plan(
-    view: &View,
-    me: Me<'_>,
+    view: &FleetView,
+    me: PlanningWorker<'_>,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let Some(fleet) = Fleet::read(view, me, now_ms) else { return Vec::new() };
+    let Some(fleet) = PlannerFleet::read(view, me, now_ms) else { return Vec::new() };
     let mut moves = fences(view, &fleet, now_ms);
     let parts = fleet.parts(view, me, now_ms);
     let whole = parts.len() == 1;
-    let holds = |part: &Fleet<'_>| part.me.map_or(0, |at| part.holdings()[at]);
+    let holds = |part: &PlannerFleet<'_>| part.me.map_or(0, |at| part.holdings()[at]);
     let mut room = settings.max_leases.saturating_sub(parts.iter().map(holds).sum());
     for part in &parts {
         let planned = plan_part(view, part, me, now_ms, tie_break, settings);
         // A part's shares know nothing of what I have in another.
         moves.extend(planned.into_iter().filter(|step| {
-            let more = matches!(step, LeaseMove::Take { .. } | LeaseMove::Name { .. });
+            let more = matches!(step, LeaseMove::Take { .. } | LeaseMove::RequestHandOver { .. });
             let fits = whole || !more || room > 0;
             room -= usize::from(more && room > 0);
             fits
@@ -53,14 +53,14 @@ pub(super) fn plan(
 
 /// The moves for the leases of one part of the fleet.
 fn plan_part(
-    view: &View,
-    fleet: &Fleet<'_>,
-    me: Me<'_>,
+    view: &FleetView,
+    fleet: &PlannerFleet<'_>,
+    me: PlanningWorker<'_>,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
-    let mut deal = deal(fleet, settings);
+    let mut deal = assign(fleet, settings);
     if let Balance::Weight { hysteresis_percent } = settings.balance
         && deal.is_level()
     {
@@ -69,7 +69,7 @@ fn plan_part(
     // A worker that leaves, or that reads the stream no longer, needs nothing.
     let mut too_many = fleet.me.map_or(usize::MAX, |at| deal.surplus(at));
     let mut moves = withdrawals(view, fleet, me, now_ms, &mut too_many);
-    moves.extend(dead_names(view, fleet, me, now_ms));
+    moves.extend(stale_requests(view, fleet, me, now_ms));
     moves.extend(own(fleet, me, &mut too_many));
     if let Some(at) = fleet.me {
         moves.extend(takes(view, fleet, &deal, at, now_ms, tie_break, settings));
@@ -81,12 +81,12 @@ fn plan_part(
 /// Fences for silent workers. All see the silence at about the same time; so that they don't all
 /// write to one row, each silent worker has an order of those that fence it, and whoever is later
 /// in it waits a little longer.
-fn fences(view: &View, fleet: &Fleet<'_>, now_ms: u64) -> Vec<LeaseMove> {
+fn fences(view: &FleetView, fleet: &PlannerFleet<'_>, now_ms: u64) -> Vec<LeaseMove> {
     let Some(me) = fleet.me else { return Vec::new() };
-    let silent = |worker: &WorkerId| view.standing_of(worker, now_ms) == Holder::Silent;
+    let silent = |worker: &WorkerId| view.status_of(worker, now_ms) == HolderStatus::Silent;
     let rows = view.workers().iter().filter(|worker| {
         let row = &worker.row;
-        row.standing != Standing::Fenced && row.id != *fleet.takers[me] && silent(&row.id)
+        row.standing != WorkerStatus::Fenced && row.id != *fleet.takers[me] && silent(&row.id)
     });
     rows.filter(|worker| {
         let order = |by: &WorkerId| mix(worker.row.id.as_str(), by.as_str());
@@ -110,9 +110,9 @@ fn mix(a: &str, b: &str) -> u64 {
 
 /// My names that nobody answers, that were refused, or that I need no more.
 fn withdrawals(
-    view: &View,
-    fleet: &Fleet<'_>,
-    me: Me<'_>,
+    view: &FleetView,
+    fleet: &PlannerFleet<'_>,
+    me: PlanningWorker<'_>,
     now_ms: u64,
     too_many: &mut usize,
 ) -> Vec<LeaseMove> {
@@ -121,11 +121,11 @@ fn withdrawals(
         row.named.as_ref() == Some(me.id) && row.owner.as_ref() != Some(me.id)
     });
     // Only a living owner would answer. From a dead one the lease is taken, and that ends the name.
-    let asked = mine.filter(|lease| view.holder(lease, now_ms) == Holder::Beating);
+    let asked = mine.filter(|lease| view.holder(lease, now_ms) == HolderStatus::Alive);
     let mut moves = Vec::new();
     for lease in asked {
         let waited_ms = lease.named_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
-        let in_vain = lease.row.refused || waited_ms >= view.patience_ms();
+        let in_vain = lease.row.refused || waited_ms >= view.hand_over_timeout_ms();
         if in_vain || *too_many > 0 {
             moves.push(withdraw(lease, me.id));
             // A refused lease counts for its owner already.
@@ -137,18 +137,18 @@ fn withdrawals(
 
 fn withdraw(lease: &WatchedLease, taker: &WorkerId) -> LeaseMove {
     let (key, term) = (lease.row.key.clone(), lease.row.counter);
-    LeaseMove::Withdraw { lease: key, term, taker: taker.clone() }
+    LeaseMove::WithdrawRequest { lease: key, term, taker: taker.clone() }
 }
 
 /// Names on my leases of workers that can't take them any more. They would keep others from
 /// asking. A worker that is only not listed yet may have joined just now.
-fn dead_names(view: &View, fleet: &Fleet<'_>, me: Me<'_>, now_ms: u64) -> Vec<LeaseMove> {
+fn stale_requests(view: &FleetView, fleet: &PlannerFleet<'_>, me: PlanningWorker<'_>, now_ms: u64) -> Vec<LeaseMove> {
     let mine =
         fleet.leases.iter().filter(|counted| counted.lease.row.owner.as_ref() == Some(me.id));
     mine.filter_map(|counted| {
         let named = counted.lease.row.named.as_ref().filter(|named| *named != me.id)?;
         let may_take = fleet.taker(named).is_some();
-        let unlisted = view.standing_of(named, now_ms) == Holder::Rowless;
+        let unlisted = view.status_of(named, now_ms) == HolderStatus::WithoutRow;
         (!may_take && !unlisted).then(|| withdraw(counted.lease, named))
     })
     .collect()
@@ -156,7 +156,7 @@ fn dead_names(view: &View, fleet: &Fleet<'_>, me: Me<'_>, now_ms: u64) -> Vec<Le
 
 /// What I owe for the leases that I own: to pass those that others asked for, and to run or give
 /// back those that I don't run.
-fn own(fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
+fn own(fleet: &PlannerFleet<'_>, me: PlanningWorker<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
     let mut moves = Vec::new();
     for counted in &fleet.leases {
         let row = &counted.lease.row;
@@ -165,24 +165,24 @@ fn own(fleet: &Fleet<'_>, me: Me<'_>, too_many: &mut usize) -> Vec<LeaseMove> {
         }
         let (lease, term) = (row.key.clone(), row.counter);
         match counted.place {
-            Place::Arriving(taker) => {
+            LeaseStatus::Arriving(taker) => {
                 let to = fleet.takers[taker].clone();
-                moves.push(LeaseMove::Pass { lease, term, to });
+                moves.push(LeaseMove::HandOver { lease, term, to });
             }
             _ if me.running.contains(&row.key) => {}
             _ if *too_many > 0 => {
                 *too_many -= 1;
                 moves.push(LeaseMove::Release { lease, term });
             }
-            _ => moves.push(LeaseMove::TakeAgain { lease, term }),
+            _ => moves.push(LeaseMove::Retake { lease, term }),
         }
     }
     moves
 }
 
 /// A blocked shard is nobody's until its parents have ended.
-fn blocked(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
-    let blocked = view.leases().iter().filter(|lease| lease.row.phase == Phase::Blocked);
+fn blocked(view: &FleetView, me: PlanningWorker<'_>) -> Vec<LeaseMove> {
+    let blocked = view.leases().iter().filter(|lease| lease.row.phase == LeasePhase::Blocked);
     let stray = blocked.filter(|lease| {
         lease.row.owner.as_ref() == Some(me.id) && !me.running.contains(&lease.row.key)
     });
@@ -194,13 +194,13 @@ fn blocked(view: &View, me: Me<'_>) -> Vec<LeaseMove> {
 /// My part of the free leases: the longest free first, then those that suit me best, since those
 /// stay mine whoever else joins.
 fn takes(
-    view: &View,
-    fleet: &Fleet<'_>,
-    deal: &Deal,
+    view: &FleetView,
+    fleet: &PlannerFleet<'_>,
+    deal: &Assignment,
     me: usize,
     now_ms: u64,
     tie_break: u64,
-    settings: &Settings,
+    settings: &PlanSettings,
 ) -> Vec<LeaseMove> {
     let dealt = deal.takes.iter().filter(|(_, taker)| *taker == me);
     let mut mine: Vec<_> = dealt.map(|(at, _)| fleet.leases[*at].lease).collect();
@@ -209,7 +209,7 @@ fn takes(
     let my_number = of_worker(fleet.takers[me]);
     let suits = |lease: &WatchedLease| affinity(of_lease(&lease.row.key), my_number);
     mine.sort_by_cached_key(|lease| (lease.free_since_ms, Reverse(suits(lease))));
-    let mut left = left_lying(view, fleet, deal, me, now_ms);
+    let mut left = untaken_by_assignee(view, fleet, deal, me, now_ms);
     JavaRandom::new(tie_break).shuffle(&mut left);
     // Everyone picks up a part of what lies about, so that few pick up the same.
     let part = left.len().div_ceil(fleet.takers.len().max(1));
@@ -220,19 +220,19 @@ fn takes(
 }
 
 /// Whether a free lease waits for workers that may be about to join: one was new just now.
-fn is_settling(fleet: &Fleet<'_>, lease: &WatchedLease, now_ms: u64, settings: &Settings) -> bool {
+fn is_settling(fleet: &PlannerFleet<'_>, lease: &WatchedLease, now_ms: u64, settings: &PlanSettings) -> bool {
     let complete_for_ms = now_ms.saturating_sub(fleet.complete_since_ms);
     let free_for_ms = lease.free_since_ms.map_or(0, |since| now_ms.saturating_sub(since));
-    complete_for_ms < settings.settle_ms
-        && free_for_ms < settings.settle_ms.saturating_mul(LONGEST_SETTLING)
+    complete_for_ms < settings.join_settle_ms
+        && free_for_ms < settings.join_settle_ms.saturating_mul(LONGEST_SETTLING)
 }
 
 /// Free leases whose taker has left them lying: it lives, but it is stuck, or full of leases that
 /// only it knows of, because it reads other streams too or may have fewer.
-fn left_lying<'a>(
-    view: &View,
-    fleet: &Fleet<'a>,
-    deal: &Deal,
+fn untaken_by_assignee<'a>(
+    view: &FleetView,
+    fleet: &PlannerFleet<'a>,
+    deal: &Assignment,
     me: usize,
     now_ms: u64,
 ) -> Vec<&'a WatchedLease> {
@@ -240,7 +240,7 @@ fn left_lying<'a>(
     let is_old = |lease: &WatchedLease| {
         lease.free_since_ms.is_some_and(|since| now_ms.saturating_sub(since) > limit_ms)
     };
-    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == Place::Free);
+    let free = fleet.leases.iter().enumerate().filter(|(_, counted)| counted.place == LeaseStatus::Free);
     free.filter(|(at, counted)| {
         is_old(counted.lease) && deal.takes.binary_search(&(*at, me)).is_err()
     })
@@ -248,11 +248,11 @@ fn left_lying<'a>(
     .collect()
 }
 
-fn names(fleet: &Fleet<'_>, deal: &Deal, me: usize) -> Vec<LeaseMove> {
+fn names(fleet: &PlannerFleet<'_>, deal: &Assignment, me: usize) -> Vec<LeaseMove> {
     let mine = deal.names.iter().filter(|(_, taker)| *taker == me);
     mine.map(|(at, _)| {
         let row = &fleet.leases[*at].lease.row;
-        LeaseMove::Name { lease: row.key.clone(), term: row.counter }
+        LeaseMove::RequestHandOver { lease: row.key.clone(), term: row.counter }
     })
     .collect()
 }

@@ -1,12 +1,12 @@
 //! A fleet in one table, for tests: every worker looks, plans, and its moves are carried out as
 //! conditional writes, one worker after the other.
 
-use super::{LeaseMove, Me, Settings, plan};
+use super::{LeaseMove, PlanningWorker, PlanSettings, plan};
 use crate::lease::row::LeaseKey;
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
 use crate::lease::table::Layout;
-use crate::lease::view::View;
+use crate::lease::view::FleetView;
 use crate::lease::worker::WorkerId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -53,7 +53,7 @@ impl Tally {
 
 /// A process.
 pub(super) struct Process {
-    view: View,
+    view: FleetView,
     running: BTreeSet<LeaseKey>,
     /// What is left of its last plan, when workers act one by one.
     to_do: VecDeque<LeaseMove>,
@@ -70,13 +70,13 @@ pub(super) struct Process {
 /// The table and the processes.
 pub(super) struct World {
     pub(super) now_ms: u64,
-    pub(super) settings: Settings,
-    pub(super) workers: BTreeMap<WorkerId, WorkerSeen>,
-    pub(super) leases: BTreeMap<LeaseKey, LeaseSeen>,
+    pub(super) settings: PlanSettings,
+    pub(super) workers: BTreeMap<WorkerId, WorkerSnapshot>,
+    pub(super) leases: BTreeMap<LeaseKey, LeaseSnapshot>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     /// One in so many looks shows the table as it was a round ago.
     pub(super) stale_one_in: Option<u32>,
-    before: Snapshot,
+    before: FleetSnapshot,
     random: JavaRandom,
 }
 
@@ -88,12 +88,12 @@ pub(super) fn key(i: usize) -> LeaseKey {
     LeaseKey::new("s", format!("shardId-{i:012}"))
 }
 
-pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSeen {
-    LeaseSeen {
+pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSnapshot {
+    LeaseSnapshot {
         key: key(i),
         owner: owner.map(worker_id),
         counter: 1,
-        phase: Phase::Ready,
+        phase: LeasePhase::Ready,
         named: None,
         refused: false,
         bytes_per_second: None,
@@ -101,7 +101,7 @@ pub(super) fn lease(i: usize, owner: Option<usize>) -> LeaseSeen {
 }
 
 impl World {
-    pub(super) fn new(settings: Settings, seed: u64) -> Self {
+    pub(super) fn new(settings: PlanSettings, seed: u64) -> Self {
         Self {
             now_ms: 0,
             settings,
@@ -109,7 +109,7 @@ impl World {
             leases: BTreeMap::new(),
             processes: BTreeMap::new(),
             stale_one_in: None,
-            before: Snapshot::default(),
+            before: FleetSnapshot::default(),
             random: JavaRandom::new(seed),
         }
     }
@@ -122,15 +122,15 @@ impl World {
     /// Joins a worker with a lease time of its own, which beats three times in it.
     pub(super) fn join_for(&mut self, i: usize, lease_time_ms: u64) {
         let id = worker_id(i);
-        let row = WorkerSeen {
+        let row = WorkerSnapshot {
             id: id.clone(),
             counter: 0,
-            standing: Standing::Active,
+            standing: WorkerStatus::Active,
             reads: None,
             lease_time_ms: Some(lease_time_ms),
         };
         self.workers.insert(id.clone(), row);
-        let view = View::new(Layout::Native, lease_time_ms, PATIENCE);
+        let view = FleetView::new(Layout::Native, lease_time_ms, PATIENCE);
         let (running, to_do) = (BTreeSet::new(), VecDeque::new());
         let (dead, stuck, planned_ms) = (false, false, 0);
         let beat_rounds = (lease_time_ms / LOOK / 3).max(1);
@@ -139,9 +139,9 @@ impl World {
     }
 
     /// Adds a lease; an owner with a process runs it.
-    pub(super) fn add(&mut self, lease: LeaseSeen) {
+    pub(super) fn add(&mut self, lease: LeaseSnapshot) {
         if let Some(process) = lease.owner.as_ref().and_then(|id| self.processes.get_mut(id))
-            && lease.phase == Phase::Ready
+            && lease.phase == LeasePhase::Ready
         {
             process.running.insert(lease.key.clone());
         }
@@ -150,20 +150,20 @@ impl World {
 
     pub(super) fn leave(&mut self, id: &WorkerId) {
         if let Some(row) = self.workers.get_mut(id) {
-            row.standing = Standing::Leaving;
+            row.standing = WorkerStatus::Leaving;
         }
     }
 
     pub(super) fn living(&self) -> Vec<WorkerId> {
         let alive = |id: &&WorkerId| {
             !self.processes[*id].dead
-                && self.workers.get(*id).is_some_and(|row| row.standing == Standing::Active)
+                && self.workers.get(*id).is_some_and(|row| row.standing == WorkerStatus::Active)
         };
         self.processes.keys().filter(alive).cloned().collect()
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
+    fn snapshot(&self) -> FleetSnapshot {
+        FleetSnapshot {
             workers: self.workers.values().cloned().collect(),
             leases: self.leases.values().cloned().collect(),
         }
@@ -175,7 +175,7 @@ impl World {
         for (id, process) in &self.processes {
             let beats = !process.dead && (self.now_ms / LOOK).is_multiple_of(process.beat_rounds);
             if let Some(row) = self.workers.get_mut(id).filter(|_| beats) {
-                row.counter += u64::from(row.standing != Standing::Fenced);
+                row.counter += u64::from(row.standing != WorkerStatus::Fenced);
             }
         }
         let fresh = self.snapshot();
@@ -187,7 +187,7 @@ impl World {
             let stale = self.stale_one_in.is_some_and(|n| self.random.below(n) == 0);
             let look = if stale { &self.before } else { &fresh };
             process.view.observe(seen_by(&self.workers, id, look.clone()), self.now_ms);
-            let me = Me { id, running: &process.running };
+            let me = PlanningWorker { id, running: &process.running };
             let tie_break = u64::from(self.random.below(1 << 30));
             let moves = plan(&process.view, me, self.now_ms, tie_break, &self.settings);
             if !process.stuck {
@@ -222,7 +222,7 @@ impl World {
         if process.to_do.is_empty() || self.now_ms >= process.planned_ms + FRESH {
             process.planned_ms = self.now_ms;
             process.view.observe(seen_by(&self.workers, id, fresh), self.now_ms);
-            let me = Me { id, running: &process.running };
+            let me = PlanningWorker { id, running: &process.running };
             process.to_do = plan(&process.view, me, self.now_ms, tie_break, &self.settings).into();
             return Tally::default();
         }
@@ -236,7 +236,7 @@ impl World {
 
     /// A worker that leaves has drained what nobody asked for by the time it is asked nothing.
     fn finish_leaving(&mut self, id: &WorkerId, tally: &mut Tally) {
-        let leaving = self.workers.get(id).is_some_and(|row| row.standing == Standing::Leaving);
+        let leaving = self.workers.get(id).is_some_and(|row| row.standing == WorkerStatus::Leaving);
         if !leaving {
             return;
         }
@@ -258,24 +258,24 @@ impl World {
         let applied = match &planned {
             LeaseMove::Fence { worker, counter } => {
                 let row = self.workers.get_mut(worker).filter(|row| row.counter == *counter);
-                let row = row.filter(|row| row.standing != Standing::Fenced);
+                let row = row.filter(|row| row.standing != WorkerStatus::Fenced);
                 tally.fences += usize::from(row.is_some());
-                row.map(|row| row.standing = Standing::Fenced).is_some()
+                row.map(|row| row.standing = WorkerStatus::Fenced).is_some()
             }
-            LeaseMove::Withdraw { lease, term, taker } => self.change(
+            LeaseMove::WithdrawRequest { lease, term, taker } => self.change(
                 lease,
                 *term,
                 |row| row.named.as_ref() == Some(taker),
                 |row| row.named = None,
             ),
-            LeaseMove::Name { lease, term } => {
-                let open = |row: &LeaseSeen| {
+            LeaseMove::RequestHandOver { lease, term } => {
+                let open = |row: &LeaseSnapshot| {
                     row.named.is_none() && !row.refused && row.owner.as_ref() != Some(me)
                 };
                 self.change(lease, *term, open, |row| row.named = Some(me.clone()))
             }
-            LeaseMove::Pass { lease, term, to } => {
-                let asked = |row: &LeaseSeen| {
+            LeaseMove::HandOver { lease, term, to } => {
+                let asked = |row: &LeaseSnapshot| {
                     row.owner.as_ref() == Some(me) && row.named.as_ref() == Some(to)
                 };
                 self.change(lease, *term, asked, |row| hand_to(row, Some(to)))
@@ -286,7 +286,7 @@ impl World {
                 |row| row.owner.as_ref() == Some(me),
                 |row| hand_to(row, None),
             ),
-            LeaseMove::TakeAgain { lease, term } => self.change(
+            LeaseMove::Retake { lease, term } => self.change(
                 lease,
                 *term,
                 |row| row.owner.as_ref() == Some(me),
@@ -308,16 +308,16 @@ impl World {
                 tally.takes += 1;
                 running.insert(lease);
             }
-            LeaseMove::TakeAgain { lease, .. } => {
+            LeaseMove::Retake { lease, .. } => {
                 running.insert(lease);
             }
-            LeaseMove::Pass { lease, .. } => {
+            LeaseMove::HandOver { lease, .. } => {
                 tally.passes += 1;
                 running.remove(&lease);
             }
             LeaseMove::Release { .. } => tally.releases += 1,
-            LeaseMove::Name { .. } => tally.names += 1,
-            LeaseMove::Withdraw { .. } => tally.withdrawals += 1,
+            LeaseMove::RequestHandOver { .. } => tally.names += 1,
+            LeaseMove::WithdrawRequest { .. } => tally.withdrawals += 1,
             LeaseMove::Fence { .. } | LeaseMove::Steal { .. } => {}
         }
     }
@@ -325,10 +325,10 @@ impl World {
     /// The store would let this take through; the owner must not be one that lives.
     fn check_may_be_taken(&self, me: &WorkerId, lease: &LeaseKey, term: u64) {
         let row = &self.leases[lease];
-        assert_eq!(row.phase, Phase::Ready, "{me} takes {lease}, which can't be read");
+        assert_eq!(row.phase, LeasePhase::Ready, "{me} takes {lease}, which can't be read");
         if let Some(owner) = row.owner.as_ref().filter(|_| row.counter == term) {
             let standing = self.workers.get(owner).map(|row| row.standing);
-            let free = matches!(standing, None | Some(Standing::Fenced));
+            let free = matches!(standing, None | Some(WorkerStatus::Fenced));
             assert!(free, "{me} takes {lease} from {owner}, which was not fenced");
         }
     }
@@ -337,8 +337,8 @@ impl World {
         &mut self,
         lease: &LeaseKey,
         term: u64,
-        holds: impl Fn(&LeaseSeen) -> bool,
-        change: impl Fn(&mut LeaseSeen),
+        holds: impl Fn(&LeaseSnapshot) -> bool,
+        change: impl Fn(&mut LeaseSnapshot),
     ) -> bool {
         let row = self.leases.get_mut(lease).filter(|row| row.counter == term && holds(row));
         row.map(change).is_some()
@@ -369,7 +369,7 @@ impl World {
     /// The leases that count, of each living worker.
     pub(super) fn counts(&self) -> BTreeMap<WorkerId, usize> {
         let mut counts: BTreeMap<_, _> = self.living().into_iter().map(|id| (id, 0)).collect();
-        for row in self.leases.values().filter(|row| row.phase == Phase::Ready) {
+        for row in self.leases.values().filter(|row| row.phase == LeasePhase::Ready) {
             if let Some(count) = row.owner.as_ref().and_then(|owner| counts.get_mut(owner)) {
                 *count += 1;
             }
@@ -382,7 +382,7 @@ impl World {
     pub(super) fn fewest_passes(&self) -> usize {
         let mut counts: Vec<usize> = self.counts().into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        let total = self.leases.values().filter(|row| row.phase == Phase::Ready).count();
+        let total = self.leases.values().filter(|row| row.phase == LeasePhase::Ready).count();
         let (level, remainder) = (total / counts.len(), total % counts.len());
         let above =
             |(i, count): (usize, &usize)| count.saturating_sub(level + usize::from(i < remainder));
@@ -392,7 +392,7 @@ impl World {
     /// Every lease that can be read has a living owner that runs it, and the counts are level.
     pub(super) fn check_level(&self) {
         let counts = self.counts();
-        for row in self.leases.values().filter(|row| row.phase == Phase::Ready) {
+        for row in self.leases.values().filter(|row| row.phase == LeasePhase::Ready) {
             let owner = row.owner.as_ref().filter(|owner| counts.contains_key(*owner));
             let owner = owner.unwrap_or_else(|| panic!("{row:?} has no living owner"));
             assert!(
@@ -408,17 +408,17 @@ impl World {
 
 /// A worker lists the leases of the streams that it reads.
 fn seen_by(
-    workers: &BTreeMap<WorkerId, WorkerSeen>,
+    workers: &BTreeMap<WorkerId, WorkerSnapshot>,
     id: &WorkerId,
-    mut look: Snapshot,
-) -> Snapshot {
+    mut look: FleetSnapshot,
+) -> FleetSnapshot {
     if let Some(me) = workers.get(id) {
         look.leases.retain(|lease| me.reads(&lease.key.stream));
     }
     look
 }
 
-fn hand_to(row: &mut LeaseSeen, owner: Option<&WorkerId>) {
+fn hand_to(row: &mut LeaseSnapshot, owner: Option<&WorkerId>) {
     row.owner = owner.cloned();
     row.counter += 1;
     row.named = None;

@@ -4,13 +4,13 @@
 //! they are. Both see the same rows, so both find the same exchange, and each names itself on the
 //! lease that it gets. If only one of them does, the count is repaired like any other.
 
-use super::deal::{Gift, HandOvers};
-use super::fleet::{Fleet, Place};
+use super::deal::{LeaseAssignment, HandOverCaps};
+use super::fleet::{PlannerFleet, LeaseStatus};
 use std::cmp::Reverse;
 
 /// What a worker carries.
 #[derive(Debug)]
-struct Load {
+struct WorkerLoad {
     /// The worker.
     taker: usize,
     /// The leases that it has or will have.
@@ -26,7 +26,7 @@ struct Load {
 /// Nothing moves while every worker is within `hysteresis_percent` of the mean. An exchange has to
 /// lower the heavier of the two by a fair part of what one lease weighs. So each one brings the
 /// fleet closer to level by a least amount, and with steady weights the exchanges come to an end.
-pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift> {
+pub(super) fn exchanges(fleet: &PlannerFleet<'_>, hysteresis_percent: u32) -> Vec<LeaseAssignment> {
     let mut loads = loads(fleet);
     let Some(mean) =
         loads.iter().map(|load| load.bytes).sum::<u64>().checked_div(loads.len() as u64)
@@ -37,12 +37,12 @@ pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift>
     let leases: usize = loads.iter().map(|load| load.count).sum();
     let usual = mean * loads.len() as u64 / leases.max(1) as u64;
     let least_gain = (usual / 4).min(slack / 2).max(1);
-    let off = |load: &Load| load.bytes.abs_diff(mean) > slack;
+    let off = |load: &WorkerLoad| load.bytes.abs_diff(mean) > slack;
     if !loads.iter().any(off) {
         return Vec::new();
     }
     // What is under way has to arrive first.
-    let in_progress = HandOvers::read(fleet);
+    let in_progress = HandOverCaps::read(fleet);
     loads.retain(|load| !in_progress.involve(fleet, load.taker));
     loads.sort_by_key(|load| Reverse((load.bytes, load.taker)));
     let mut gifts = Vec::new();
@@ -61,21 +61,21 @@ pub(super) fn exchanges(fleet: &Fleet<'_>, hysteresis_percent: u32) -> Vec<Gift>
     gifts
 }
 
-fn loads(fleet: &Fleet<'_>) -> Vec<Load> {
+fn loads(fleet: &PlannerFleet<'_>) -> Vec<WorkerLoad> {
     let known = fleet.leases.iter().filter_map(|counted| counted.lease.row.bytes_per_second);
     let (sum, measured) =
         known.fold((0_u64, 0), |(sum, n), bytes| (sum.saturating_add(bytes), n + 1));
     // A lease that nobody has measured weighs as much as the others do.
     let usual = sum.checked_div(measured).unwrap_or(0);
-    let empty = |taker| Load { taker, count: 0, bytes: 0, movable: Vec::new() };
-    let mut loads: Vec<Load> = (0..fleet.takers.len()).map(empty).collect();
+    let empty = |taker| WorkerLoad { taker, count: 0, bytes: 0, movable: Vec::new() };
+    let mut loads: Vec<WorkerLoad> = (0..fleet.takers.len()).map(empty).collect();
     for (at, counted) in fleet.leases.iter().enumerate() {
         let Some(holder) = counted.holder() else { continue };
         let bytes = counted.lease.row.bytes_per_second.unwrap_or(usual);
         let load = &mut loads[holder];
         load.count += 1;
         load.bytes = load.bytes.saturating_add(bytes);
-        if matches!(counted.place, Place::Held(_)) {
+        if matches!(counted.place, LeaseStatus::Held(_)) {
             load.movable.push((bytes, at));
         }
     }
@@ -87,7 +87,7 @@ fn loads(fleet: &Fleet<'_>) -> Vec<Load> {
 
 /// What two workers could exchange.
 #[derive(Clone, Copy, Debug)]
-struct Exchange {
+struct LeaseExchange {
     /// The lease that the heavy worker gives.
     given: usize,
     /// The lease that it gets back.
@@ -97,14 +97,14 @@ struct Exchange {
 }
 
 /// The best exchange between two workers: the one after which they are closest to each other.
-fn exchange(heavy: &Load, light: &Load) -> Option<Exchange> {
+fn exchange(heavy: &WorkerLoad, light: &WorkerLoad) -> Option<LeaseExchange> {
     let apart = heavy.bytes.checked_sub(light.bytes)?;
-    let mut best: Option<Exchange> = None;
+    let mut best: Option<LeaseExchange> = None;
     let mut consider = |given: (u64, usize), back: Option<(u64, usize)>| {
         let moved = given.0.saturating_sub(back.map_or(0, |back| back.0));
         let gain = moved.min(apart.saturating_sub(moved));
         if gain > best.map_or(0, |best| best.gain) {
-            best = Some(Exchange { given: given.1, back: back.map(|back| back.1), gain });
+            best = Some(LeaseExchange { given: given.1, back: back.map(|back| back.1), gain });
         }
     };
     for &given in &heavy.movable {

@@ -3,8 +3,8 @@
 use super::{Resolution, resolve};
 use crate::hash::{HashKey, HashRange};
 use crate::lease::{
-    Checkpoint, Hold, Layout, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Stored,
-    StreamChange, Table, WorkerChange, WorkerId, Write,
+    Checkpoint, LeaseToken, Layout, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, StoredRow,
+    StreamChange, LeaseTable, WorkerChange, WorkerId, Write,
 };
 use crate::position::Position;
 use crate::sequence::SequenceNumber;
@@ -28,8 +28,8 @@ fn start() -> Checkpoint {
     Checkpoint::at(Position::TrimHorizon)
 }
 
-fn hold(owner: &str, term: u64) -> Hold {
-    Hold { key: key(), owner: id(owner), term }
+fn hold(owner: &str, term: u64) -> LeaseToken {
+    LeaseToken { key: key(), owner: id(owner), term }
 }
 
 fn take(taker: &str, term: u64, nonce: u64) -> Write {
@@ -37,7 +37,7 @@ fn take(taker: &str, term: u64, nonce: u64) -> Write {
 }
 
 fn name(taker: &str, term: u64, nonce: u64) -> Write {
-    Write::lease(&key(), LeaseChange::Name { taker: id(taker), term }, Nonce(nonce))
+    Write::lease(&key(), LeaseChange::RequestHandOver { taker: id(taker), term }, Nonce(nonce))
 }
 
 fn beat(counter: u64, nonce: u64) -> Write {
@@ -49,8 +49,8 @@ fn fence(counter: u64, nonce: u64) -> Write {
 }
 
 /// A table with a lease that `a` owns under term 1 and, if there are hearts, the worker `a`.
-fn owned(layout: Layout) -> Table {
-    let mut table = Table::new(layout);
+fn owned(layout: Layout) -> LeaseTable {
+    let mut table = LeaseTable::new(layout);
     let range = HashRange::new(HashKey(0), HashKey(9)).unwrap();
     let checkpoint = Position::TrimHorizon;
     let new = NewLease { shard: key().shard, parents: vec![], range, checkpoint };
@@ -67,11 +67,11 @@ fn owned(layout: Layout) -> Table {
     table
 }
 
-fn read(table: &Table, write: &Write) -> Stored {
+fn read(table: &LeaseTable, write: &Write) -> StoredRow {
     match write {
-        Write::Lease { key, .. } => Stored::of_lease(table.lease(key)),
-        Write::Worker { id, .. } => Stored::of_worker(table.worker(id)),
-        Write::Stream { stream, .. } => Stored::of_stream(table.application().streams.get(stream)),
+        Write::Lease { key, .. } => StoredRow::of_lease(table.lease(key)),
+        Write::Worker { id, .. } => StoredRow::of_worker(table.worker(id)),
+        Write::Stream { stream, .. } => StoredRow::of_stream(table.application().streams.get(stream)),
     }
 }
 
@@ -86,7 +86,7 @@ fn check(layout: Layout, applied: &[&Write], write: &Write, expected: Resolution
     // A write that is void for good is refused if it lands; one that is not may land.
     let landed = table.apply(write);
     if resolution == NotApplied {
-        assert!(matches!(landed, Outcome::Refused { .. }), "{write:?} landed: {landed:?}");
+        assert!(matches!(landed, WriteOutcome::Refused { .. }), "{write:?} landed: {landed:?}");
     }
 }
 
@@ -125,7 +125,7 @@ fn another_workers_write_is_never_taken_for_mine() {
         check(layout, &[&theirs], &hold("a", 1).release(Nonce(13)), NotApplied);
     }
     // A pass to me leaves the same owner and term as my take would have: not by this write.
-    let pass = hold("a", 1).pass(&id("b"), Nonce(14));
+    let pass = hold("a", 1).hand_over(&id("b"), Nonce(14));
     check(Native, &[&name("b", 1, 9), &pass], &take("b", 1, 10), NotApplied);
 }
 
@@ -152,9 +152,9 @@ fn a_checkpoint_is_known_again_under_another_workers_request() {
 
 #[test]
 fn a_pass_is_void_once_the_owner_took_its_row_again_and_not_before() {
-    let pass = hold("a", 1).pass(&id("b"), Nonce(10));
+    let pass = hold("a", 1).hand_over(&id("b"), Nonce(10));
     check(Native, &[&name("b", 1, 9)], &pass, StillUnknown);
     // The taker may ask again, and then a late pass lands.
     check(Native, &[], &pass, StillUnknown);
-    check(Native, &[&name("b", 1, 9), &hold("a", 1).take_again(Nonce(11))], &pass, NotApplied);
+    check(Native, &[&name("b", 1, 9), &hold("a", 1).retake(Nonce(11))], &pass, NotApplied);
 }

@@ -27,7 +27,7 @@
 //! by a worker of ours forgets it. A name moves no counter: it would look like a renewal.
 
 use crate::lease::checkpoint::{Checkpoint, PendingCheckpoint};
-use crate::lease::outcome::Refusal;
+use crate::lease::outcome::WriteRefusal;
 use crate::lease::row::{HandOver, Lease, LeaseKey};
 use crate::lease::worker::WorkerId;
 use crate::lease::write::LeaseChange;
@@ -42,16 +42,16 @@ pub fn lease_after(
     key: &LeaseKey,
     change: &LeaseChange,
     row: Option<&Lease>,
-) -> Result<Option<Lease>, Refusal> {
+) -> Result<Option<Lease>, WriteRefusal> {
     match change {
-        LeaseChange::Create(_) if row.is_some() => return Err(Refusal::Exists),
+        LeaseChange::Create(_) if row.is_some() => return Err(WriteRefusal::Exists),
         LeaseChange::Create(new) => {
             return Ok(Some(new.as_ref().clone().into_lease(&key.stream)));
         }
         LeaseChange::Delete { .. } => return Ok(None),
         _ => {}
     }
-    let mut lease = row.ok_or(Refusal::Missing)?.clone();
+    let mut lease = row.ok_or(WriteRefusal::Missing)?.clone();
     match change {
         LeaseChange::Renew { term, .. } => step(&mut lease, *term)?,
         LeaseChange::Take { taker, term } => {
@@ -61,33 +61,33 @@ pub fn lease_after(
         LeaseChange::Release { owner, term } => {
             step(&mut lease, *term)?;
             if lease.owner.take().as_ref() != Some(owner) {
-                return Err(Refusal::NotOwner);
+                return Err(WriteRefusal::NotOwner);
             }
             lease.hand_over = HandOver::None;
         }
-        LeaseChange::Name { taker, term } => {
+        LeaseChange::RequestHandOver { taker, term } => {
             at_counter(&lease, *term)?;
             may_ask(&lease, taker)?;
-            lease.hand_over = HandOver::Named { taker: taker.clone() };
+            lease.hand_over = HandOver::Requested { taker: taker.clone() };
         }
-        LeaseChange::Withdraw { taker, term } => {
+        LeaseChange::WithdrawRequest { taker, term } => {
             at_counter(&lease, *term)?;
             named(&lease, taker)?;
             lease.hand_over = HandOver::None;
         }
-        LeaseChange::Refuse { owner, term } => {
+        LeaseChange::RefuseHandOver { owner, term } => {
             step_owned(&mut lease, owner, *term)?;
-            if owner.hands_over() {
+            if owner.supports_hand_over() {
                 lease.hand_over = HandOver::Refused;
             }
         }
-        LeaseChange::Unrefuse { owner, term } => {
+        LeaseChange::AllowHandOver { owner, term } => {
             step_owned(&mut lease, owner, *term)?;
             if lease.hand_over == HandOver::Refused {
                 lease.hand_over = HandOver::None;
             }
         }
-        LeaseChange::Pass { owner, term, to } => {
+        LeaseChange::HandOver { owner, term, to } => {
             step_owned(&mut lease, owner, *term)?;
             named(&lease, to)?;
             lease.term += PASS_STEP - 1;
@@ -95,7 +95,7 @@ pub fn lease_after(
         }
         LeaseChange::Checkpoint { term, replaces, to, pending, .. } => {
             if !replaces.may_become(to) {
-                return Err(Refusal::GoesBack);
+                return Err(WriteRefusal::CheckpointBehind);
             }
             step(&mut lease, *term)?;
             note(&mut lease, to.lowest(), pending.clone());
@@ -112,35 +112,35 @@ pub fn lease_after(
 }
 
 /// Moves the counter, if it is what the writer knew.
-fn step(lease: &mut Lease, counter: u64) -> Result<(), Refusal> {
+fn step(lease: &mut Lease, counter: u64) -> Result<(), WriteRefusal> {
     at_counter(lease, counter)?;
     lease.term += 1;
     Ok(())
 }
 
-fn at_counter(lease: &Lease, counter: u64) -> Result<(), Refusal> {
-    if lease.term == counter { Ok(()) } else { Err(Refusal::TermMoved) }
+fn at_counter(lease: &Lease, counter: u64) -> Result<(), WriteRefusal> {
+    if lease.term == counter { Ok(()) } else { Err(WriteRefusal::TermMoved) }
 }
 
-fn step_owned(lease: &mut Lease, owner: &WorkerId, counter: u64) -> Result<(), Refusal> {
+fn step_owned(lease: &mut Lease, owner: &WorkerId, counter: u64) -> Result<(), WriteRefusal> {
     step(lease, counter)?;
-    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(Refusal::NotOwner) }
+    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(WriteRefusal::NotOwner) }
 }
 
-fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     match (&lease.owner, &lease.hand_over) {
-        (Some(owner), _) if owner == taker || !owner.hands_over() => Err(Refusal::NobodyToAsk),
-        (None, _) => Err(Refusal::NobodyToAsk),
-        (_, HandOver::Refused) => Err(Refusal::HandOverRefused),
-        (_, HandOver::Named { taker: asked }) if asked != taker => Err(Refusal::NamedByOther),
-        (_, HandOver::Named { .. } | HandOver::None) => Ok(()),
+        (Some(owner), _) if owner == taker || !owner.supports_hand_over() => Err(WriteRefusal::NoOwner),
+        (None, _) => Err(WriteRefusal::NoOwner),
+        (_, HandOver::Refused) => Err(WriteRefusal::HandOverRefused),
+        (_, HandOver::Requested { taker: asked }) if asked != taker => Err(WriteRefusal::RequestedByOther),
+        (_, HandOver::Requested { .. } | HandOver::None) => Ok(()),
     }
 }
 
-fn named(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+fn named(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     match &lease.hand_over {
-        HandOver::Named { taker: asked } if asked == taker => Ok(()),
-        _ => Err(Refusal::NotNamed),
+        HandOver::Requested { taker: asked } if asked == taker => Ok(()),
+        _ => Err(WriteRefusal::NotRequested),
     }
 }
 

@@ -9,10 +9,10 @@
 pub mod native;
 pub mod kcl;
 
-use super::application::Application;
-use super::outcome::{Outcome, Refusal, Stored};
+use super::application::ApplicationFacts;
+use super::outcome::{WriteOutcome, WriteRefusal, StoredRow};
 use super::row::{Lease, LeaseKey};
-use super::worker::{Worker, WorkerId};
+use super::worker::{WorkerRow, WorkerId};
 use super::write::{LeaseChange, Nonce, StreamChange, WorkerChange, Write};
 use crate::ids::StreamName;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Layout {
         change: &LeaseChange,
         nonce: Nonce,
         row: Option<&Lease>,
-    ) -> Result<Option<Lease>, Refusal> {
+    ) -> Result<Option<Lease>, WriteRefusal> {
         match self {
             Self::Native => native::lease_after(key, change, nonce, row),
             Self::Kcl => kcl::lease_after(key, change, row),
@@ -44,23 +44,23 @@ impl Layout {
 
 /// All rows of one application.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table {
+pub struct LeaseTable {
     /// Which rules hold.
     layout: Layout,
     /// The facts that are kept once.
-    application: Application,
+    application: ApplicationFacts,
     /// The hearts, by id.
-    workers: BTreeMap<WorkerId, Worker>,
+    workers: BTreeMap<WorkerId, WorkerRow>,
     /// The leases, by stream and shard.
     leases: BTreeMap<LeaseKey, Lease>,
 }
 
-impl Table {
+impl LeaseTable {
     /// A table without rows.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
-            application: Application::default(),
+            application: ApplicationFacts::default(),
             workers: BTreeMap::new(),
             leases: BTreeMap::new(),
         }
@@ -72,17 +72,17 @@ impl Table {
     }
 
     /// The facts that are kept once.
-    pub fn application(&self) -> &Application {
+    pub fn application(&self) -> &ApplicationFacts {
         &self.application
     }
 
     /// All workers, by id.
-    pub fn workers(&self) -> impl Iterator<Item = &Worker> {
+    pub fn workers(&self) -> impl Iterator<Item = &WorkerRow> {
         self.workers.values()
     }
 
     /// One worker.
-    pub fn worker(&self, id: &WorkerId) -> Option<&Worker> {
+    pub fn worker(&self, id: &WorkerId) -> Option<&WorkerRow> {
         self.workers.get(id)
     }
 
@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// Applies one write, if its condition holds.
-    pub fn apply(&mut self, write: &Write) -> Outcome {
+    pub fn apply(&mut self, write: &Write) -> WriteOutcome {
         let outcome = match write {
             Write::Lease { key, change, nonce } => self.change_lease(key, change, *nonce),
             Write::Worker { id, change, nonce } => self.change_worker(id, change, *nonce),
@@ -109,52 +109,52 @@ impl Table {
         outcome
     }
 
-    fn change_lease(&mut self, key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Outcome {
+    fn change_lease(&mut self, key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> WriteOutcome {
         let row = self.leases.get(key);
         match self.layout.lease_after(key, change, nonce, row) {
-            Err(why) => refused(why, Stored::of_lease(row)),
+            Err(why) => refused(why, StoredRow::of_lease(row)),
             Ok(after) => {
-                let stored = Stored::of_lease(after.as_ref());
+                let stored = StoredRow::of_lease(after.as_ref());
                 put(&mut self.leases, key, after);
-                Outcome::Done(stored)
+                WriteOutcome::Done(stored)
             }
         }
     }
 
-    fn change_worker(&mut self, id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Outcome {
+    fn change_worker(&mut self, id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> WriteOutcome {
         if self.layout == Layout::Kcl {
-            return Outcome::Refused { why: Refusal::Unsupported, now: None };
+            return WriteOutcome::Refused { why: WriteRefusal::Unsupported, now: None };
         }
         let row = self.workers.get(id);
         match native::worker_after(id, change, nonce, row) {
-            Err(why) => refused(why, Stored::of_worker(row)),
+            Err(why) => refused(why, StoredRow::of_worker(row)),
             Ok(None) if self.leases.values().any(|lease| lease.owner.as_ref() == Some(id)) => {
-                refused(Refusal::StillNamed, Stored::of_worker(row))
+                refused(WriteRefusal::StillReferenced, StoredRow::of_worker(row))
             }
             Ok(after) => {
-                let stored = Stored::of_worker(after.as_ref());
+                let stored = StoredRow::of_worker(after.as_ref());
                 put(&mut self.workers, id, after);
-                Outcome::Done(stored)
+                WriteOutcome::Done(stored)
             }
         }
     }
 
-    fn change_stream(&mut self, stream: &StreamName, change: StreamChange) -> Outcome {
+    fn change_stream(&mut self, stream: &StreamName, change: StreamChange) -> WriteOutcome {
         if self.layout == Layout::Kcl {
-            return Outcome::Refused { why: Refusal::Unsupported, now: None };
+            return WriteOutcome::Refused { why: WriteRefusal::Unsupported, now: None };
         }
         match native::stream_after(change, self.application.streams.get(stream)) {
-            Err(why) => refused(why, Stored::of_stream(self.application.streams.get(stream))),
+            Err(why) => refused(why, StoredRow::of_stream(self.application.streams.get(stream))),
             Ok(facts) => {
                 self.application.streams.insert(stream.clone(), facts);
-                Outcome::Done(Stored::Stream(facts))
+                WriteOutcome::Done(StoredRow::Stream(facts))
             }
         }
     }
 }
 
-fn refused(why: Refusal, now: Stored) -> Outcome {
-    Outcome::Refused { why, now: Some(now) }
+fn refused(why: WriteRefusal, now: StoredRow) -> WriteOutcome {
+    WriteOutcome::Refused { why, now: Some(now) }
 }
 
 fn put<K: Clone + Ord, V>(rows: &mut BTreeMap<K, V>, key: &K, after: Option<V>) {

@@ -24,9 +24,9 @@
 use crate::ids::StreamName;
 use crate::lease::application::StreamFacts;
 use crate::lease::checkpoint::Checkpoint;
-use crate::lease::outcome::Refusal;
+use crate::lease::outcome::WriteRefusal;
 use crate::lease::row::{HandOver, Lease, LeaseKey, NewLease};
-use crate::lease::worker::{Worker, WorkerId, WorkerState};
+use crate::lease::worker::{WorkerRow, WorkerId, WorkerState};
 use crate::lease::write::{LeaseChange, Nonce, StreamChange, WorkerChange};
 use crate::position::Position;
 
@@ -36,14 +36,14 @@ pub fn lease_after(
     change: &LeaseChange,
     nonce: Nonce,
     row: Option<&Lease>,
-) -> Result<Option<Lease>, Refusal> {
+) -> Result<Option<Lease>, WriteRefusal> {
     if let LeaseChange::Create(new) = change {
-        return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(first(new, key, nonce))) };
+        return if row.is_some() { Err(WriteRefusal::Exists) } else { Ok(Some(first(new, key, nonce))) };
     }
-    let mut lease = row.ok_or(Refusal::Missing)?.clone();
+    let mut lease = row.ok_or(WriteRefusal::Missing)?.clone();
     lease.nonce = nonce;
     match change {
-        LeaseChange::Create(_) | LeaseChange::Renew { .. } => return Err(Refusal::Unsupported),
+        LeaseChange::Create(_) | LeaseChange::Renew { .. } => return Err(WriteRefusal::Unsupported),
         LeaseChange::Take { taker, term } => {
             at_term(&lease, *term)?;
             change_hands(&mut lease, Some(taker));
@@ -52,27 +52,27 @@ pub fn lease_after(
             held(&lease, owner, *term)?;
             change_hands(&mut lease, None);
         }
-        LeaseChange::Name { taker, term } => {
+        LeaseChange::RequestHandOver { taker, term } => {
             at_term(&lease, *term)?;
             may_ask(&lease, taker)?;
-            lease.hand_over = HandOver::Named { taker: taker.clone() };
+            lease.hand_over = HandOver::Requested { taker: taker.clone() };
         }
-        LeaseChange::Withdraw { taker, term } => {
+        LeaseChange::WithdrawRequest { taker, term } => {
             at_term(&lease, *term)?;
             named(&lease, taker)?;
             lease.hand_over = HandOver::None;
         }
-        LeaseChange::Refuse { owner, term } => {
+        LeaseChange::RefuseHandOver { owner, term } => {
             held(&lease, owner, *term)?;
             lease.hand_over = HandOver::Refused;
         }
-        LeaseChange::Unrefuse { owner, term } => {
+        LeaseChange::AllowHandOver { owner, term } => {
             held(&lease, owner, *term)?;
             if lease.hand_over == HandOver::Refused {
                 lease.hand_over = HandOver::None;
             }
         }
-        LeaseChange::Pass { owner, term, to } => {
+        LeaseChange::HandOver { owner, term, to } => {
             held(&lease, owner, *term)?;
             named(&lease, to)?;
             change_hands(&mut lease, Some(to));
@@ -95,7 +95,7 @@ pub fn lease_after(
         LeaseChange::NoteRange(range) => lease.range = Some(*range),
         LeaseChange::Delete { term } => {
             at_term(&lease, *term)?;
-            return if lease.is_ended() { Ok(None) } else { Err(Refusal::NotEnded) };
+            return if lease.is_ended() { Ok(None) } else { Err(WriteRefusal::NotEnded) };
         }
     }
     Ok(Some(lease))
@@ -108,30 +108,30 @@ pub fn worker_after(
     id: &WorkerId,
     change: &WorkerChange,
     nonce: Nonce,
-    row: Option<&Worker>,
-) -> Result<Option<Worker>, Refusal> {
+    row: Option<&WorkerRow>,
+) -> Result<Option<WorkerRow>, WriteRefusal> {
     if let WorkerChange::Join { host, started_ms, reads, lease_time_ms } = change {
         let state = WorkerState::Alive;
         let (id, host, reads) = (id.clone(), host.clone(), reads.clone());
         let (started_ms, lease_time_ms) = (*started_ms, *lease_time_ms);
         let joined =
-            Worker { id, counter: 0, state, host, started_ms, reads, lease_time_ms, nonce };
-        return if row.is_some() { Err(Refusal::Exists) } else { Ok(Some(joined)) };
+            WorkerRow { id, counter: 0, state, host, started_ms, reads, lease_time_ms, nonce };
+        return if row.is_some() { Err(WriteRefusal::Exists) } else { Ok(Some(joined)) };
     }
-    let mut worker = row.ok_or(Refusal::Missing)?.clone();
+    let mut worker = row.ok_or(WriteRefusal::Missing)?.clone();
     worker.nonce = nonce;
     match change {
-        WorkerChange::Join { .. } => return Err(Refusal::Exists),
+        WorkerChange::Join { .. } => return Err(WriteRefusal::Exists),
         WorkerChange::Beat { counter } => {
             alive_at(&worker, *counter)?;
             worker.counter += 1;
         }
-        WorkerChange::Reads { counter, streams } => {
+        WorkerChange::SetStreams { counter, streams } => {
             alive_at(&worker, *counter)?;
             worker.counter += 1;
             worker.reads = Some(streams.clone());
         }
-        WorkerChange::Retire { counter } => {
+        WorkerChange::AnnounceLeaving { counter } => {
             alive_at(&worker, *counter)?;
             worker.counter += 1;
             worker.state = WorkerState::Leaving;
@@ -140,7 +140,7 @@ pub fn worker_after(
             alive_at(&worker, *counter)?;
             worker.state = WorkerState::Fenced;
         }
-        WorkerChange::Delete if worker.is_alive() => return Err(Refusal::StillAlive),
+        WorkerChange::Delete if worker.is_alive() => return Err(WriteRefusal::StillAlive),
         WorkerChange::Delete => return Ok(None),
     }
     Ok(Some(worker))
@@ -150,18 +150,18 @@ pub fn worker_after(
 pub fn stream_after(
     change: StreamChange,
     facts: Option<&StreamFacts>,
-) -> Result<StreamFacts, Refusal> {
+) -> Result<StreamFacts, WriteRefusal> {
     match (change, facts) {
         (StreamChange::NoteStart { t0_ms, created_ms }, None) => {
             Ok(StreamFacts { t0_ms, created_ms, first_sync_done: false })
         }
-        (StreamChange::NoteStart { .. }, Some(_)) => Err(Refusal::Exists),
-        (StreamChange::MarkSynced { .. }, None) => Err(Refusal::Missing),
+        (StreamChange::NoteStart { .. }, Some(_)) => Err(WriteRefusal::Exists),
+        (StreamChange::MarkSynced { .. }, None) => Err(WriteRefusal::Missing),
         (StreamChange::MarkSynced { created_ms }, Some(facts)) => {
             if facts.created_ms == created_ms {
                 Ok(StreamFacts { first_sync_done: true, ..*facts })
             } else {
-                Err(Refusal::OtherStream)
+                Err(WriteRefusal::OtherStream)
             }
         }
     }
@@ -172,29 +172,29 @@ fn first(new: &NewLease, key: &LeaseKey, nonce: Nonce) -> Lease {
     Lease { nonce, ..new.clone().into_lease(stream) }
 }
 
-fn at_term(lease: &Lease, term: u64) -> Result<(), Refusal> {
-    if lease.term == term { Ok(()) } else { Err(Refusal::TermMoved) }
+fn at_term(lease: &Lease, term: u64) -> Result<(), WriteRefusal> {
+    if lease.term == term { Ok(()) } else { Err(WriteRefusal::TermMoved) }
 }
 
-fn held(lease: &Lease, owner: &WorkerId, term: u64) -> Result<(), Refusal> {
+fn held(lease: &Lease, owner: &WorkerId, term: u64) -> Result<(), WriteRefusal> {
     at_term(lease, term)?;
-    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(Refusal::NotOwner) }
+    if lease.owner.as_ref() == Some(owner) { Ok(()) } else { Err(WriteRefusal::NotOwner) }
 }
 
-fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+fn may_ask(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     match (&lease.owner, &lease.hand_over) {
-        (None, _) => Err(Refusal::NobodyToAsk),
-        (Some(owner), _) if owner == taker => Err(Refusal::NobodyToAsk),
-        (_, HandOver::Refused) => Err(Refusal::HandOverRefused),
-        (_, HandOver::Named { .. }) if named(lease, taker).is_err() => Err(Refusal::NamedByOther),
-        (_, HandOver::Named { .. } | HandOver::None) => Ok(()),
+        (None, _) => Err(WriteRefusal::NoOwner),
+        (Some(owner), _) if owner == taker => Err(WriteRefusal::NoOwner),
+        (_, HandOver::Refused) => Err(WriteRefusal::HandOverRefused),
+        (_, HandOver::Requested { .. }) if named(lease, taker).is_err() => Err(WriteRefusal::RequestedByOther),
+        (_, HandOver::Requested { .. } | HandOver::None) => Ok(()),
     }
 }
 
-fn named(lease: &Lease, taker: &WorkerId) -> Result<(), Refusal> {
+fn named(lease: &Lease, taker: &WorkerId) -> Result<(), WriteRefusal> {
     match &lease.hand_over {
-        HandOver::Named { taker: asked } if asked == taker => Ok(()),
-        _ => Err(Refusal::NotNamed),
+        HandOver::Requested { taker: asked } if asked == taker => Ok(()),
+        _ => Err(WriteRefusal::NotRequested),
     }
 }
 
@@ -205,20 +205,20 @@ fn change_hands(lease: &mut Lease, owner: Option<&WorkerId>) {
     lease.hand_over = HandOver::None;
 }
 
-fn forward(replaces: &Checkpoint, to: &Checkpoint) -> Result<(), Refusal> {
-    if replaces.may_become(to) { Ok(()) } else { Err(Refusal::GoesBack) }
+fn forward(replaces: &Checkpoint, to: &Checkpoint) -> Result<(), WriteRefusal> {
+    if replaces.may_become(to) { Ok(()) } else { Err(WriteRefusal::CheckpointBehind) }
 }
 
-fn replaced(lease: &Lease, replaces: &Checkpoint) -> Result<(), Refusal> {
-    if lease.checkpoint == *replaces { Ok(()) } else { Err(Refusal::CheckpointMoved) }
+fn replaced(lease: &Lease, replaces: &Checkpoint) -> Result<(), WriteRefusal> {
+    if lease.checkpoint == *replaces { Ok(()) } else { Err(WriteRefusal::CheckpointMoved) }
 }
 
-fn alive_at(worker: &Worker, counter: u64) -> Result<(), Refusal> {
+fn alive_at(worker: &WorkerRow, counter: u64) -> Result<(), WriteRefusal> {
     if !worker.is_alive() {
-        Err(Refusal::Fenced)
+        Err(WriteRefusal::Fenced)
     } else if worker.counter == counter {
         Ok(())
     } else {
-        Err(Refusal::CounterMoved)
+        Err(WriteRefusal::CounterMoved)
     }
 }

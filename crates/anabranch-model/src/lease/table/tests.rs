@@ -1,18 +1,18 @@
 //! The rules of both layouts by example.
 
-use super::{Layout, Table};
+use super::{Layout, LeaseTable};
 use crate::hash::{HashKey, HashRange};
-use crate::lease::outcome::{Refusal, Stored};
+use crate::lease::outcome::{WriteRefusal, StoredRow};
 use crate::lease::{
-    Checkpoint, HandOver, Hold, Lease, LeaseChange, LeaseKey, NewLease, Nonce, PendingCheckpoint,
+    Checkpoint, HandOver, LeaseToken, Lease, LeaseChange, LeaseKey, NewLease, Nonce, PendingCheckpoint,
     StreamChange, WorkerChange, WorkerId, Write,
 };
 use crate::position::Position;
 use crate::sequence::SequenceNumber;
 use Layout::{Kcl, Native};
-use Refusal::{
-    CheckpointMoved, CounterMoved, Exists, Fenced, GoesBack, HandOverRefused, Missing,
-    NamedByOther, NobodyToAsk, NotEnded, NotNamed, NotOwner, OtherStream, StillAlive, StillNamed,
+use WriteRefusal::{
+    CheckpointMoved, CounterMoved, Exists, Fenced, CheckpointBehind, HandOverRefused, Missing,
+    RequestedByOther, NoOwner, NotEnded, NotRequested, NotOwner, OtherStream, StillAlive, StillReferenced,
     TermMoved, Unsupported,
 };
 
@@ -49,19 +49,19 @@ fn take(taker: &str, term: u64) -> Write {
 }
 
 fn name(taker: &str, term: u64) -> Write {
-    lease(LeaseChange::Name { taker: id(taker), term })
+    lease(LeaseChange::RequestHandOver { taker: id(taker), term })
 }
 
 fn withdraw(taker: &str, term: u64) -> Write {
-    lease(LeaseChange::Withdraw { taker: id(taker), term })
+    lease(LeaseChange::WithdrawRequest { taker: id(taker), term })
 }
 
 fn delete(term: u64) -> Write {
     lease(LeaseChange::Delete { term })
 }
 
-fn hold(owner: &str, term: u64) -> Hold {
-    Hold { key: key(), owner: id(owner), term }
+fn hold(owner: &str, term: u64) -> LeaseToken {
+    LeaseToken { key: key(), owner: id(owner), term }
 }
 
 fn worker(name: &str, change: WorkerChange) -> Write {
@@ -102,8 +102,8 @@ fn stream(change: StreamChange) -> Write {
 }
 
 /// A table on which every write of `before` was applied.
-fn table(layout: Layout, before: &[Write]) -> Table {
-    let mut table = Table::new(layout);
+fn table(layout: Layout, before: &[Write]) -> LeaseTable {
+    let mut table = LeaseTable::new(layout);
     for write in before {
         let outcome = table.apply(write);
         assert!(outcome.is_done(), "{write:?}: {outcome:?}");
@@ -113,7 +113,7 @@ fn table(layout: Layout, before: &[Write]) -> Table {
 
 /// Applies the last write after the others: it is refused as `expected`, or done, and a refusal
 /// leaves no trace.
-fn check(layout: Layout, writes: &[Write], expected: Option<Refusal>) {
+fn check(layout: Layout, writes: &[Write], expected: Option<WriteRefusal>) {
     let (write, before) = writes.split_last().unwrap();
     let mut table = table(layout, before);
     let untouched = table.clone();
@@ -138,7 +138,7 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
     // A lease that `a` owns under term 1.
     let owned = [create(), take("a", 0)];
     let nonce = Nonce(7);
-    let cases: &[(&[Write], Option<Refusal>)] = &[
+    let cases: &[(&[Write], Option<WriteRefusal>)] = &[
         (&[create()], Some(Exists)),
         (&[take("b", 1)], None),
         (&[take("a", 1)], None),
@@ -151,26 +151,26 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
         (&[hold("a", 1).release(nonce), hold("a", 2).release(nonce)], Some(NotOwner)),
         (&[name("b", 1)], None),
         (&[name("b", 0)], Some(TermMoved)),
-        (&[name("a", 1)], Some(NobodyToAsk)),
-        (&[hold("a", 1).release(nonce), name("b", 2)], Some(NobodyToAsk)),
+        (&[name("a", 1)], Some(NoOwner)),
+        (&[hold("a", 1).release(nonce), name("b", 2)], Some(NoOwner)),
         (&[name("b", 1), name("b", 1)], None),
-        (&[name("b", 1), name("c", 1)], Some(NamedByOther)),
+        (&[name("b", 1), name("c", 1)], Some(RequestedByOther)),
         (&[hold("a", 1).refuse(nonce), name("b", 1)], Some(HandOverRefused)),
-        (&[hold("a", 1).refuse(nonce), hold("a", 1).unrefuse(nonce), name("b", 1)], None),
+        (&[hold("a", 1).refuse(nonce), hold("a", 1).allow_hand_over(nonce), name("b", 1)], None),
         (&[hold("b", 1).refuse(nonce)], Some(NotOwner)),
-        (&[hold("a", 0).unrefuse(nonce)], Some(TermMoved)),
-        (&[withdraw("b", 1)], Some(NotNamed)),
+        (&[hold("a", 0).allow_hand_over(nonce)], Some(TermMoved)),
+        (&[withdraw("b", 1)], Some(NotRequested)),
         (&[name("b", 1), withdraw("b", 1)], None),
-        (&[name("b", 1), withdraw("c", 1)], Some(NotNamed)),
+        (&[name("b", 1), withdraw("c", 1)], Some(NotRequested)),
         (&[name("b", 1), withdraw("b", 0)], Some(TermMoved)),
-        (&[hold("a", 1).pass(&id("b"), nonce)], Some(NotNamed)),
-        (&[name("b", 1), hold("a", 1).pass(&id("b"), nonce)], None),
-        (&[name("b", 1), hold("a", 1).pass(&id("c"), nonce)], Some(NotNamed)),
-        (&[name("b", 1), hold("c", 1).pass(&id("b"), nonce)], Some(NotOwner)),
-        (&[name("b", 1), hold("a", 0).pass(&id("b"), nonce)], Some(TermMoved)),
+        (&[hold("a", 1).hand_over(&id("b"), nonce)], Some(NotRequested)),
+        (&[name("b", 1), hold("a", 1).hand_over(&id("b"), nonce)], None),
+        (&[name("b", 1), hold("a", 1).hand_over(&id("c"), nonce)], Some(NotRequested)),
+        (&[name("b", 1), hold("c", 1).hand_over(&id("b"), nonce)], Some(NotOwner)),
+        (&[name("b", 1), hold("a", 0).hand_over(&id("b"), nonce)], Some(TermMoved)),
         // The late pass of an owner that took its own row again.
-        (&[name("b", 1), take("a", 1), hold("a", 1).pass(&id("b"), nonce)], Some(TermMoved)),
-        (&[name("b", 1), take("a", 1), hold("a", 2).pass(&id("b"), nonce)], Some(NotNamed)),
+        (&[name("b", 1), take("a", 1), hold("a", 1).hand_over(&id("b"), nonce)], Some(TermMoved)),
+        (&[name("b", 1), take("a", 1), hold("a", 2).hand_over(&id("b"), nonce)], Some(NotRequested)),
         (&[checkpoint("a", 1, start(), at(5))], None),
         (&[checkpoint("b", 1, start(), at(5))], Some(NotOwner)),
         (&[checkpoint("a", 0, start(), at(5))], Some(TermMoved)),
@@ -181,7 +181,7 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
             &[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, start(), at(4))],
             Some(CheckpointMoved),
         ),
-        (&[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, at(5), at(4))], Some(GoesBack)),
+        (&[checkpoint("a", 1, start(), at(5)), checkpoint("a", 1, at(5), at(4))], Some(CheckpointBehind)),
         (&[end("a", 1, start())], None),
         (&[end("a", 1, at(1))], Some(CheckpointMoved)),
         (&[end("b", 1, start())], Some(NotOwner)),
@@ -200,8 +200,8 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
         name("a", 0),
         withdraw("a", 0),
         hold("a", 0).refuse(nonce),
-        hold("a", 0).unrefuse(nonce),
-        hold("a", 0).pass(&id("b"), nonce),
+        hold("a", 0).allow_hand_over(nonce),
+        hold("a", 0).hand_over(&id("b"), nonce),
         checkpoint("a", 0, start(), at(1)),
         end("a", 0, start()),
         lease(LeaseChange::NoteChildren(vec!["c".into()])),
@@ -214,7 +214,7 @@ fn in_the_native_layout_each_lease_write_needs_its_condition() {
 
 #[test]
 fn each_worker_write_needs_its_condition() {
-    let cases: &[(&[Write], Option<Refusal>)] = &[
+    let cases: &[(&[Write], Option<WriteRefusal>)] = &[
         (&[join("a")], Some(Exists)),
         (&[beat(0)], None),
         (&[beat(1)], Some(CounterMoved)),
@@ -229,7 +229,7 @@ fn each_worker_write_needs_its_condition() {
         (&[gone()], Some(StillAlive)),
         (&[leave(0), gone()], None),
         (&[fence(0), gone()], None),
-        (&[create(), take("a", 0), fence(0), gone()], Some(StillNamed)),
+        (&[create(), take("a", 0), fence(0), gone()], Some(StillReferenced)),
         (&[create(), take("a", 0), fence(0), take("b", 1), gone()], None),
         (&[fence(0), gone(), beat(0)], Some(Missing)),
         (&[fence(0), join("a")], Some(Exists)),
@@ -265,9 +265,9 @@ fn a_term_moves_with_the_owner_and_with_nothing_else() {
     };
     let (a, b) = (id("a"), id("b"));
     assert_eq!(moved(&[]), (Some(a.clone()), 1, HandOver::None));
-    assert_eq!(moved(&[name("b", 1)]), (Some(a.clone()), 1, HandOver::Named { taker: b.clone() }));
+    assert_eq!(moved(&[name("b", 1)]), (Some(a.clone()), 1, HandOver::Requested { taker: b.clone() }));
     assert_eq!(moved(&[checkpoint("a", 1, start(), at(1))]), (Some(a), 1, HandOver::None));
-    let pass = hold("a", 1).pass(&b, Nonce(7));
+    let pass = hold("a", 1).hand_over(&b, Nonce(7));
     assert_eq!(moved(&[name("b", 1), pass]), (Some(b.clone()), 2, HandOver::None));
     assert_eq!(moved(&[name("c", 1), take("b", 1)]), (Some(b), 2, HandOver::None));
     let release = hold("a", 1).release(Nonce(7));
@@ -295,7 +295,7 @@ fn a_pending_checkpoint_outlives_its_owner_and_ends_with_the_next_checkpoint() {
 fn in_kcls_layout_the_counter_is_heart_and_fence() {
     let owned = [create(), take("a", 0)];
     let nonce = Nonce(7);
-    let cases: &[(&[Write], Option<Refusal>)] = &[
+    let cases: &[(&[Write], Option<WriteRefusal>)] = &[
         (&[create()], Some(Exists)),
         (&[hold("a", 1).renew(nonce)], None),
         (&[hold("a", 0).renew(nonce)], Some(TermMoved)),
@@ -305,7 +305,7 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
         (&[take("b", 1), hold("a", 1).renew(nonce)], Some(TermMoved)),
         (&[take("b", 1), checkpoint("a", 1, start(), at(1))], Some(TermMoved)),
         (&[checkpoint("a", 1, start(), at(1)), hold("a", 1).renew(nonce)], Some(TermMoved)),
-        (&[checkpoint("a", 1, at(2), at(1))], Some(GoesBack)),
+        (&[checkpoint("a", 1, at(2), at(1))], Some(CheckpointBehind)),
         // KCL looks at the counter only.
         (&[checkpoint("b", 1, at(2), at(3))], None),
         (&[hold("a", 1).release(nonce)], None),
@@ -314,9 +314,9 @@ fn in_kcls_layout_the_counter_is_heart_and_fence() {
         (&[end("a", 1, start())], None),
         (&[delete(99)], None),
         // These ids are of workers that know no hand-over.
-        (&[name("b", 1)], Some(NobodyToAsk)),
-        (&[withdraw("b", 1)], Some(NotNamed)),
-        (&[hold("a", 1).pass(&id("b"), nonce)], Some(NotNamed)),
+        (&[name("b", 1)], Some(NoOwner)),
+        (&[withdraw("b", 1)], Some(NotRequested)),
+        (&[hold("a", 1).hand_over(&id("b"), nonce)], Some(NotRequested)),
         (&[join("a")], Some(Unsupported)),
         (&[stream(StreamChange::MarkSynced { created_ms: 1 })], Some(Unsupported)),
     ];
@@ -332,37 +332,37 @@ fn in_kcls_layout_leases_are_handed_over_between_workers_whose_ids_say_so() {
     let [a, b, c] = [&a, &b, &c].map(WorkerId::as_str);
     let owned = [create(), take(a, 0)];
     let nonce = Nonce(7);
-    let pass = |term| hold(a, term).pass(&id(b), nonce);
+    let pass = |term| hold(a, term).hand_over(&id(b), nonce);
     let renew = hold(a, 1).renew(nonce);
-    let cases: &[(&[Write], Option<Refusal>)] = &[
+    let cases: &[(&[Write], Option<WriteRefusal>)] = &[
         (&[name(b, 1)], None),
         (&[name(b, 0)], Some(TermMoved)),
         (&[renew.clone(), name(b, 1)], Some(TermMoved)),
-        (&[name(a, 1)], Some(NobodyToAsk)),
-        (&[take("java", 1), name(b, 2)], Some(NobodyToAsk)),
-        (&[hold(a, 1).release(nonce), name(b, 2)], Some(NobodyToAsk)),
+        (&[name(a, 1)], Some(NoOwner)),
+        (&[take("java", 1), name(b, 2)], Some(NoOwner)),
+        (&[hold(a, 1).release(nonce), name(b, 2)], Some(NoOwner)),
         (&[name(b, 1), name(b, 1)], None),
-        (&[name(b, 1), name(c, 1)], Some(NamedByOther)),
-        (&[name(b, 1), renew.clone(), name(c, 2)], Some(NamedByOther)),
-        (&[name(b, 1), withdraw(c, 1)], Some(NotNamed)),
+        (&[name(b, 1), name(c, 1)], Some(RequestedByOther)),
+        (&[name(b, 1), renew.clone(), name(c, 2)], Some(RequestedByOther)),
+        (&[name(b, 1), withdraw(c, 1)], Some(NotRequested)),
         (&[name(b, 1), withdraw(b, 1), name(c, 1)], None),
         (&[name(b, 1), renew.clone(), withdraw(b, 1)], Some(TermMoved)),
         (&[name(b, 1), pass(1)], None),
         (&[name(b, 1), renew.clone(), pass(1)], Some(TermMoved)),
         (&[name(b, 1), renew.clone(), pass(2)], None),
-        (&[pass(1)], Some(NotNamed)),
-        (&[name(c, 1), pass(1)], Some(NotNamed)),
-        (&[name(b, 1), hold(c, 1).pass(&id(b), nonce)], Some(NotOwner)),
-        (&[name(b, 1), withdraw(b, 1), pass(1)], Some(NotNamed)),
-        (&[name(b, 1), take(a, 1), pass(2)], Some(NotNamed)),
+        (&[pass(1)], Some(NotRequested)),
+        (&[name(c, 1), pass(1)], Some(NotRequested)),
+        (&[name(b, 1), hold(c, 1).hand_over(&id(b), nonce)], Some(NotOwner)),
+        (&[name(b, 1), withdraw(b, 1), pass(1)], Some(NotRequested)),
+        (&[name(b, 1), take(a, 1), pass(2)], Some(NotRequested)),
         (
-            &[name(b, 1), take("java", 1), take(c, 2), hold(c, 3).pass(&id(b), nonce)],
-            Some(NotNamed),
+            &[name(b, 1), take("java", 1), take(c, 2), hold(c, 3).hand_over(&id(b), nonce)],
+            Some(NotRequested),
         ),
         (&[hold(a, 1).refuse(nonce), name(b, 2)], Some(HandOverRefused)),
         (&[hold(c, 1).refuse(nonce)], Some(NotOwner)),
-        (&[name(b, 1), hold(a, 1).refuse(nonce), pass(2)], Some(NotNamed)),
-        (&[hold(a, 1).refuse(nonce), hold(a, 2).unrefuse(nonce), name(b, 3)], None),
+        (&[name(b, 1), hold(a, 1).refuse(nonce), pass(2)], Some(NotRequested)),
+        (&[hold(a, 1).refuse(nonce), hold(a, 2).allow_hand_over(nonce), name(b, 3)], None),
         (&[hold(a, 1).refuse(nonce), take(c, 2), name(b, 3)], None),
     ];
     for (writes, expected) in cases {
@@ -389,12 +389,12 @@ fn kcls_row_counts_switches_and_keeps_one_position() {
 fn an_answer_carries_the_row_and_what_the_owner_presents_next() {
     for (layout, next) in [(Native, 1), (Kcl, 2)] {
         let mut table = table(layout, &[create()]);
-        let mine = table.apply(&take("a", 0)).hold().unwrap();
+        let mine = table.apply(&take("a", 0)).token().unwrap();
         assert_eq!(mine, hold("a", 1));
         let outcome = table.apply(&mine.checkpoint(start(), at(1), None, Nonce(9)));
-        assert_eq!(outcome.hold(), Some(hold("a", next)), "{layout:?}");
+        assert_eq!(outcome.token(), Some(hold("a", next)), "{layout:?}");
         let refused = table.apply(&take("b", 0));
-        let now = Some(Stored::of_lease(table.lease(&key())));
-        assert_eq!(refused, super::Outcome::Refused { why: TermMoved, now });
+        let now = Some(StoredRow::of_lease(table.lease(&key())));
+        assert_eq!(refused, super::WriteOutcome::Refused { why: TermMoved, now });
     }
 }

@@ -6,7 +6,7 @@
 use super::*;
 use crate::consumer::resume::Resume;
 use crate::lease::SqliteStore;
-use crate::lease::pulse::Pulse;
+use crate::lease::pulse::Heartbeat;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{HandOver, Lease, LeaseChange, NewLease, Nonce, Write};
 use anabranch_model::sequence::SequenceNumber;
@@ -53,9 +53,9 @@ fn record(low: u64) -> UserRecord {
 async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_write_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
     let (clock, lease) = (Clock::of_runtime(), lease());
-    let pulse = Arc::new(Pulse::new(10_000, clock.now_ms()));
-    let own = lease.hold().unwrap();
-    let held = Arc::new(Held::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
+    let pulse = Arc::new(Heartbeat::new(10_000, clock.now_ms()));
+    let own = lease.token().unwrap();
+    let held = Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), clock.now_ms()));
     let given = Arc::new(AtomicUsize::new(0));
     let into = Arc::clone(&given);
     let handle = move |batch: TransactionBatch<SqliteStore>| {
@@ -88,7 +88,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     assert_eq!(poll_once().await, 3, "a write to the row may take all that is left of the lease");
     drop(write);
     let checkpoint = Checkpoint::at(records[1].position());
-    assert!(held.see(&Lease { checkpoint, ..lease.clone() }).await);
+    assert!(held.update_from_row(&Lease { checkpoint, ..lease.clone() }).await);
     assert_eq!(poll_once().await, 1, "two were stored by a call that was dropped");
 }
 
@@ -118,9 +118,9 @@ impl Office {
         let taken = store.write(&Write::lease(&key, take, Nonce(2))).await.unwrap();
         let lease = taken.lease().unwrap().clone();
         let clock = Clock::of_runtime();
-        let pulse = Arc::new(Pulse::new(60_000, clock.now_ms()));
-        let (own, now_ms) = (lease.hold().unwrap(), clock.now_ms());
-        let held = Arc::new(Held::new(lease.clone(), own, None, pulse, Arc::default(), now_ms));
+        let pulse = Arc::new(Heartbeat::new(60_000, clock.now_ms()));
+        let (own, now_ms) = (lease.token().unwrap(), clock.now_ms());
+        let held = Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), now_ms));
         let desk = Arc::new(Desk {
             shard: Arc::new(key),
             held,
@@ -314,10 +314,10 @@ async fn a_batch_that_was_stored_after_all_is_not_stored_again() {
             let mut late = pool.begin_with("BEGIN IMMEDIATE").await?;
             let before = Checkpoint::at(Position::TrimHorizon);
             let moved = desk.store.checkpoint_in(&mut late, &hold, &before, &stored, nonce).await?;
-            assert_eq!(moved, CheckpointInTransaction::Moved);
+            assert_eq!(moved, TransactionCheckpoint::Written);
             late.commit().await?;
             let row = desk.store.get(&desk.shard).await?.unwrap();
-            assert!(desk.held.see(&row).await);
+            assert!(desk.held.update_from_row(&row).await);
             commit(pool, batch).await
         }
     });
@@ -335,7 +335,7 @@ async fn overtaken(records: &[u64]) {
     let late = Checkpoint::of_lanes(vec![record(9).position(), before.lowest()]).unwrap();
     let mut transaction = office.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let stored = office.desk.store.checkpoint_in(&mut transaction, &hold, &before, &late, Nonce(7));
-    assert_eq!(stored.await.unwrap(), CheckpointInTransaction::Moved);
+    assert_eq!(stored.await.unwrap(), TransactionCheckpoint::Written);
     transaction.commit().await.unwrap();
     let progress = Progress::new(&Resume::of(&office.lease.checkpoint, 1));
     let batch: Vec<_> = records.iter().map(|low| record(*low)).collect();

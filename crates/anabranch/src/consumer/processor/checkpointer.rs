@@ -1,9 +1,9 @@
 //! What a processor says what is done with: KCL's rules, KCL's names for what goes wrong.
 
 use crate::consumer::checkpoint::in_lanes_of;
-use crate::lease::{Checkpointed, Grip, LeaseStore, StoreError};
+use crate::lease::{CheckpointResult, LeaseHandle, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::permitted::{OutOfRange, Permitted, Step};
+use anabranch_model::lease::permitted::{CheckpointOutOfRange, CheckpointRules, CheckpointStep};
 use anabranch_model::lease::{LeaseKey, PendingCheckpoint};
 use anabranch_model::position::Position;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ struct Desk {
     /// One write at a time, each judged by what the one before has left.
     turn: tokio::sync::Mutex<()>,
     /// What may be checkpointed.
-    marks: Mutex<Permitted>,
+    marks: Mutex<CheckpointRules>,
     /// Whether another processor has taken the place of this one. Changes in `turn` only.
     closed: AtomicBool,
 }
@@ -43,9 +43,9 @@ trait OwnedRow: Send + Sync {
     fn heard(&self) -> Position;
 }
 
-type Written<'a> = Pin<Box<dyn Future<Output = Checkpointed> + Send + 'a>>;
+type Written<'a> = Pin<Box<dyn Future<Output = CheckpointResult> + Send + 'a>>;
 
-impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
+impl<S: LeaseStore, A: StreamApi> OwnedRow for LeaseHandle<S, A> {
     fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_> {
         Box::pin(async move {
             let to = in_lanes_of(&self.lease().checkpoint, to);
@@ -54,7 +54,7 @@ impl<S: LeaseStore, A: StreamApi> OwnedRow for Grip<S, A> {
     }
 
     fn heard(&self) -> Position {
-        self.parts().0.heard().lowest()
+        self.held_and_context().0.known_checkpoint().lowest()
     }
 }
 
@@ -75,7 +75,7 @@ pub enum CheckpointError {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// What may be.
-        source: Box<OutOfRange>,
+        source: Box<CheckpointOutOfRange>,
     },
     /// The lease is lost, or was given back: another worker may process these records. Or another
     /// processor has taken the place of this one, which could not go on.
@@ -130,9 +130,9 @@ pub struct Prepared {
 impl Checkpointer {
     pub(super) fn new<S: LeaseStore, A: StreamApi>(
         shard: Arc<LeaseKey>,
-        grip: &Arc<Grip<S, A>>,
+        grip: &Arc<LeaseHandle<S, A>>,
     ) -> Self {
-        let marks = Mutex::new(Permitted::from(grip.lease().checkpoint.lowest()));
+        let marks = Mutex::new(CheckpointRules::from(grip.lease().checkpoint.lowest()));
         let row: Arc<dyn OwnedRow> = Arc::clone(grip) as _;
         let (row, turn) = (Arc::downgrade(&row), tokio::sync::Mutex::default());
         let closed = AtomicBool::new(false);
@@ -152,12 +152,12 @@ impl Checkpointer {
     /// been, and take nothing where the row holds as much already.
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
         let _turn = self.turn().await?;
-        while let Step::To(to) = self.judge(position)? {
+        while let CheckpointStep::To(to) = self.judge(position)? {
             if let Wrote::Done = self.write(to, None).await? {
                 break;
             }
         }
-        self.marks().made(position);
+        self.marks().note_checkpoint(position);
         Ok(())
     }
 
@@ -170,9 +170,9 @@ impl Checkpointer {
     ) -> Result<Prepared, CheckpointError> {
         let _turn = self.turn().await?;
         let position = position.unwrap_or_else(|| self.marks().largest());
-        while let Step::To(to) = self.judge(position)? {
+        while let CheckpointStep::To(to) = self.judge(position)? {
             let pending = PendingCheckpoint { position: to, state: Some(state.clone()) };
-            let held = self.marks().held();
+            let held = self.marks().stored();
             if let Wrote::Done = self.write(held, Some(pending)).await? {
                 break;
             }
@@ -194,10 +194,10 @@ impl Checkpointer {
         Ok(turn)
     }
 
-    fn judge(&self, position: Position) -> Result<Step, CheckpointError> {
+    fn judge(&self, position: Position) -> Result<CheckpointStep, CheckpointError> {
         let shard = || Arc::clone(&self.desk.shard);
         self.marks()
-            .judge(position)
+            .check(position)
             .map_err(|wrong| CheckpointError::Invalid { shard: shard(), source: Box::new(wrong) })
     }
 
@@ -211,19 +211,19 @@ impl Checkpointer {
             return Err(CheckpointError::Shutdown { shard: shard() });
         };
         match row.write(to, pending).await {
-            Checkpointed::Done => Ok(Wrote::Done),
-            Checkpointed::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
-            Checkpointed::GoesBack if self.marks().row_holds(row.heard()) => Ok(Wrote::Behind),
-            Checkpointed::GoesBack => {
+            CheckpointResult::Done => Ok(Wrote::Done),
+            CheckpointResult::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
+            CheckpointResult::BehindCurrent if self.marks().note_stored(row.heard()) => Ok(Wrote::Behind),
+            CheckpointResult::BehindCurrent => {
                 let source = Box::new(self.marks().out_of_range(to));
                 Err(CheckpointError::Invalid { shard: shard(), source })
             }
-            Checkpointed::Failed(
+            CheckpointResult::Failed(
                 source @ (StoreError::ForeignSchema { .. }
                 | StoreError::Missing { .. }
                 | StoreError::Unusable { .. }),
             ) => Err(CheckpointError::InvalidState { shard: shard(), source }),
-            Checkpointed::Failed(source) => {
+            CheckpointResult::Failed(source) => {
                 Err(CheckpointError::Dependency { shard: shard(), source })
             }
         }
@@ -231,7 +231,7 @@ impl Checkpointer {
 
     /// Everything up to `position` goes to the processor.
     pub(super) fn given(&self, position: Position) {
-        self.marks().given(position);
+        self.marks().note_delivered(position);
     }
 
     /// The shard has no more records.
@@ -254,21 +254,21 @@ impl Checkpointer {
         let from = {
             let mut marks = self.marks();
             if let Some(row) = self.desk.row.upgrade() {
-                marks.row_holds(row.heard());
+                marks.note_stored(row.heard());
             }
-            marks.held()
+            marks.stored()
         };
         let desk = Desk {
             shard: Arc::clone(&self.desk.shard),
             row: Weak::clone(&self.desk.row),
             turn: tokio::sync::Mutex::default(),
-            marks: Mutex::new(Permitted::from(from)),
+            marks: Mutex::new(CheckpointRules::from(from)),
             closed: AtomicBool::new(false),
         };
         Self { desk: Arc::new(desk) }
     }
 
-    fn marks(&self) -> MutexGuard<'_, Permitted> {
+    fn marks(&self) -> MutexGuard<'_, CheckpointRules> {
         // Each change is a few plain assignments, so a panic leaves no half of one.
         self.desk.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,7 +7,7 @@ use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
 use crate::consumer::shape::{Call, Shape, Work};
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
 use anabranch_model::position::Position;
@@ -54,7 +54,7 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
         self.empty_calls
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Working<F::Processor> {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Working<F::Processor> {
         let shard = Arc::new(grip.key().clone());
         let lease = grip.lease();
         let at = lease.checkpoint.lowest();

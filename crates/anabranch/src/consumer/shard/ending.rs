@@ -7,7 +7,7 @@ use crate::consumer::handler::attempt;
 use crate::consumer::processor::StartOver;
 use crate::consumer::shape::{NotTaken, Shape, Work};
 use crate::event::{ShardEvent, ShardStop};
-use crate::lease::{DrainReason, Ended, Gone, How, LeaseStore, Stop};
+use crate::lease::{DrainReason, ShardEndResult, MissingShardResult, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::{ChildShard, StreamApi};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// What comes before the end of a shard is written.
 enum Cut {
     /// The reading is to stop, and nothing more can be done for the end.
-    Stop(Stop),
+    Stop(StopReason),
     /// A stop was asked for, and its grace is over.
     Late,
     /// The user's code takes no more of the shard, or the watcher wants it given back.
@@ -33,7 +33,7 @@ struct Grace {
     why: DrainReason,
 }
 
-impl From<Grace> for Stop {
+impl From<Grace> for StopReason {
     fn from(Grace { deadline_ms, why }: Grace) -> Self {
         Self::Drain { deadline_ms, why }
     }
@@ -55,7 +55,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let (cut, stop) = match ended {
             Ok(end) => return end,
             Err(Cut::Stop(stop)) => return self.stop(session, stop).await,
-            Err(cut) => (cut, grace.map(Stop::from)),
+            Err(cut) => (cut, grace.map(StopReason::from)),
         };
         match (cut, stop) {
             (Cut::StartOver, None) => SessionEnd::StartOver,
@@ -65,7 +65,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             }
             (Cut::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
             (Cut::GivenUp(why), None) => match self.note_last(session).await {
-                Tenancy::Kept => SessionEnd::Over(How::Failed, why),
+                Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, why),
                 Tenancy::Lost => LOST,
             },
             (Cut::Late | Cut::Stop(_), _) => match self.note_last(session).await {
@@ -127,10 +127,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 return Err(Cut::Late);
             }
             match self.within(grace, self.grip.end(children)).await? {
-                Ended::Done => return Ok(SessionEnd::Over(How::Ended, ShardStop::Ended)),
-                Ended::Lost => return Ok(LOST),
-                Ended::NotYet { why } => self.not_ended(why.to_owned()),
-                Ended::Failed(error) => self.not_ended(error.to_string()),
+                ShardEndResult::Done => return Ok(SessionEnd::Over(FinishReason::Ended, ShardStop::Ended)),
+                ShardEndResult::Lost => return Ok(LOST),
+                ShardEndResult::NotYet { why } => self.not_ended(why.to_owned()),
+                ShardEndResult::Failed(error) => self.not_ended(error.to_string()),
             }
             // Who has done all that it does at the end would have to do it again elsewhere. Nobody
             // else is worth the wait: the next owner finds the end as it is.
@@ -154,8 +154,8 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             let deadline_ms = grace.as_ref().map_or(u64::MAX, |grace| grace.deadline_ms);
             tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => {
-                    let Stop::Drain { deadline_ms, why } = stop else { return Err(Cut::Stop(stop)) };
+                stop = self.grip.wait_for_stop() => {
+                    let StopReason::Drain { deadline_ms, why } = stop else { return Err(Cut::Stop(stop)) };
                     self.work.stop_soon();
                     *grace = Some(Grace { deadline_ms, why });
                 }
@@ -174,7 +174,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         }
         tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => Err(Cut::Stop(stop)),
+            stop = self.grip.wait_for_stop() => Err(Cut::Stop(stop)),
             () = self.worker.clock.sleep(AGAIN_MS) => Ok(()),
         }
     }
@@ -186,12 +186,12 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// The service says that it has no such shard.
     pub(super) async fn gone(&mut self, session: &mut Session) -> SessionEnd {
-        match self.grip.gone().await {
-            Gone::NotProven => SessionEnd::Again,
-            Gone::Ended => SessionEnd::Over(How::Ended, ShardStop::Gone),
-            Gone::Lost => LOST,
+        match self.grip.resolve_missing().await {
+            MissingShardResult::NotProven => SessionEnd::Again,
+            MissingShardResult::Ended => SessionEnd::Over(FinishReason::Ended, ShardStop::Gone),
+            MissingShardResult::Lost => LOST,
             // A service that errs for a moment costs no duplicates.
-            Gone::OtherStream | Gone::Failed(_) => self.fail(session).await,
+            MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => self.fail(session).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::consumer::fetch::FetchEnd;
 use crate::consumer::shape::{Shape, Work};
 use crate::consumer::vitals::Order;
 use crate::event::ShardStop;
-use crate::lease::{How, LeaseStore};
+use crate::lease::{FinishReason, LeaseStore};
 use crate::stream::api::StreamApi;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             let mut ordered = None;
             tokio::select! {
                 biased;
-                stop = grip.asked_to_stop() => return self.stop(session, stop).await,
+                stop = grip.wait_for_stop() => return self.stop(session, stop).await,
                 () = work.gives_up() => return self.fail(session).await,
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
@@ -43,7 +43,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                     let mut asked = None;
                     let noted = tokio::select! {
                         biased;
-                        stop = grip.asked_to_stop() => {
+                        stop = grip.wait_for_stop() => {
                             asked = Some(stop);
                             Tenancy::Kept
                         }
@@ -84,7 +84,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             }
             if released && session.is_over() {
                 return match self.note_in_time(session).await {
-                    Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Stuck),
+                    Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, ShardStop::Stuck),
                     Tenancy::Lost => LOST,
                 };
             }
@@ -106,7 +106,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let noted = self.note_in_time(session).await;
         let settled = tokio::select! {
             biased;
-            stop = self.grip.asked_to_stop() => Err(stop),
+            stop = self.grip.wait_for_stop() => Err(stop),
             () = self.work.is_settled() => Ok(()),
             () = self.worker.clock.sleep(SETTLE_MS) => Ok(()),
         };
@@ -114,7 +114,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             (Tenancy::Lost, _) => LOST,
             (Tenancy::Kept, Err(stop)) => self.stop(session, stop).await,
             (Tenancy::Kept, Ok(())) => match self.note_in_time(session).await {
-                Tenancy::Kept => SessionEnd::Over(How::Failed, ShardStop::Failed),
+                Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, ShardStop::Failed),
                 Tenancy::Lost => LOST,
             },
         }

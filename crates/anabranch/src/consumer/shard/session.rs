@@ -184,7 +184,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             api: Arc::clone(&worker.api),
             feed,
             latest: Arc::clone(&self.latest),
-            summaries: Arc::clone(&self.grip.parts().1.summaries),
+            summaries: Arc::clone(&self.grip.held_and_context().1.summaries),
             clock: worker.clock.clone(),
             chance: worker.chance.clone(),
         };

@@ -10,11 +10,11 @@ use crate::consumer::checkpoint::Tenancy;
 use crate::consumer::handler::attempt;
 use crate::consumer::shape::{Shape, Work};
 use crate::event::ShardStop;
-use crate::lease::{DrainReason, How, LeaseStore, Stop};
+use crate::lease::{DrainReason, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use std::pin::pin;
 
-pub(super) const DRAINED: SessionEnd = SessionEnd::Over(How::Drained, ShardStop::Drained);
+pub(super) const DRAINED: SessionEnd = SessionEnd::Over(FinishReason::Drained, ShardStop::Drained);
 
 /// What a drain came to.
 enum Drain {
@@ -28,8 +28,8 @@ enum Drain {
 
 impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Stops the reading of a shard.
-    pub(super) async fn stop(&mut self, session: &mut Session, stop: Stop) -> SessionEnd {
-        let Stop::Drain { deadline_ms, why } = stop else {
+    pub(super) async fn stop(&mut self, session: &mut Session, stop: StopReason) -> SessionEnd {
+        let StopReason::Drain { deadline_ms, why } = stop else {
             session.drop_all().await;
             return LOST;
         };
@@ -77,9 +77,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         loop {
             tokio::select! {
                 biased;
-                stop = self.grip.asked_to_stop() => match stop {
-                    Stop::Lost => return (Drain::Lost, why),
-                    Stop::Drain { deadline_ms: by_ms, why: now } => {
+                stop = self.grip.wait_for_stop() => match stop {
+                    StopReason::Lost => return (Drain::Lost, why),
+                    StopReason::Drain { deadline_ms: by_ms, why: now } => {
                         (deadline_ms, why) = (by_ms, now);
                     }
                 },
@@ -101,7 +101,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// on in the other lanes; any other reason to stop still holds.
     async fn cant_stop(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
         self.vitals.set_unstoppable(true);
-        self.grip.cant_stop().await;
+        self.grip.refuse_hand_over().await;
         self.refused = true;
         if matches!(why, DrainReason::HandOver { .. }) {
             return match self.note(session).await {
@@ -125,7 +125,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     pub(super) async fn has_returned(&mut self) {
         self.vitals.set_unstoppable(false);
         if std::mem::take(&mut self.refused) {
-            self.grip.can_stop().await;
+            self.grip.allow_hand_over().await;
         }
     }
 }

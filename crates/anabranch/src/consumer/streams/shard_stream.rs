@@ -1,7 +1,7 @@
 //! One shard as a stream of records.
 
 use super::record::{Acks, Hope, Item, ShardRecord};
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;
 use futures_core::Stream;
@@ -24,13 +24,13 @@ pub(super) trait Tenant: Send + Sync {
     fn until_may_deliver(self: Arc<Self>) -> May;
 }
 
-impl<S: LeaseStore, A: StreamApi> Tenant for Grip<S, A> {
+impl<S: LeaseStore, A: StreamApi> Tenant for LeaseHandle<S, A> {
     fn may_deliver(&self) -> bool {
         Self::may_deliver(self)
     }
 
     fn until_may_deliver(self: Arc<Self>) -> May {
-        Box::pin(async move { Self::until_may_deliver(&self).await })
+        Box::pin(async move { Self::wait_until_may_deliver(&self).await })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
 use crate::consumer::shape::{Call, NotTaken, Shape, Work};
-use crate::lease::{Grip, LeaseStore};
+use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout};
 use std::fmt;
@@ -57,7 +57,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
         false
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<Grip<S, A>>) -> Streaming {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Streaming {
         let (sender, items) = mpsc::channel(MOST);
         let acks = Arc::new(Acks::new(grip.lease().checkpoint.lowest(), self.unacked));
         let tenant: Arc<dyn Tenant> = Arc::clone(grip) as _;

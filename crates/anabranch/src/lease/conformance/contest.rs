@@ -2,7 +2,7 @@
 
 use super::scene::Scene;
 use crate::lease::LeaseStore;
-use anabranch_model::lease::{Layout, LeaseChange, Nonce, Outcome, WorkerChange, WorkerId, Write};
+use anabranch_model::lease::{Layout, LeaseChange, Nonce, WriteOutcome, WorkerChange, WorkerId, Write};
 use tokio::task::JoinSet;
 
 const RIVALS: u64 = 16;
@@ -60,7 +60,7 @@ pub(super) async fn one_fence_counts<S: LeaseStore + Clone>(store: &S) {
 }
 
 /// Makes all writes at once, and returns the outcomes of those that were applied.
-async fn winners<S: LeaseStore + Clone>(store: &S, writes: Vec<Write>) -> Vec<Outcome> {
+async fn winners<S: LeaseStore + Clone>(store: &S, writes: Vec<Write>) -> Vec<WriteOutcome> {
     let mut tasks = JoinSet::new();
     for write in writes {
         let store = store.clone();
@@ -77,7 +77,7 @@ async fn winners<S: LeaseStore + Clone>(store: &S, writes: Vec<Write>) -> Vec<Ou
     let mut won = Vec::new();
     while let Some(outcome) = tasks.join_next().await {
         let outcome = outcome.expect("no panic");
-        assert_ne!(outcome, Outcome::Unknown, "no reply was lost");
+        assert_ne!(outcome, WriteOutcome::Unknown, "no reply was lost");
         if outcome.is_done() {
             won.push(outcome);
         }

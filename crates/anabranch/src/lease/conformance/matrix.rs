@@ -4,7 +4,7 @@ use super::scene::{Scene, at, start};
 use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{
-    Hold, Layout, LeaseChange, Nonce, PendingCheckpoint, Resolution, StreamChange, WorkerChange,
+    LeaseToken, Layout, LeaseChange, Nonce, PendingCheckpoint, Resolution, StreamChange, WorkerChange,
     Write,
 };
 
@@ -94,7 +94,7 @@ impl Act {
     }
 
     /// Writes that bring the lease to where this one makes sense.
-    fn before<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &Hold) -> Option<Write> {
+    fn before<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &LeaseToken) -> Option<Write> {
         let nonce = scene.nonce();
         match self {
             Self::Withdraw | Self::Pass => Some(name(scene, hold, nonce)),
@@ -103,7 +103,7 @@ impl Act {
         }
     }
 
-    fn write<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &Hold) -> Write {
+    fn write<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &LeaseToken) -> Write {
         let (b, term, nonce) = (scene.id("b"), hold.term, scene.nonce());
         let lease = |change| Write::lease(&hold.key, change, nonce);
         match self {
@@ -111,10 +111,10 @@ impl Act {
             Self::Take => lease(LeaseChange::Take { taker: b, term }),
             Self::Release => hold.release(nonce),
             Self::Name => name(scene, hold, nonce),
-            Self::Withdraw => lease(LeaseChange::Withdraw { taker: b, term }),
+            Self::Withdraw => lease(LeaseChange::WithdrawRequest { taker: b, term }),
             Self::Refuse => hold.refuse(nonce),
-            Self::Unrefuse => hold.unrefuse(nonce),
-            Self::Pass => hold.pass(&b, nonce),
+            Self::Unrefuse => hold.allow_hand_over(nonce),
+            Self::Pass => hold.hand_over(&b, nonce),
             Self::Checkpoint => hold.checkpoint_at_rate(start(), at(7), None, Some(1 << 20), nonce),
             Self::Prepare => {
                 let state = Some(bytes::Bytes::from_static(b"\x00state\xff"));
@@ -135,8 +135,8 @@ impl Act {
     }
 }
 
-fn name<S: LeaseStore>(scene: &Scene<'_, S>, hold: &Hold, nonce: Nonce) -> Write {
-    let change = LeaseChange::Name { taker: scene.id("b"), term: hold.term };
+fn name<S: LeaseStore>(scene: &Scene<'_, S>, hold: &LeaseToken, nonce: Nonce) -> Write {
+    let change = LeaseChange::RequestHandOver { taker: scene.id("b"), term: hold.term };
     Write::lease(&hold.key, change, nonce)
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn every_write_in_every_circumstance<S: LeaseStore>(store: &S) 
 async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
     let (mut scene, mut hold) = Scene::owned(store, format!("{act:?}-{circumstance:?}")).await;
     // A second time of ownership, so that there is an older counter.
-    let again = hold.take_again(scene.nonce());
+    let again = hold.retake(scene.nonce());
     hold = scene.done(&again).await.expect("taken again");
     if let Some(write) = act.before(&mut scene, &hold) {
         hold = scene.done(&write).await.expect("it stays the owner's");
@@ -248,11 +248,11 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
     let beat = |counter| WorkerChange::Beat { counter };
     let fence = |counter| WorkerChange::Fence { counter };
     let leave = |counter| WorkerChange::Leave { counter };
-    let retire = |counter| WorkerChange::Retire { counter };
+    let retire = |counter| WorkerChange::AnnounceLeaving { counter };
     // What was done before, the write, and whether it is applied.
     let reads = |counter, streams: &[&str]| {
         let streams = streams.iter().map(|stream| (*stream).into()).collect();
-        WorkerChange::Reads { counter, streams }
+        WorkerChange::SetStreams { counter, streams }
     };
     let cases: [(&[WorkerChange], WorkerChange, bool); 26] = [
         (&[], beat(0), true),

@@ -6,7 +6,7 @@ use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Checkpoint, Hold, LeaseChange, PendingCheckpoint, WorkerChange, WorkerId, Write,
+    Checkpoint, LeaseToken, LeaseChange, PendingCheckpoint, WorkerChange, WorkerId, Write,
 };
 use anabranch_model::position::Position;
 
@@ -56,8 +56,8 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
         2..=4 => WorkerChange::Beat { counter },
         5 => WorkerChange::Fence { counter },
         6 => WorkerChange::Leave { counter },
-        7 => WorkerChange::Retire { counter },
-        8 => WorkerChange::Reads { counter, streams: some_streams(chance) },
+        7 => WorkerChange::AnnounceLeaving { counter },
+        8 => WorkerChange::SetStreams { counter, streams: some_streams(chance) },
         _ => WorkerChange::Delete,
     };
     Write::worker(&id, pulse, scene.nonce())
@@ -72,7 +72,7 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
     let owner = row.as_ref().and_then(|row| row.owner.clone()).filter(|_| chance.below(4) > 0);
     let owner = owner.unwrap_or_else(|| some_worker(scene, chance));
     let other = some_worker(scene, chance);
-    let hold = Hold { key: key.clone(), owner, term };
+    let hold = LeaseToken { key: key.clone(), owner, term };
     let known = row.map_or_else(start, |row| row.checkpoint);
     let replaces = if chance.below(5) == 0 { some_checkpoint(chance) } else { known };
     let nonce = scene.nonce();
@@ -81,11 +81,11 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
         0 | 1 => scene.new_lease(shard),
         2..=4 => lease(LeaseChange::Take { taker: other, term }),
         5 => hold.release(nonce),
-        6 | 7 => lease(LeaseChange::Name { taker: other, term }),
-        8 => lease(LeaseChange::Withdraw { taker: other, term }),
+        6 | 7 => lease(LeaseChange::RequestHandOver { taker: other, term }),
+        8 => lease(LeaseChange::WithdrawRequest { taker: other, term }),
         9 => hold.refuse(nonce),
-        10 => hold.unrefuse(nonce),
-        11 | 12 => hold.pass(&other, nonce),
+        10 => hold.allow_hand_over(nonce),
+        11 | 12 => hold.hand_over(&other, nonce),
         13 => hold.renew(nonce),
         14..=16 => {
             let (to, pending) = (some_checkpoint(chance), some_pending(chance));

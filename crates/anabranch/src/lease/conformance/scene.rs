@@ -1,11 +1,11 @@
 //! A stream of its own on the store under test, and the same stream on the pure table.
 
-use crate::lease::{LeaseStore, Look};
+use crate::lease::{LeaseStore, StorePoll};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Checkpoint, Hold, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, Outcome, Resolution,
-    Stored, Table, WorkerChange, WorkerId, Write, resolve,
+    Checkpoint, LeaseToken, Layout, Lease, LeaseChange, LeaseKey, NewLease, Nonce, WriteOutcome, Resolution,
+    StoredRow, LeaseTable, WorkerChange, WorkerId, Write, resolve,
 };
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
@@ -14,13 +14,13 @@ use anabranch_model::sequence::SequenceNumber;
 pub(super) struct Scene<'a, S> {
     store: &'a S,
     /// The same rows by the pure rules.
-    pub(super) table: Table,
+    pub(super) table: LeaseTable,
     /// A stream that no other scene uses.
     pub(super) stream: StreamName,
     /// The nonce of the last write made here.
     nonce: u64,
     /// What was seen after the last write made here. Nobody else writes meanwhile.
-    looked: Option<Look>,
+    looked: Option<StorePoll>,
 }
 
 impl<'a, S: LeaseStore> Scene<'a, S> {
@@ -28,7 +28,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     pub(super) fn new(store: &'a S, name: impl Into<StreamName>) -> Self {
         Self {
             store,
-            table: Table::new(store.layout()),
+            table: LeaseTable::new(store.layout()),
             stream: name.into(),
             nonce: 0,
             looked: None,
@@ -36,7 +36,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     }
 
     /// A scene with one lease that the worker `a` owns.
-    pub(super) async fn owned(store: &'a S, name: impl Into<StreamName>) -> (Self, Hold) {
+    pub(super) async fn owned(store: &'a S, name: impl Into<StreamName>) -> (Self, LeaseToken) {
         let mut scene = Self::new(store, name);
         scene.join("a").await;
         scene.join("b").await;
@@ -75,7 +75,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
 
     /// Makes a write on both sides; they must agree on the outcome, on the row and on whether the
     /// plan has changed.
-    pub(super) async fn write(&mut self, write: &Write) -> Outcome {
+    pub(super) async fn write(&mut self, write: &Write) -> WriteOutcome {
         let got = self.write_only(write).await;
         let row = self.store.read_back(write).await.expect("the store answers");
         assert_eq!(row, self.expected_row(write), "the row after {write:?}");
@@ -83,7 +83,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     }
 
     /// The same, but the row is not read again.
-    pub(super) async fn write_only(&mut self, write: &Write) -> Outcome {
+    pub(super) async fn write_only(&mut self, write: &Write) -> WriteOutcome {
         let before = match self.looked.take() {
             Some(look) => look,
             None => self.look().await,
@@ -92,7 +92,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         let got = self.store.write(write).await.expect("the store answers");
         match (&expected, &got) {
             // A store need not tell the row with a refusal, but it must not lie about it.
-            (Outcome::Refused { why: expected, now: row }, Outcome::Refused { why: got, now }) => {
+            (WriteOutcome::Refused { why: expected, now: row }, WriteOutcome::Refused { why: got, now }) => {
                 assert_eq!(got, expected, "{write:?}");
                 assert!(now.is_none() || now == row, "{write:?}: {now:?} is not {row:?}");
             }
@@ -106,10 +106,10 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     }
 
     /// Makes a write that must be applied. Returns what the lease's owner presents from now on.
-    pub(super) async fn done(&mut self, write: &Write) -> Option<Hold> {
+    pub(super) async fn done(&mut self, write: &Write) -> Option<LeaseToken> {
         let outcome = self.write(write).await;
         assert!(outcome.is_done(), "{write:?}: {outcome:?}");
-        outcome.hold()
+        outcome.token()
     }
 
     /// Makes a write that must be refused.
@@ -138,7 +138,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
 
     /// Removes the workers of the scene, which every look on the store would go on showing.
     pub(super) async fn tidy(mut self) {
-        let held: Vec<Hold> = self.table.leases(&self.stream).filter_map(Lease::hold).collect();
+        let held: Vec<LeaseToken> = self.table.leases(&self.stream).filter_map(Lease::token).collect();
         let mut writes = Vec::new();
         let native = self.is_native();
         for hold in held.iter().filter(|_| native) {
@@ -189,22 +189,22 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     }
 
     /// Takes the lease as listed now.
-    pub(super) async fn take(&mut self, name: &str, shard: u32) -> Hold {
+    pub(super) async fn take(&mut self, name: &str, shard: u32) -> LeaseToken {
         let change = LeaseChange::Take { taker: self.id(name), term: self.lease(shard).term };
         let write = Write::lease(&self.key(shard), change, self.nonce());
         self.done(&write).await.expect("a lease that was taken has an owner")
     }
 
-    async fn look(&self) -> Look {
-        self.store.look().await.expect("the store answers")
+    async fn look(&self) -> StorePoll {
+        self.store.poll().await.expect("the store answers")
     }
 
-    fn expected_row(&self, write: &Write) -> Stored {
+    fn expected_row(&self, write: &Write) -> StoredRow {
         match write {
-            Write::Lease { key, .. } => Stored::of_lease(self.table.lease(key)),
-            Write::Worker { id, .. } => Stored::of_worker(self.table.worker(id)),
+            Write::Lease { key, .. } => StoredRow::of_lease(self.table.lease(key)),
+            Write::Worker { id, .. } => StoredRow::of_worker(self.table.worker(id)),
             Write::Stream { stream, .. } => {
-                Stored::of_stream(self.table.application().streams.get(stream))
+                StoredRow::of_stream(self.table.application().streams.get(stream))
             }
         }
     }

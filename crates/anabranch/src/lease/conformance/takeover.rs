@@ -21,8 +21,8 @@ pub(super) async fn a_paused_owner_is_shut_out<S: LeaseStore>(store: &S) {
         hold.end(start(), nonce),
         hold.release(nonce),
         hold.refuse(nonce),
-        hold.pass(&b, nonce),
-        hold.take_again(nonce),
+        hold.hand_over(&b, nonce),
+        hold.retake(nonce),
     ] {
         scene.refused(&write).await;
     }
@@ -38,16 +38,16 @@ pub(super) async fn a_late_pass_is_void_after_the_own_row_was_taken_again<S: Lea
     let b = scene.id("b");
     let release = hold.release(scene.nonce());
     assert_eq!(scene.resolve(&release).await, Resolution::StillUnknown);
-    let again = hold.take_again(scene.nonce());
+    let again = hold.retake(scene.nonce());
     let hold = scene.done(&again).await.expect("taken again");
     assert_eq!(scene.resolve(&release).await, Resolution::NotApplied);
     scene.refused(&release).await;
     if scene.is_native() {
-        let ask = LeaseChange::Name { taker: b.clone(), term: hold.term };
+        let ask = LeaseChange::RequestHandOver { taker: b.clone(), term: hold.term };
         let ask = Write::lease(&hold.key, ask, scene.nonce());
         scene.done(&ask).await;
-        let pass = hold.pass(&b, scene.nonce());
-        let again = hold.take_again(scene.nonce());
+        let pass = hold.hand_over(&b, scene.nonce());
+        let again = hold.retake(scene.nonce());
         scene.done(&again).await;
         assert_eq!(scene.resolve(&pass).await, Resolution::NotApplied);
         scene.refused(&pass).await;

@@ -3,19 +3,19 @@
 //! Every worker looks whether its streams were created again, and on KCL's table whether a fleet of
 //! KCL 3.x works there now. The rest is the duty of one worker per stream, which the rows name.
 
-use super::StartError;
-use super::cleanup::{forget_workers, remove_rows};
-use super::crew::{Crew, ReadStream};
+use super::CoordinatorStartError;
+use super::cleanup::{remove_worker_rows, remove_rows};
+use super::crew::{CoordinatorShared, ActiveStream};
 use super::first_sync::{create_all, first_rows, missing_rows};
 use super::missing;
-use super::survey::look_again;
+use super::survey::probe_again;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ShardFilter, StreamApi};
-use anabranch_model::coverage::{self, HoleWatch};
+use anabranch_model::coverage::{self, HoleDetector};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Layout, Lease, LeaseChange, Listing, Survey, Worker, WorkerId, Write, duty, is_same_creation,
+    Layout, Lease, LeaseChange, LeaseListing, KclProbe, WorkerRow, WorkerId, Write, duty, is_same_creation,
     shuffle, sync,
 };
 use anabranch_model::lineage::Lineage;
@@ -33,23 +33,23 @@ const KCL_LOOKS_COST: u64 = 10;
 const KCL_LATER: u64 = 5;
 
 /// What audits in a row have seen of each stream.
-type Watches = BTreeMap<StreamName, Watch>;
+type AuditStates = BTreeMap<StreamName, AuditState>;
 
 /// What audits in a row have seen of a stream.
 #[derive(Debug, Default)]
-struct Watch {
+struct AuditState {
     /// The holes.
-    holes: HoleWatch,
+    holes: HoleDetector,
     /// How many audits in a row have missed the row of each of these children.
     forgotten: BTreeMap<ShardId, u32>,
 }
 
-impl Watch {
+impl AuditState {
     /// Returns the pause before the next audit. What was just found is looked at again soon: a
     /// reshard in progress is over by then, and a row that somebody deleted is missed by whoever
     /// waits for its records. What several repairs have left as it was is looked at less often.
     fn pause_ms(&self, audit_ms: u64, hole_looks: u32) -> u64 {
-        let seen = self.forgotten.values().copied().chain(self.holes.looks());
+        let seen = self.forgotten.values().copied().chain(self.holes.consecutive());
         let Some(looks) = seen.min() else { return audit_ms };
         let doubled = looks.saturating_sub(hole_looks).min(SOONER.ilog2() + 1);
         ((audit_ms / SOONER) << doubled).min(audit_ms)
@@ -57,11 +57,11 @@ impl Watch {
 }
 
 /// Audits for ever. `start` is what was seen of the table at the start.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, start: Survey) {
-    let mut watches = Watches::new();
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared<S, A>>, start: KclProbe) {
+    let mut watches = AuditStates::new();
     let mut unread = Vec::new();
-    let hole_looks = crew.settings().hole_looks;
-    if crew.tools.store.layout() == Layout::Kcl {
+    let hole_looks = crew.settings().hole_audits;
+    if crew.context.store.layout() == Layout::Kcl {
         for stream in crew.streams() {
             compare_with_rows(&crew, &stream).await;
         }
@@ -70,45 +70,45 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, star
         let audit_ms = audit_ms(&crew);
         let pauses = watches.values().map(|watch| watch.pause_ms(audit_ms, hole_looks));
         let pause_ms = pauses.min().unwrap_or(audit_ms);
-        let due_ms = crew.now_ms() + pause_ms - crew.tools.chance.below((pause_ms / 8).max(1));
-        look_into_suspects(&crew, due_ms).await;
-        let survey = look_again(&crew, &start).await.unwrap_or_default();
-        tell_unread(&crew, &survey, &mut unread);
+        let due_ms = crew.now_ms() + pause_ms - crew.context.rng.below((pause_ms / 8).max(1));
+        check_suspects(&crew, due_ms).await;
+        let survey = probe_again(&crew, &start).await.unwrap_or_default();
+        emit_unread_streams(&crew, &survey, &mut unread);
         let streams = crew.streams();
         watches.retain(|name, _| streams.iter().any(|stream| stream.settings.name == *name));
         let lowest = lowest_worker(&crew).await;
         for stream in streams {
             audit(&crew, &stream, (lowest.as_ref(), survey.owners.as_ref()), &mut watches).await;
         }
-        if lowest.as_ref() == Some(&crew.holdings.member().id) {
-            forget_workers(&crew).await;
+        if lowest.as_ref() == Some(&crew.held_leases.member().id) {
+            remove_worker_rows(&crew).await;
         }
     }
 }
 
 /// The pause between two audits. In KCL's layout an audit scans the table once, and once for each
 /// stream, at twice the cost of a look. On a large table it comes later.
-fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> u64 {
-    let audit_ms = crew.settings().audit_ms;
-    if crew.tools.store.layout() == Layout::Native {
+fn audit_ms<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> u64 {
+    let audit_ms = crew.settings().audit_interval;
+    if crew.context.store.layout() == Layout::Native {
         return audit_ms;
     }
     let looks = (1 + crew.stream_names().len() as u64) * 2;
-    let paced_ms = crew.look_ms().saturating_mul(looks * KCL_LOOKS_COST);
+    let paced_ms = crew.poll_interval_ms().saturating_mul(looks * KCL_LOOKS_COST);
     paced_ms.clamp(audit_ms, audit_ms.saturating_mul(KCL_LATER))
 }
 
 /// Looks into streams that a reader found to be gone, and asks for those that are missing, until the
 /// next audit is due.
-async fn look_into_suspects<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, due_ms: u64) {
+async fn check_suspects<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, due_ms: u64) {
     loop {
         let missing_ms = crew.missing.next_due_ms().unwrap_or(u64::MAX);
         let suspects = tokio::select! {
             biased;
-            suspects = crew.tools.suspects.next() => suspects,
-            () = crew.tools.clock.sleep_until(due_ms) => return,
-            () = crew.tools.clock.sleep_until(missing_ms) => {
-                missing::ask_again(crew).await;
+            suspects = crew.context.suspect_streams.next() => suspects,
+            () = crew.context.clock.sleep_until(due_ms) => return,
+            () = crew.context.clock.sleep_until(missing_ms) => {
+                missing::recheck_due(crew).await;
                 continue;
             }
         };
@@ -120,19 +120,19 @@ async fn look_into_suspects<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, due_
 }
 
 /// The lowest id of those that live, so that one worker knows what to do when no row says it.
-async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<WorkerId> {
-    let look = crew.tools.look().await.ok()?;
-    look.workers.into_iter().filter(Worker::is_alive).map(|worker| worker.id).min()
+async fn lowest_worker<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> Option<WorkerId> {
+    let look = crew.context.poll().await.ok()?;
+    look.workers.into_iter().filter(WorkerRow::is_alive).map(|worker| worker.id).min()
 }
 
 /// Tells that Java's workers leave streams to this one that it does not read: they draw one leader
 /// for the whole table, and only that one makes and repairs the rows of any stream.
-fn tell_unread<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
-    survey: &Survey,
+fn emit_unread_streams<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    survey: &KclProbe,
     told: &mut Vec<String>,
 ) {
-    let me = crew.holdings.member().id.clone();
+    let me = crew.held_leases.member().id.clone();
     let names = |owners: &BTreeSet<String>| owners.contains(me.as_str());
     let leads =
         |owners: &BTreeSet<String>| shuffle::leads(me.as_str(), owners.iter().map(String::as_str));
@@ -140,24 +140,24 @@ fn tell_unread<S: LeaseStore, A: StreamApi>(
     let drawn = survey.owners.as_ref().is_some_and(|owners| names(owners) && leads(owners));
     let streams = if drawn { survey.others_than(&reads) } else { Vec::new() };
     if !streams.is_empty() && streams != *told {
-        crew.tools.tell(LeaseEvent::LeadsUnread { streams: streams.clone() });
+        crew.context.emit(LeaseEvent::LeadsUnread { streams: streams.clone() });
     }
     *told = streams;
 }
 
 async fn audit<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
-    stream: &ReadStream,
+    crew: &CoordinatorShared<S, A>,
+    stream: &ActiveStream,
     (lowest, owners): (Option<&WorkerId>, Option<&BTreeSet<String>>),
-    watches: &mut Watches,
+    watches: &mut AuditStates,
 ) {
-    let (tools, name) = (&crew.tools, &stream.settings.name);
+    let (tools, name) = (&crew.context, &stream.settings.name);
     if !is_the_same(crew, stream, false).await {
         return;
     }
     let layout = tools.store.layout();
-    let me = crew.holdings.member();
-    let is_on_duty = |rows: &[Lease]| duty::audits(layout, rows, &me.id, lowest, owners);
+    let me = crew.held_leases.member();
+    let is_on_duty = |rows: &[Lease]| duty::is_auditor(layout, rows, &me.id, lowest, owners);
     // In KCL's layout each worker removes the rows that it finished itself, and makes those of lost
     // children: Java's leader does not. There a list is a scan, and the one below will do.
     if layout == Layout::Native {
@@ -168,9 +168,9 @@ async fn audit<S: LeaseStore, A: StreamApi>(
         }
     }
     // The shards are listed before the rows: what the list lacks was gone before they were read.
-    let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+    let list = match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
         Ok(list) => Lineage::new(list.shards),
-        Err(error) => return tools.stream_trouble(name, &error),
+        Err(error) => return tools.emit_stream_failure(name, &error),
     };
     let Ok(listing) = tools.list(name).await else { return };
     if layout == Layout::Kcl && !is_of_this_stream(crew, stream, &listing.rows, &list) {
@@ -178,13 +178,13 @@ async fn audit<S: LeaseStore, A: StreamApi>(
     }
     let rows = listing.with_unreadable(name, &list);
     let watch = watches.entry(name.clone()).or_default();
-    look_for_children(crew, name, &rows, &list, &mut watch.forgotten).await;
+    repair_missing_children(crew, name, &rows, &list, &mut watch.forgotten).await;
     if layout == Layout::Native || is_on_duty(&listing.rows) {
         note_ranges(crew, &listing.rows, &list).await;
-        look_for_holes(crew, stream, &rows, &list, &mut watch.holes).await;
+        repair_holes(crew, stream, &rows, &list, &mut watch.holes).await;
     } else {
         // The worker that audits next counts from the start.
-        watch.holes = HoleWatch::default();
+        watch.holes = HoleDetector::default();
     }
     remove_rows(crew, &rows, &list).await;
 }
@@ -192,20 +192,20 @@ async fn audit<S: LeaseStore, A: StreamApi>(
 /// Whether the stream is the one that the application knows. Another one is read no longer, nor is
 /// one that is gone, by a reader's word and by the service's.
 async fn is_the_same<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
-    stream: &ReadStream,
+    crew: &CoordinatorShared<S, A>,
+    stream: &ActiveStream,
     suspected: bool,
 ) -> bool {
     let name = &stream.settings.name;
-    let found_ms = match crew.tools.describe(name).await {
+    let found_ms = match crew.context.describe(name).await {
         Ok(summary) => summary.created_ms,
         Err(error) if suspected && error.fault == Fault::Missing => {
-            crew.tools.tell(LeaseEvent::StreamGone { stream: name.clone() });
-            crew.miss(name);
+            crew.context.emit(LeaseEvent::StreamGone { stream: name.clone() });
+            crew.mark_missing(name);
             return false;
         }
         Err(error) => {
-            crew.tools.stream_trouble(name, &error);
+            crew.context.emit_stream_failure(name, &error);
             return false;
         }
     };
@@ -214,8 +214,8 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
     if !is_same {
         let (stream, again) = (name.clone(), name.clone());
         let known = Some(known_ms);
-        crew.tools.tell(LeaseEvent::StreamRecreated { stream, known_ms: known, found_ms });
-        crew.refuse(StartError::RecreatedStream { stream: again, known_ms, found_ms }, name);
+        crew.context.emit(LeaseEvent::StreamRecreated { stream, known_ms: known, found_ms });
+        crew.refuse(CoordinatorStartError::StreamRecreated { stream: again, known_ms, found_ms }, name);
     }
     is_same
 }
@@ -223,8 +223,8 @@ async fn is_the_same<S: LeaseStore, A: StreamApi>(
 /// Returns whether the rows of KCL's table may be of the stream that is there. If not, stops
 /// reading it.
 fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
-    stream: &ReadStream,
+    crew: &CoordinatorShared<S, A>,
+    stream: &ActiveStream,
     rows: &[Lease],
     list: &Lineage,
 ) -> bool {
@@ -232,18 +232,18 @@ fn is_of_this_stream<S: LeaseStore, A: StreamApi>(
     let (name, found_ms) = (&stream.settings.name, stream.created_ms);
     let (shard, checkpoint) = (row.key.shard.clone(), row.checkpoint.lowest());
     let (again, known_ms) = (name.clone(), None);
-    crew.tools.tell(LeaseEvent::StreamRecreated { stream: again, known_ms, found_ms });
+    crew.context.emit(LeaseEvent::StreamRecreated { stream: again, known_ms, found_ms });
     let stream = name.clone();
-    crew.refuse(StartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms }, name);
+    crew.refuse(CoordinatorStartError::ForeignCheckpoint { stream, shard, checkpoint, found_ms }, name);
     false
 }
 
 /// Compares the stream with the rows once, at the start of the worker. If one of the two does not
 /// answer, the next audit does it.
-async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, stream: &ReadStream) {
-    let (tools, name) = (&crew.tools, &stream.settings.name);
-    if let Ok(list) = tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await
-        && let Ok(Listing { rows, .. }) = tools.list(name).await
+async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>, stream: &ActiveStream) {
+    let (tools, name) = (&crew.context, &stream.settings.name);
+    if let Ok(list) = tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await
+        && let Ok(LeaseListing { rows, .. }) = tools.list(name).await
     {
         let _: bool = is_of_this_stream(crew, stream, &rows, &Lineage::new(list.shards));
     }
@@ -251,8 +251,8 @@ async fn compare_with_rows<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>, strea
 
 /// Makes the rows of children that several audits have missed. One of them may have read a row that
 /// its owner was just making.
-async fn look_for_children<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
+async fn repair_missing_children<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
     stream: &StreamName,
     rows: &[Lease],
     list: &Lineage,
@@ -263,47 +263,47 @@ async fn look_for_children<S: LeaseStore, A: StreamApi>(
     forgotten.retain(|row| {
         let looks = missed.entry(row.shard.clone()).or_default();
         *looks += 1;
-        *looks >= crew.settings().hole_looks
+        *looks >= crew.settings().hole_audits
     });
     if !forgotten.is_empty()
-        && let Err(error) = create_all(&crew.tools, stream, forgotten).await
+        && let Err(error) = create_all(&crew.context, stream, forgotten).await
     {
         let error = error.to_string();
-        crew.tools.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+        crew.context.emit(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
     }
 }
 
 /// Rows of old KCL versions lack their range.
 async fn note_ranges<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
+    crew: &CoordinatorShared<S, A>,
     rows: &[Lease],
     list: &Lineage,
 ) {
     for row in rows.iter().filter(|row| row.range.is_none()) {
         if let Some(shard) = list.get(&row.key.shard) {
             let note = LeaseChange::NoteRange(shard.range);
-            let write = Write::lease(&row.key, note, crew.tools.chance.nonce());
+            let write = Write::lease(&row.key, note, crew.context.rng.nonce());
             // The next audit does what this one could not.
-            let _noted = crew.tools.attempt(&write).await;
+            let _noted = crew.context.write_once(&write).await;
         }
     }
 }
 
 /// A hole that several audits have seen is repaired. One may be a reshard in progress.
-async fn look_for_holes<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
-    stream: &ReadStream,
+async fn repair_holes<S: LeaseStore, A: StreamApi>(
+    crew: &CoordinatorShared<S, A>,
+    stream: &ActiveStream,
     rows: &[Lease],
     list: &Lineage,
-    watch: &mut HoleWatch,
+    watch: &mut HoleDetector,
 ) {
-    let (tools, name) = (&crew.tools, &stream.settings.name);
+    let (tools, name) = (&crew.context, &stream.settings.name);
     let Some(covered) = sync::covered(list, rows) else { return };
     let holes = coverage::holes(covered);
-    let looks = watch.look(&holes);
+    let looks = watch.observe(&holes);
     let Some(keys) = holes.first().copied() else { return };
-    tools.tell(LeaseEvent::Hole { stream: name.clone(), keys, looks });
-    if looks < crew.settings().hole_looks {
+    tools.emit(LeaseEvent::Hole { stream: name.clone(), keys, looks });
+    if looks < crew.settings().hole_audits {
         return;
     }
     let missing = if rows.is_empty() && tools.store.layout() == Layout::Native {
@@ -318,6 +318,6 @@ async fn look_for_holes<S: LeaseStore, A: StreamApi>(
     };
     if let Err(error) = repaired {
         let error = error.to_string();
-        tools.tell(LeaseEvent::StreamTrouble { stream: name.clone(), error });
+        tools.emit(LeaseEvent::StreamTrouble { stream: name.clone(), error });
     }
 }

@@ -1,10 +1,10 @@
 //! Removes the rows of finished shards and of gone workers.
 
-use super::crew::Crew;
+use super::crew::CoordinatorShared;
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
-use crate::lease::grip::Stage;
-use crate::lease::settle::Settled;
+use crate::lease::grip::HandleState;
+use crate::lease::settle::WriteResult;
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Layout, Lease, LeaseChange, WorkerChange, WorkerId, Write, duty};
 use anabranch_model::lineage::Lineage;
@@ -13,52 +13,52 @@ use std::collections::BTreeSet;
 /// Removes the rows of finished shards that may go. In KCL's layout only this worker's own: a Java
 /// worker does that for its own.
 pub(super) async fn remove_rows<S: LeaseStore, A: StreamApi>(
-    crew: &Crew<S, A>,
+    crew: &CoordinatorShared<S, A>,
     rows: &[Lease],
     list: &Lineage,
 ) {
-    let layout = crew.tools.store.layout();
-    let me = crew.holdings.member();
+    let layout = crew.context.store.layout();
+    let me = crew.held_leases.member();
     let mine = |row: &Lease| layout == Layout::Native || row.owner.as_ref() == Some(&me.id);
-    for row in rows.iter().filter(|row| mine(row) && duty::may_go(layout, row, rows, list)) {
-        let held = crew.holdings.get(&row.key);
+    for row in rows.iter().filter(|row| mine(row) && duty::may_remove(layout, row, rows, list)) {
+        let held = crew.held_leases.get(&row.key);
         let delete = LeaseChange::Delete { term: row.term };
-        let write = Write::lease(&row.key, delete, crew.tools.chance.nonce());
-        if let Settled::Applied(_) = crew.tools.attempt(&write).await {
-            crew.tools.tell(LeaseEvent::RowRemoved { lease: row.key.clone() });
-            if let Some(held) = held.filter(|held| held.stage() == Stage::Kept) {
-                crew.holdings.remove(&held);
+        let write = Write::lease(&row.key, delete, crew.context.rng.nonce());
+        if let WriteResult::Applied(_) = crew.context.write_once(&write).await {
+            crew.context.emit(LeaseEvent::RowRemoved { lease: row.key.clone() });
+            if let Some(held) = held.filter(|held| held.state() == HandleState::Retained) {
+                crew.held_leases.remove(&held);
             }
         }
     }
 }
 
 /// Removes the rows of workers that left or were fenced and that no lease names.
-pub(super) async fn forget_workers<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) {
-    let tools = &crew.tools;
+pub(super) async fn remove_worker_rows<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
+    let tools = &crew.context;
     if tools.store.layout() == Layout::Kcl {
         return;
     }
-    let Ok(look) = tools.look().await else { return };
+    let Ok(look) = tools.poll().await else { return };
     let gone: Vec<WorkerId> =
         look.workers.into_iter().filter(|it| !it.is_alive()).map(|it| it.id).collect();
     if gone.is_empty() {
         return;
     }
     // Leases of streams that only other workers read count too.
-    let Some(owners) = owners(crew).await else { return };
+    let Some(owners) = referenced_workers(crew).await else { return };
     for worker in gone.into_iter().filter(|id| !owners.contains(id)) {
-        let write = Write::worker(&worker, WorkerChange::Delete, tools.chance.nonce());
-        if let Settled::Applied(_) = tools.attempt(&write).await {
-            tools.tell(LeaseEvent::WorkerForgotten { worker });
+        let write = Write::worker(&worker, WorkerChange::Delete, tools.rng.nonce());
+        if let WriteResult::Applied(_) = tools.write_once(&write).await {
+            tools.emit(LeaseEvent::WorkerForgotten { worker });
         }
     }
 }
 
 /// Everyone that a lease names. `None` if not all leases can be read.
-async fn owners<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) -> Option<BTreeSet<WorkerId>> {
-    let tools = &crew.tools;
-    let application = tools.read(tools.store.application()).await.ok()?;
+async fn referenced_workers<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) -> Option<BTreeSet<WorkerId>> {
+    let tools = &crew.context;
+    let application = tools.read_store(tools.store.application()).await.ok()?;
     if !application.unreadable.is_empty() {
         return None;
     }

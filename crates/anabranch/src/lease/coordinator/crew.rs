@@ -1,11 +1,11 @@
 //! What the tasks of a coordinator share.
 
-use super::holdings::Holdings;
+use super::holdings::HeldLeases;
 use super::learned::LearnedRows;
 use super::missing::MissingStreams;
-use super::part::Parts;
-use super::{Settings, StartError, StreamSettings, Tools};
-use crate::lease::{DrainReason, Grip, LeaseStore};
+use super::part::TaskGuard;
+use super::{CoordinatorSettings, CoordinatorStartError, StreamSettings, LeaseContext};
+use crate::lease::{DrainReason, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{LeaseKey, Protocol, StreamNames};
@@ -16,22 +16,22 @@ use tokio::sync::{Notify, mpsc};
 
 /// What the tasks of a coordinator share.
 #[derive(Debug)]
-pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
+pub(super) struct CoordinatorShared<S: LeaseStore, A: StreamApi> {
     /// What every part works with.
-    pub(super) tools: Arc<Tools<S, A>>,
+    pub(super) context: Arc<LeaseContext<S, A>>,
     /// The leases that this worker holds.
-    pub(super) holdings: Holdings,
+    pub(super) held_leases: HeldLeases,
     /// The streams that are read.
-    streams: Mutex<BTreeMap<StreamName, ReadStream>>,
+    streams: Mutex<BTreeMap<StreamName, ActiveStream>>,
     /// The streams that are read no longer while a lease of theirs may still be on its way to this
     /// worker, and since when their rows say nothing of it.
-    left: Mutex<BTreeMap<StreamName, u64>>,
+    removed_streams: Mutex<BTreeMap<StreamName, u64>>,
     /// The streams that the service reported as missing.
     pub(super) missing: MissingStreams,
     /// What refused writes have shown.
     pub(super) learned: LearnedRows,
     /// Where grips go.
-    pub(super) grips: mpsc::Sender<Grip<S, A>>,
+    pub(super) handles: mpsc::Sender<LeaseHandle<S, A>>,
     /// Wakes the loop that looks.
     pub(super) wake: Arc<Notify>,
     /// Has the heart beat at once, to say which streams are read by now.
@@ -39,16 +39,16 @@ pub(super) struct Crew<S: LeaseStore, A: StreamApi> {
     /// Whether the worker is stopping.
     stopping: AtomicBool,
     /// Why the last stream is read no longer, once none is left.
-    refusal: Mutex<Option<StartError>>,
+    refusal: Mutex<Option<CoordinatorStartError>>,
     /// Tells that there is such a reason.
     refused: Notify,
     /// The coordinator's tasks, of which none may panic unnoticed.
-    pub(super) parts: Parts,
+    pub(super) task_guard: TaskGuard,
 }
 
 /// A stream that is read.
 #[derive(Clone, Debug)]
-pub(super) struct ReadStream {
+pub(super) struct ActiveStream {
     /// What the coordinator was told about it, under the name that its rows lie under.
     pub(super) settings: StreamSettings,
     /// What it is called.
@@ -61,58 +61,58 @@ pub(super) struct ReadStream {
     pub(super) protocol: Protocol,
 }
 
-impl ReadStream {
+impl ActiveStream {
     /// Returns the name that the stream's rows lie under.
     pub(super) fn key(&self) -> StreamName {
         self.settings.name.clone()
     }
 
     /// Whether this is one of the stream's names.
-    pub(super) fn is_called(&self, name: &StreamName) -> bool {
-        self.settings.name == *name || self.names.has(name) || self.arn == name.as_str()
+    pub(super) fn has_name(&self, name: &StreamName) -> bool {
+        self.settings.name == *name || self.names.contains(name) || self.arn == name.as_str()
     }
 }
 
-impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
+impl<S: LeaseStore, A: StreamApi> CoordinatorShared<S, A> {
     pub(super) fn new(
-        tools: Arc<Tools<S, A>>,
-        holdings: Holdings,
-        streams: Vec<ReadStream>,
-        grips: mpsc::Sender<Grip<S, A>>,
+        tools: Arc<LeaseContext<S, A>>,
+        holdings: HeldLeases,
+        streams: Vec<ActiveStream>,
+        grips: mpsc::Sender<LeaseHandle<S, A>>,
     ) -> Self {
         let named = streams.into_iter().map(|stream| (stream.settings.name.clone(), stream));
         Self {
-            tools,
-            holdings,
+            context: tools,
+            held_leases: holdings,
             streams: Mutex::new(named.collect()),
-            left: Mutex::default(),
+            removed_streams: Mutex::default(),
             missing: MissingStreams::default(),
             learned: LearnedRows::default(),
-            grips,
+            handles: grips,
             wake: Arc::new(Notify::new()),
             reads_changed: Notify::new(),
             stopping: AtomicBool::new(false),
             refusal: Mutex::new(None),
             refused: Notify::new(),
-            parts: Parts::default(),
+            task_guard: TaskGuard::default(),
         }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
-        &self.tools.settings
+    pub(super) fn settings(&self) -> &CoordinatorSettings {
+        &self.context.settings
     }
 
     pub(super) fn now_ms(&self) -> u64 {
-        self.tools.clock.now_ms()
+        self.context.clock.now_ms()
     }
 
     /// The pause between two looks while nothing happens, in milliseconds.
-    pub(super) fn look_ms(&self) -> u64 {
-        self.settings().look_ms.unwrap_or_else(|| self.tools.store.look_ms())
+    pub(super) fn poll_interval_ms(&self) -> u64 {
+        self.settings().poll_interval.unwrap_or_else(|| self.context.store.poll_interval())
     }
 
     /// The streams that are read, by name.
-    pub(super) fn streams(&self) -> Vec<ReadStream> {
+    pub(super) fn streams(&self) -> Vec<ActiveStream> {
         self.lock_streams().values().cloned().collect()
     }
 
@@ -122,17 +122,17 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     }
 
     /// The names of those whose rows are looked at: read, or left.
-    pub(super) fn looked_at(&self) -> Vec<StreamName> {
+    pub(super) fn polled_streams(&self) -> Vec<StreamName> {
         let mut names: BTreeSet<_> = self.stream_names().into_iter().collect();
-        names.extend(self.lock_left().keys().cloned());
+        names.extend(self.lock_removed().keys().cloned());
         names.into_iter().collect()
     }
 
     /// Looks no longer at streams that were left and whose rows have said nothing of this worker
     /// for a lease time: nobody hands it a lease of theirs any more.
-    pub(super) fn forget_left(&self, names_me: impl Fn(&StreamName) -> bool) {
+    pub(super) fn forget_removed_streams(&self, names_me: impl Fn(&StreamName) -> bool) {
         let (now_ms, patience_ms) = (self.now_ms(), self.settings().lease_time_ms);
-        self.lock_left().retain(|stream, since_ms| {
+        self.lock_removed().retain(|stream, since_ms| {
             if names_me(stream) {
                 *since_ms = now_ms;
             }
@@ -148,7 +148,7 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
     /// The name that the rows of a stream lie under, if it is read, by any of its names.
     pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
         let streams = self.lock_streams();
-        streams.values().find(|stream| stream.is_called(name)).map(ReadStream::key)
+        streams.values().find(|stream| stream.has_name(name)).map(ActiveStream::key)
     }
 
     /// When a stream that is read was created.
@@ -156,15 +156,15 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.lock_streams().get(stream).map(|stream| stream.created_ms)
     }
 
-    pub(super) fn add_stream(&self, stream: ReadStream) {
+    pub(super) fn add_stream(&self, stream: ActiveStream) {
         let mut streams = self.lock_streams();
         // Under whatever name it was read before.
         self.missing.remove_arn(&stream.arn);
         self.insert(&mut streams, stream);
     }
 
-    fn insert(&self, streams: &mut BTreeMap<StreamName, ReadStream>, stream: ReadStream) {
-        self.lock_left().remove(&stream.settings.name);
+    fn insert(&self, streams: &mut BTreeMap<StreamName, ActiveStream>, stream: ActiveStream) {
+        self.lock_removed().remove(&stream.settings.name);
         streams.insert(stream.key(), stream);
         self.wake.notify_one();
     }
@@ -175,26 +175,26 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         streams.remove(stream);
         self.missing.remove(stream);
         drop(streams);
-        self.lock_left().insert(stream.clone(), self.now_ms());
+        self.lock_removed().insert(stream.clone(), self.now_ms());
     }
 
     /// Says on the worker's row which streams it reads by now, so that the others deal by it at
     /// once. The heart does it: a write to that row may not be cut off, and nobody waits for a
     /// store that does not answer.
-    pub(super) fn say_what_is_read(&self) {
+    pub(super) fn announce_streams(&self) {
         self.reads_changed.notify_one();
     }
 
     /// Reads a stream no longer, from this moment on: it is not the one that the application knows.
-    pub(super) fn refuse(&self, why: StartError, stream: &StreamName) {
+    pub(super) fn refuse(&self, why: CoordinatorStartError, stream: &StreamName) {
         self.remove_stream(stream);
         self.drain_refused(why, stream);
     }
 
     /// Drains a refused stream at once. Without another one to read, the worker is refused too.
-    fn drain_refused(&self, why: StartError, stream: &StreamName) {
+    fn drain_refused(&self, why: CoordinatorStartError, stream: &StreamName) {
         let other = DrainReason::StreamRecreated;
-        self.ask_to_drain(self.now_ms(), &other, |key| key.stream == *stream);
+        self.request_drain(self.now_ms(), &other, |key| key.stream == *stream);
         if self.lock_streams().is_empty() {
             *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             self.refused.notify_one();
@@ -203,43 +203,43 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
 
     /// Stops reading a stream that the service reports as missing. The audit asks for it again while
     /// other streams are read: one wrong answer must not end the reading of a stream.
-    pub(super) fn miss(&self, stream: &StreamName) {
+    pub(super) fn mark_missing(&self, stream: &StreamName) {
         let mut streams = self.lock_streams();
         let Some(read) = streams.remove(stream) else { return };
         self.missing.add(read, self.now_ms());
         drop(streams);
-        self.lock_left().insert(stream.clone(), self.now_ms());
-        self.drain_refused(StartError::MissingStream { stream: stream.clone() }, stream);
+        self.lock_removed().insert(stream.clone(), self.now_ms());
+        self.drain_refused(CoordinatorStartError::MissingStream { stream: stream.clone() }, stream);
     }
 
     /// Reads a missing stream again, unless it was removed meanwhile or the worker is stopping.
     /// Returns whether it is read.
-    pub(super) fn read_again(&self, stream: &StreamName) -> bool {
+    pub(super) fn resume_stream(&self, stream: &StreamName) -> bool {
         let mut streams = self.lock_streams();
         let Some(found) = self.missing.remove(stream) else { return false };
         if self.is_stopping() {
             return false;
         }
         self.insert(&mut streams, found);
-        self.say_what_is_read();
+        self.announce_streams();
         true
     }
 
     /// Takes nothing any more, and gives back in order what it has: the table is not to be worked on
     /// any longer.
-    pub(super) fn stand_down(&self, why: StartError) {
+    pub(super) fn stand_down(&self, why: CoordinatorStartError) {
         let mut streams = self.lock_streams();
         streams.clear();
         self.missing.clear();
         drop(streams);
-        let deadline_ms = self.now_ms().saturating_add(self.settings().drain_ms);
-        self.ask_to_drain(deadline_ms, &DrainReason::StreamRemoved, |_| true);
+        let deadline_ms = self.now_ms().saturating_add(self.settings().drain_timeout);
+        self.request_drain(deadline_ms, &DrainReason::StreamRemoved, |_| true);
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         self.refused.notify_one();
     }
 
     /// Waits until no stream is left to read because the last one was refused.
-    pub(super) async fn until_refused(&self) -> StartError {
+    pub(super) async fn wait_refused(&self) -> CoordinatorStartError {
         loop {
             let why = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
             match why {
@@ -254,21 +254,21 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin_to_stop(&self) {
+    pub(super) fn begin_stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.wake.notify_one();
     }
 
     /// Asks for leases to be drained.
-    pub(super) fn ask_to_drain(
+    pub(super) fn request_drain(
         &self,
         deadline_ms: u64,
         why: &DrainReason,
         of: impl Fn(&LeaseKey) -> bool,
     ) {
-        for held in self.holdings.all() {
-            if of(&held.taken().key) {
-                held.drain(deadline_ms, why.clone());
+        for held in self.held_leases.all() {
+            if of(&held.taken_row().key) {
+                held.request_drain(deadline_ms, why.clone());
             }
         }
         self.wake.notify_one();
@@ -282,28 +282,28 @@ impl<S: LeaseStore, A: StreamApi> Crew<S, A> {
         of: impl Fn(&LeaseKey) -> bool,
     ) -> Vec<LeaseKey> {
         let deadline_ms = self.now_ms().saturating_add(grace_ms);
-        self.ask_to_drain(deadline_ms, why, &of);
-        let over_ms = self.over_ms(deadline_ms);
+        self.request_drain(deadline_ms, why, &of);
+        let over_ms = self.drain_expires_ms(deadline_ms);
         tokio::select! {
             biased;
-            () = self.holdings.until_gone(&of) => {}
-            () = self.tools.clock.sleep_until(over_ms) => {}
+            () = self.held_leases.wait_until_released(&of) => {}
+            () = self.context.clock.sleep_until(over_ms) => {}
         }
-        self.holdings.keys().into_iter().filter(of).collect()
+        self.held_leases.keys().into_iter().filter(of).collect()
     }
 
     /// When a drain with this deadline is over: whoever drains until then needs some time for the
     /// last writes.
-    pub(super) fn over_ms(&self, deadline_ms: u64) -> u64 {
-        deadline_ms.saturating_add(self.settings().call_ms)
+    pub(super) fn drain_expires_ms(&self, deadline_ms: u64) -> u64 {
+        deadline_ms.saturating_add(self.settings().call_timeout)
     }
 
-    fn lock_left(&self) -> MutexGuard<'_, BTreeMap<StreamName, u64>> {
+    fn lock_removed(&self) -> MutexGuard<'_, BTreeMap<StreamName, u64>> {
         // Each change is whole before the lock goes, so a panic leaves no half of one.
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removed_streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<StreamName, ReadStream>> {
+    fn lock_streams(&self) -> MutexGuard<'_, BTreeMap<StreamName, ActiveStream>> {
         // Each change is one insertion or removal, so a panic leaves no half of one.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }

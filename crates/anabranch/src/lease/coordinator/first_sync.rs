@@ -3,19 +3,19 @@
 //! A worker that finds no mark repeats the whole sync, whatever rows there are: each is made only
 //! if it is absent. KCL's layout has no mark; there the rows have to cover all keys.
 
-use super::Tools;
-use super::crew::ReadStream;
-use super::open::{PAUSE_MS, judge, judge_store};
-use super::start::StartError;
+use super::LeaseContext;
+use super::crew::ActiveStream;
+use super::open::{PAUSE_MS, check_retryable, check_store_retryable};
+use super::start::CoordinatorStartError;
 use crate::event::LeaseEvent;
-use crate::lease::settle::Settled;
+use crate::lease::settle::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::{ShardFilter, StreamApi};
 use crate::stream::since::list_from;
 use anabranch_model::coverage;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    Layout, Lease, NewLease, OnInconsistentChild, Protocol, Refusal, StreamChange, Write, sync,
+    Layout, Lease, NewLease, OnInconsistentChild, Protocol, WriteRefusal, StreamChange, Write, sync,
 };
 use anabranch_model::lineage::Lineage;
 use anabranch_model::position::StartPosition;
@@ -28,9 +28,9 @@ const PARTS: usize = 16;
 
 /// Makes the first rows, unless they are there. Waits for what may pass by itself.
 pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
-    stream: &ReadStream,
-) -> Result<(), StartError> {
+    tools: &Arc<LeaseContext<S, A>>,
+    stream: &ActiveStream,
+) -> Result<(), CoordinatorStartError> {
     loop {
         let done = match tools.store.layout() {
             Layout::Native => native(tools, stream).await?,
@@ -45,9 +45,9 @@ pub(super) async fn first_sync<S: LeaseStore, A: StreamApi>(
 
 /// Whether the first rows were made: nothing has to be listed before they are read.
 pub(super) async fn has_first_rows<S: LeaseStore, A: StreamApi>(
-    tools: &Tools<S, A>,
+    tools: &LeaseContext<S, A>,
     stream: &StreamName,
-) -> Result<bool, StartError> {
+) -> Result<bool, CoordinatorStartError> {
     let known = match tools.store.layout() {
         Layout::Native => has_mark(tools, stream).await,
         Layout::Kcl => tools
@@ -55,11 +55,11 @@ pub(super) async fn has_first_rows<S: LeaseStore, A: StreamApi>(
             .await
             .map(|listing| listing.unreadable.is_empty() && is_covered(&listing.rows)),
     };
-    known.or_else(|error| judge_store(tools, error).map(|()| false))
+    known.or_else(|error| check_store_retryable(tools, error).map(|()| false))
 }
 
 async fn has_mark<S: LeaseStore, A>(
-    tools: &Tools<S, A>,
+    tools: &LeaseContext<S, A>,
     stream: &StreamName,
 ) -> Result<bool, StoreError> {
     Ok(tools.facts(stream).await?.is_some_and(|facts| facts.first_sync_done))
@@ -67,44 +67,44 @@ async fn has_mark<S: LeaseStore, A>(
 
 /// One attempt. Returns whether the mark is there.
 async fn native<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
-    stream: &ReadStream,
-) -> Result<bool, StartError> {
+    tools: &Arc<LeaseContext<S, A>>,
+    stream: &ActiveStream,
+) -> Result<bool, CoordinatorStartError> {
     let name = &stream.settings.name;
     match has_mark(tools, name).await {
         Ok(true) => return Ok(true),
         Ok(false) => {}
-        Err(error) => return judge_store(tools, error).map(|()| false),
+        Err(error) => return check_store_retryable(tools, error).map(|()| false),
     }
     let Some(rows) = first_rows(tools, stream).await? else { return Ok(false) };
     if !create_all(tools, name, rows).await? {
         return Ok(false);
     }
     let mark = StreamChange::MarkSynced { created_ms: stream.created_ms };
-    match tools.attempt(&Write::stream(name, mark)).await {
-        Settled::Applied(_) => Ok(true),
-        Settled::Failed(error) => judge_store(tools, error).map(|()| false),
-        Settled::Refused { .. } | Settled::Unknown => Ok(false),
+    match tools.write_once(&Write::stream(name, mark)).await {
+        WriteResult::Applied(_) => Ok(true),
+        WriteResult::Failed(error) => check_store_retryable(tools, error).map(|()| false),
+        WriteResult::Refused { .. } | WriteResult::Unknown => Ok(false),
     }
 }
 
 /// One attempt. Returns whether the rows cover all keys, or bring all that are missing.
 async fn kcl<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
-    stream: &ReadStream,
-) -> Result<bool, StartError> {
+    tools: &Arc<LeaseContext<S, A>>,
+    stream: &ActiveStream,
+) -> Result<bool, CoordinatorStartError> {
     let name = &stream.settings.name;
     let listing = match tools.list(name).await {
         Ok(listing) => listing,
-        Err(error) => return judge_store(tools, error).map(|()| false),
+        Err(error) => return check_store_retryable(tools, error).map(|()| false),
     };
     let is_whole = listing.unreadable.is_empty();
     let rows = if is_whole {
         listing.rows
     } else {
-        let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+        let list = match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
             Ok(list) => Lineage::new(list.shards),
-            Err(error) => return judge(tools, name, error).map(|()| false),
+            Err(error) => return check_retryable(tools, name, error).map(|()| false),
         };
         listing.with_unreadable(name, &list)
     };
@@ -114,7 +114,7 @@ async fn kcl<S: LeaseStore, A: StreamApi>(
     // A sync that was broken off has rows that nobody has touched. Else rows were lost. LATEST is
     // another moment than it was then, and the shards of both need not fit together: those of now
     // may be children of a shard that has a row.
-    let untouched = is_whole && rows.iter().all(|row| row.owner.is_none() && !row.has_moved());
+    let untouched = is_whole && rows.iter().all(|row| row.owner.is_none() && !row.is_started());
     let same_moment = rows.is_empty() || stream.settings.start != StartPosition::Latest;
     let missing = if untouched && same_moment {
         first_rows(tools, stream).await?
@@ -142,9 +142,9 @@ fn is_covered(rows: &[Lease]) -> bool {
 
 /// The rows of an application that has none. `None` if the list can't be used.
 pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
-    stream: &ReadStream,
-) -> Result<Option<Vec<NewLease>>, StartError> {
+    tools: &Arc<LeaseContext<S, A>>,
+    stream: &ActiveStream,
+) -> Result<Option<Vec<NewLease>>, CoordinatorStartError> {
     let (name, start) = (&stream.settings.name, stream.settings.start);
     let filter = match (start, stream.protocol) {
         (StartPosition::TrimHorizon, _) => ShardFilter::AtTrimHorizon,
@@ -153,9 +153,9 @@ pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
         (StartPosition::Latest, Protocol::Native { t0_ms }) => ShardFilter::AtTimestamp(t0_ms),
         (StartPosition::Latest, Protocol::Kcl2) => ShardFilter::AtLatest,
     };
-    let list = match tools.ask(name, list_from(&*tools.api, name, filter)).await {
+    let list = match tools.call_stream(name, list_from(&*tools.api, name, filter)).await {
         Ok(list) => list,
-        Err(error) => return judge(tools, name, error).map(|()| None),
+        Err(error) => return check_retryable(tools, name, error).map(|()| None),
     };
     let refuse = OnInconsistentChild::Refuse;
     let lineage = Lineage::new(list.shards);
@@ -165,14 +165,14 @@ pub(super) async fn first_rows<S: LeaseStore, A: StreamApi>(
 
 /// The rows that are missing beside those that exist. `None` if the list can't be used.
 pub(super) async fn missing_rows<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
-    stream: &ReadStream,
+    tools: &Arc<LeaseContext<S, A>>,
+    stream: &ActiveStream,
     rows: &[Lease],
-) -> Result<Option<Vec<NewLease>>, StartError> {
+) -> Result<Option<Vec<NewLease>>, CoordinatorStartError> {
     let name = &stream.settings.name;
-    let list = match tools.ask(name, tools.api.list_shards(name, ShardFilter::All)).await {
+    let list = match tools.call_stream(name, tools.api.list_shards(name, ShardFilter::All)).await {
         Ok(list) => list,
-        Err(error) => return judge(tools, name, error).map(|()| None),
+        Err(error) => return check_retryable(tools, name, error).map(|()| None),
     };
     let (start, protocol) = (stream.settings.start, stream.protocol);
     let skip = OnInconsistentChild::Skip;
@@ -181,13 +181,13 @@ pub(super) async fn missing_rows<S: LeaseStore, A: StreamApi>(
 }
 
 fn usable<S: LeaseStore, A>(
-    tools: &Tools<S, A>,
+    tools: &LeaseContext<S, A>,
     stream: &StreamName,
     rows: Result<Vec<NewLease>, sync::SyncError>,
 ) -> Option<Vec<NewLease>> {
     rows.inspect_err(|error| {
         let error = error.to_string();
-        tools.tell(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
+        tools.emit(LeaseEvent::StreamTrouble { stream: stream.clone(), error });
     })
     .ok()
 }
@@ -197,16 +197,16 @@ fn usable<S: LeaseStore, A>(
 /// Workers that start at once share the work: each makes some rows at a place of its own, and then
 /// looks which are left.
 pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
+    tools: &Arc<LeaseContext<S, A>>,
     stream: &StreamName,
     mut rows: Vec<NewLease>,
-) -> Result<bool, StartError> {
+) -> Result<bool, CoordinatorStartError> {
     let (mut made, mut all) = (0, true);
     loop {
         let there = match tools.list(stream).await {
             Ok(there) => there,
             Err(error) => {
-                judge_store(tools, error)?;
+                check_store_retryable(tools, error)?;
                 all = false;
                 break;
             }
@@ -218,41 +218,41 @@ pub(super) async fn create_all<S: LeaseStore, A: StreamApi>(
         if rows.is_empty() {
             break;
         }
-        let begin = tools.chance.below(rows.len() as u64);
+        let begin = tools.rng.below(rows.len() as u64);
         rows.rotate_left(usize::try_from(begin).unwrap_or(0));
-        let some = tools.settings.writes_at_once.max(rows.len() / PARTS).min(rows.len());
+        let some = tools.settings.max_concurrent_writes.max(rows.len() / PARTS).min(rows.len());
         for settled in create_some(tools, stream, rows.drain(..some)).await {
             match settled {
-                Settled::Applied(_) => made += 1,
-                Settled::Refused { why: Refusal::Exists, .. }
-                | Settled::Failed(StoreError::UnreadableRow { .. }) => {}
-                Settled::Failed(error) => {
-                    judge_store(tools, error)?;
+                WriteResult::Applied(_) => made += 1,
+                WriteResult::Refused { why: WriteRefusal::Exists, .. }
+                | WriteResult::Failed(StoreError::UnreadableRow { .. }) => {}
+                WriteResult::Failed(error) => {
+                    check_store_retryable(tools, error)?;
                     all = false;
                 }
-                Settled::Refused { .. } | Settled::Unknown => all = false,
+                WriteResult::Refused { .. } | WriteResult::Unknown => all = false,
             }
         }
     }
     if made > 0 {
-        tools.tell(LeaseEvent::Synced { stream: stream.clone(), rows: made });
+        tools.emit(LeaseEvent::Synced { stream: stream.clone(), rows: made });
     }
     Ok(all)
 }
 
 /// One attempt for each row, some at a time.
 async fn create_some<S: LeaseStore, A: StreamApi>(
-    tools: &Arc<Tools<S, A>>,
+    tools: &Arc<LeaseContext<S, A>>,
     stream: &StreamName,
     rows: impl Iterator<Item = NewLease>,
-) -> Vec<Settled> {
+) -> Vec<WriteResult> {
     let (mut attempts, mut settled) = (JoinSet::new(), Vec::new());
     for row in rows {
-        if attempts.len() >= tools.settings.writes_at_once {
+        if attempts.len() >= tools.settings.max_concurrent_writes {
             settled.extend(attempts.join_next().await.and_then(Result::ok));
         }
-        let (tools, write) = (tools.clone(), row.create(stream, tools.chance.nonce()));
-        attempts.spawn(async move { tools.attempt(&write).await });
+        let (tools, write) = (tools.clone(), row.create(stream, tools.rng.nonce()));
+        attempts.spawn(async move { tools.write_once(&write).await });
     }
     while let Some(ended) = attempts.join_next().await {
         settled.extend(ended.ok());

@@ -1,15 +1,15 @@
 //! Looks at the store: cheap while nothing changes.
 
-use super::Tools;
-use super::crew::Crew;
-use super::ready::Ready;
+use super::LeaseContext;
+use super::crew::CoordinatorShared;
+use super::ready::GateTracker;
 use crate::event::LeaseEvent;
-use crate::lease::{LeaseStore, Look, StoreError};
+use crate::lease::{LeaseStore, StorePoll, StoreError};
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
-use anabranch_model::lease::view::View;
-use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, Worker, WorkerId, WorkerState};
+use anabranch_model::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
+use anabranch_model::lease::view::FleetView;
+use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, WorkerRow, WorkerId, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long after a version was first seen the leases are listed once more. On DynamoDB a query is
@@ -22,12 +22,12 @@ const THROTTLED_MS: [u64; 2] = [500, 16_000];
 
 /// A pause after lists that the store throttled.
 #[derive(Clone, Copy, Debug)]
-struct Throttled {
+struct ListBackoff {
     pause_ms: u64,
     until_ms: u64,
 }
 
-impl Throttled {
+impl ListBackoff {
     /// The pause after one more throttled list: twice the one before.
     fn next(before: Option<Self>, now_ms: u64) -> Self {
         let [shortest_ms, longest_ms] = THROTTLED_MS;
@@ -38,9 +38,9 @@ impl Throttled {
 
 /// What this worker has seen of the fleet.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct FleetPoller {
     /// What the planner goes by.
-    pub(super) view: View,
+    pub(super) view: FleetView,
     /// The leases of each stream, as last listed.
     rows: BTreeMap<StreamName, Vec<Lease>>,
     /// The version that was read before the list.
@@ -52,13 +52,13 @@ pub(super) struct Sight {
     /// Whether that list left out a row that can't be read. Nothing tells when it can be read again.
     left_out: bool,
     /// Until when no list is asked for, after one that the store throttled, and that pause.
-    throttled: Option<Throttled>,
+    throttled: Option<ListBackoff>,
     /// How many workers and leases were told of last.
     told: (usize, usize),
 }
 
-impl Sight {
-    pub(super) fn new(view: View) -> Self {
+impl FleetPoller {
+    pub(super) fn new(view: FleetView) -> Self {
         Self {
             view,
             rows: BTreeMap::new(),
@@ -73,14 +73,14 @@ impl Sight {
 
     /// Looks once. Returns whether the version shows that anything but hearts has moved since
     /// the last look.
-    pub(super) async fn look<S: LeaseStore, A: StreamApi>(
+    pub(super) async fn poll<S: LeaseStore, A: StreamApi>(
         &mut self,
-        crew: &Crew<S, A>,
+        crew: &CoordinatorShared<S, A>,
         streams: &[StreamName],
-        ready: &mut Ready,
+        ready: &mut GateTracker,
     ) -> Result<bool, StoreError> {
-        let tools = &*crew.tools;
-        let look = tools.look().await?;
+        let tools = &*crew.context;
+        let look = tools.poll().await?;
         // A list that is only due shows nothing new, and nobody has to hurry for it.
         let same_streams = streams.iter().eq(self.rows.keys());
         let known = look.version.is_some() && look.version == self.version && same_streams;
@@ -98,10 +98,10 @@ impl Sight {
             }
         }
         self.learn(crew.learned.take());
-        self.judge(crew, ready);
-        let leases = self.rows.values().flatten().map(|lease| seen(lease, ready.phase(lease)));
-        let snapshot = Snapshot { workers: workers_seen(&look), leases: leases.collect() };
-        self.tell_size(crew, &snapshot);
+        self.update_gates(crew, ready);
+        let leases = self.rows.values().flatten().map(|lease| lease_snapshot(lease, ready.phase(lease)));
+        let snapshot = FleetSnapshot { workers: worker_snapshots(&look), leases: leases.collect() };
+        self.emit_fleet_size(crew, &snapshot);
         self.view.observe(snapshot, tools.clock.now_ms());
         Ok(listed && !known && look.version.is_some())
     }
@@ -111,20 +111,20 @@ impl Sight {
     /// listed last, and a write that rests on an old row is refused.
     async fn list_if_possible<S: LeaseStore, A: StreamApi>(
         &mut self,
-        crew: &Crew<S, A>,
+        crew: &CoordinatorShared<S, A>,
         streams: &[StreamName],
         has_rows: bool,
     ) -> Result<bool, StoreError> {
-        let native = crew.tools.store.layout() == Layout::Native;
+        let native = crew.context.store.layout() == Layout::Native;
         match self.list(crew, streams).await {
             Ok(()) => {
                 self.throttled = None;
                 Ok(true)
             }
             Err(error @ StoreError::Throttled { .. }) if native && has_rows => {
-                crew.tools.trouble("list", &error);
-                let now_ms = crew.tools.clock.now_ms();
-                self.throttled = Some(Throttled::next(self.throttled, now_ms));
+                crew.context.emit_store_failure("list", &error);
+                let now_ms = crew.context.clock.now_ms();
+                self.throttled = Some(ListBackoff::next(self.throttled, now_ms));
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -147,16 +147,16 @@ impl Sight {
     }
 
     /// Judges the gates by the rows that were listed last.
-    pub(super) fn judge<S: LeaseStore, A: StreamApi>(&self, crew: &Crew<S, A>, ready: &mut Ready) {
-        ready.judge(crew, &self.rows);
+    pub(super) fn update_gates<S: LeaseStore, A: StreamApi>(&self, crew: &CoordinatorShared<S, A>, ready: &mut GateTracker) {
+        ready.evaluate(crew, &self.rows);
     }
 
     /// Tells how large the fleet is, when that has changed.
-    fn tell_size<S: LeaseStore, A: StreamApi>(&mut self, crew: &Crew<S, A>, seen: &Snapshot) {
-        let me = crew.holdings.member().id.clone();
-        let active = seen.workers.iter().filter(|worker| worker.standing == Standing::Active);
+    fn emit_fleet_size<S: LeaseStore, A: StreamApi>(&mut self, crew: &CoordinatorShared<S, A>, seen: &FleetSnapshot) {
+        let me = crew.held_leases.member().id.clone();
+        let active = seen.workers.iter().filter(|worker| worker.standing == WorkerStatus::Active);
         let mut workers: BTreeSet<_> = active.map(|worker| &worker.id).collect();
-        if crew.tools.store.layout() == Layout::Kcl {
+        if crew.context.store.layout() == Layout::Kcl {
             workers = seen.leases.iter().filter_map(|lease| lease.owner.as_ref()).collect();
         }
         workers.insert(&me);
@@ -164,24 +164,24 @@ impl Sight {
         if self.told != now {
             self.told = now;
             let (workers, leases) = now;
-            crew.tools.tell(LeaseEvent::FleetSeen { workers, leases });
+            crew.context.emit(LeaseEvent::FleetSeen { workers, leases });
         }
     }
 
     /// The version is read before the list, so the list shows that version or a later one.
     async fn list<S: LeaseStore, A: StreamApi>(
         &mut self,
-        crew: &Crew<S, A>,
+        crew: &CoordinatorShared<S, A>,
         streams: &[StreamName],
     ) -> Result<(), StoreError> {
-        let tools = &*crew.tools;
+        let tools = &*crew.context;
         let listed = tools.list_recent(streams).await?;
         self.left_out = listed.iter().any(|(_, listing)| !listing.unreadable.is_empty());
         self.rows = listed.into_iter().map(|(stream, listing)| (stream, listing.rows)).collect();
         // A row may be older than my take of it. By the old one I would take too many.
         let may_be_old = tools.store.layout() == Layout::Kcl;
-        for held in crew.holdings.all().iter().filter(|_| may_be_old) {
-            let taken = held.taken();
+        for held in crew.held_leases.all().iter().filter(|_| may_be_old) {
+            let taken = held.taken_row();
             if let Some(row) = self.row_mut(&taken.key)
                 && row.term < taken.term
             {
@@ -192,10 +192,10 @@ impl Sight {
         Ok(())
     }
 
-    fn is_list_due<S, A>(&self, tools: &Tools<S, A>) -> bool {
+    fn is_list_due<S, A>(&self, tools: &LeaseContext<S, A>) -> bool {
         let settings = &tools.settings;
         let most_ms = if self.left_out { settings.lease_time_ms } else { u64::MAX };
-        let pause_ms = settings.full_list_ms.min(most_ms);
+        let pause_ms = settings.full_list_interval.min(most_ms);
         self.listed_ms.is_none_or(|ms| tools.clock.now_ms() >= ms + pause_ms)
     }
 
@@ -215,7 +215,7 @@ impl Sight {
     /// Whether a lease of a stream was listed that a worker owns or asks for.
     pub(super) fn is_named(&self, stream: &StreamName, worker: &WorkerId) -> bool {
         let names = |row: &Lease| {
-            let asks = matches!(&row.hand_over, HandOver::Named { taker } if taker == worker);
+            let asks = matches!(&row.hand_over, HandOver::Requested { taker } if taker == worker);
             asks || row.owner.as_ref() == Some(worker)
         };
         self.rows.get(stream).is_some_and(|rows| rows.iter().any(names))
@@ -227,24 +227,24 @@ impl Sight {
     }
 }
 
-fn workers_seen(look: &Look) -> Vec<WorkerSeen> {
-    let unreadable = look.unreadable.iter().map(|row| WorkerSeen {
+fn worker_snapshots(look: &StorePoll) -> Vec<WorkerSnapshot> {
+    let unreadable = look.unreadable.iter().map(|row| WorkerSnapshot {
         id: row.key.clone(),
         counter: 0,
-        standing: Standing::Unreadable,
+        standing: WorkerStatus::Unreadable,
         reads: None,
         lease_time_ms: None,
     });
-    look.workers.iter().map(worker_seen).chain(unreadable).collect()
+    look.workers.iter().map(worker_snapshot).chain(unreadable).collect()
 }
 
-fn worker_seen(worker: &Worker) -> WorkerSeen {
+fn worker_snapshot(worker: &WorkerRow) -> WorkerSnapshot {
     let standing = match worker.state {
-        WorkerState::Alive => Standing::Active,
-        WorkerState::Leaving => Standing::Leaving,
-        WorkerState::Fenced => Standing::Fenced,
+        WorkerState::Alive => WorkerStatus::Active,
+        WorkerState::Leaving => WorkerStatus::Leaving,
+        WorkerState::Fenced => WorkerStatus::Fenced,
     };
-    WorkerSeen {
+    WorkerSnapshot {
         id: worker.id.clone(),
         counter: worker.counter,
         standing,
@@ -253,12 +253,12 @@ fn worker_seen(worker: &Worker) -> WorkerSeen {
     }
 }
 
-fn seen(lease: &Lease, phase: Phase) -> LeaseSeen {
+fn lease_snapshot(lease: &Lease, phase: LeasePhase) -> LeaseSnapshot {
     let named = match &lease.hand_over {
-        HandOver::Named { taker } => Some(taker.clone()),
+        HandOver::Requested { taker } => Some(taker.clone()),
         HandOver::None | HandOver::Refused => None,
     };
-    LeaseSeen {
+    LeaseSnapshot {
         key: lease.key.clone(),
         owner: lease.owner.clone(),
         counter: lease.term,

@@ -1,8 +1,8 @@
 //! Streams that the service reported as missing while others are read. The audit asks for them
 //! again, in case that answer was wrong.
 
-use super::Tools;
-use super::crew::{Crew, ReadStream};
+use super::LeaseContext;
+use super::crew::{CoordinatorShared, ActiveStream};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::StreamApi;
@@ -18,12 +18,12 @@ const FIRST_PAUSE_MS: u64 = 1_000;
 
 /// The streams that are missing, by name.
 #[derive(Debug, Default)]
-pub(super) struct MissingStreams(Mutex<BTreeMap<StreamName, Missing>>);
+pub(super) struct MissingStreams(Mutex<BTreeMap<StreamName, MissingStream>>);
 
 /// A stream that was read until the service said that it is gone.
 #[derive(Debug)]
-struct Missing {
-    stream: ReadStream,
+struct MissingStream {
+    stream: ActiveStream,
     /// When it is asked for again.
     due_ms: u64,
     /// The pause before that.
@@ -31,25 +31,25 @@ struct Missing {
 }
 
 /// What became of a missing stream.
-enum Found {
+enum RecheckResult {
     /// It is there, and it is the one that was read.
     Same,
     /// Another one of the same name is there, created at this moment.
     Other(u64),
     /// It is still missing, or nothing is known.
-    Nothing,
+    StillMissing,
 }
 
 impl MissingStreams {
     /// Adds a stream that is missing since now.
-    pub(super) fn add(&self, stream: ReadStream, now_ms: u64) {
+    pub(super) fn add(&self, stream: ActiveStream, now_ms: u64) {
         let (due_ms, pause_ms) = (now_ms.saturating_add(FIRST_PAUSE_MS), FIRST_PAUSE_MS);
         let name = stream.settings.name.clone();
-        self.lock().insert(name, Missing { stream, due_ms, pause_ms });
+        self.lock().insert(name, MissingStream { stream, due_ms, pause_ms });
     }
 
     /// Removes a stream that is read again, or that its user removed.
-    pub(super) fn remove(&self, stream: &StreamName) -> Option<ReadStream> {
+    pub(super) fn remove(&self, stream: &StreamName) -> Option<ActiveStream> {
         self.lock().remove(stream).map(|missing| missing.stream)
     }
 
@@ -67,7 +67,7 @@ impl MissingStreams {
     pub(super) fn key_of(&self, name: &StreamName) -> Option<StreamName> {
         let missing = self.lock();
         let mut streams = missing.values().map(|missing| &missing.stream);
-        streams.find(|stream| stream.is_called(name)).map(ReadStream::key)
+        streams.find(|stream| stream.has_name(name)).map(ActiveStream::key)
     }
 
     /// Returns when the next one is asked for.
@@ -76,7 +76,7 @@ impl MissingStreams {
     }
 
     /// Returns those that are due now, and has them due again later.
-    fn due(&self, now_ms: u64, most_ms: u64) -> Vec<ReadStream> {
+    fn due(&self, now_ms: u64, most_ms: u64) -> Vec<ActiveStream> {
         let mut missing = self.lock();
         let due = missing.values_mut().filter(|missing| missing.due_ms <= now_ms);
         let due = due.map(|missing| {
@@ -87,46 +87,46 @@ impl MissingStreams {
         due.collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamName, Missing>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<StreamName, MissingStream>> {
         // Each change is one insertion, removal or pair of assignments of numbers.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Asks for the missing streams that are due, and reads those again that are there.
-pub(super) async fn ask_again<S: LeaseStore, A: StreamApi>(crew: &Crew<S, A>) {
-    for stream in crew.missing.due(crew.now_ms(), crew.settings().audit_ms) {
+pub(super) async fn recheck_due<S: LeaseStore, A: StreamApi>(crew: &CoordinatorShared<S, A>) {
+    for stream in crew.missing.due(crew.now_ms(), crew.settings().audit_interval) {
         let name = stream.key();
-        match find(&crew.tools, &stream).await {
-            Found::Same => {
-                if crew.read_again(&name) {
-                    crew.tools.tell(LeaseEvent::StreamBack { stream: name });
+        match find(&crew.context, &stream).await {
+            RecheckResult::Same => {
+                if crew.resume_stream(&name) {
+                    crew.context.emit(LeaseEvent::StreamBack { stream: name });
                 }
             }
-            Found::Other(found_ms) => {
+            RecheckResult::Other(found_ms) => {
                 if crew.missing.remove(&name).is_some() {
                     let known_ms = Some(stream.created_ms);
-                    crew.tools.tell(LeaseEvent::StreamRecreated {
+                    crew.context.emit(LeaseEvent::StreamRecreated {
                         stream: name,
                         known_ms,
                         found_ms,
                     });
                 }
             }
-            Found::Nothing => {}
+            RecheckResult::StillMissing => {}
         }
     }
 }
 
-async fn find<S: LeaseStore, A: StreamApi>(tools: &Tools<S, A>, stream: &ReadStream) -> Found {
+async fn find<S: LeaseStore, A: StreamApi>(tools: &LeaseContext<S, A>, stream: &ActiveStream) -> RecheckResult {
     match tools.describe(&stream.settings.name).await {
-        Ok(summary) if is_same_creation(stream.created_ms, summary.created_ms) => Found::Same,
-        Ok(summary) => Found::Other(summary.created_ms),
+        Ok(summary) if is_same_creation(stream.created_ms, summary.created_ms) => RecheckResult::Same,
+        Ok(summary) => RecheckResult::Other(summary.created_ms),
         Err(error) => {
             if error.fault != Fault::Missing {
-                tools.stream_trouble(&stream.settings.name, &error);
+                tools.emit_stream_failure(&stream.settings.name, &error);
             }
-            Found::Nothing
+            RecheckResult::StillMissing
         }
     }
 }

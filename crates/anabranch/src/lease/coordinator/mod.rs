@@ -33,24 +33,24 @@ mod run;
 mod audit;
 mod cleanup;
 
-pub use settings::{Settings, StreamSettings};
-pub use start::StartError;
-pub(crate) use tools::Tools;
+pub use settings::{CoordinatorSettings, StreamSettings};
+pub use start::CoordinatorStartError;
+pub(crate) use tools::LeaseContext;
 
 use super::grip::DrainReason;
-use super::{Grip, LeaseStore};
+use super::{LeaseHandle, LeaseStore};
 use crate::clock::{Chance, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use crate::stream::shard_lists::ShardLists;
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Layout, LeaseKey, Surveyed, WorkerId};
-use crew::{Crew, ReadStream};
-use holdings::Holdings;
-use member::Member;
+use anabranch_model::lease::{Layout, LeaseKey, ProbeBaseline, WorkerId};
+use crew::{CoordinatorShared, ActiveStream};
+use holdings::HeldLeases;
+use member::Membership;
 use std::future::Future;
 use std::sync::Arc;
-use suspects::Suspects;
+use suspects::SuspectStreams;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -58,21 +58,21 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub struct Coordinator<S: LeaseStore, A: StreamApi> {
     /// What the tasks share.
-    crew: Arc<Crew<S, A>>,
+    shared: Arc<CoordinatorShared<S, A>>,
     /// The task that beats.
-    heart: JoinSet<()>,
+    heartbeat: JoinSet<()>,
     /// The tasks that look and audit.
     tasks: JoinSet<()>,
 }
 
 /// A stream that is ready to be read.
 #[derive(Debug)]
-pub(crate) struct Opened(ReadStream);
+pub(crate) struct ReadyStream(ActiveStream);
 
 /// How a stop ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Stopped {
+pub enum StopResult {
     /// Every lease was passed on or given back, and the worker has left.
     Left,
     /// Every lease was given back, but the store did not take the farewell. Nobody waits for this
@@ -80,11 +80,11 @@ pub enum Stopped {
     ///
     /// In KCL's layout: this worker is still named on leases that it asked for. One that is passed to
     /// it is taken by others after its lease time.
-    NotLeft,
+    LeaveFailed,
     /// These leases could not be given back in time: handlers still run, or the store did not
     /// answer. The worker has not left, so nobody takes them before the lease time is over. Exit
     /// with an error.
-    Stuck {
+    Unreleased {
         /// Which.
         leases: Vec<LeaseKey>,
     },
@@ -98,63 +98,63 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     pub async fn start(
         store: Arc<S>,
         api: Arc<A>,
-        settings: Settings,
+        settings: CoordinatorSettings,
         clock: Clock,
         chance: Chance,
         events: Events,
-    ) -> Result<(Self, mpsc::Receiver<Grip<S, A>>), StartError> {
-        let (grips, receiver) = mpsc::channel(settings.grips_waiting.max(1));
+    ) -> Result<(Self, mpsc::Receiver<LeaseHandle<S, A>>), CoordinatorStartError> {
+        let (grips, receiver) = mpsc::channel(settings.max_waiting_handles.max(1));
         let streams = settings.streams.clone();
-        let tools = Arc::new(Tools {
+        let tools = Arc::new(LeaseContext {
             store,
             api,
             settings,
             clock,
-            chance,
+            rng: chance,
             events,
             summaries: Arc::default(),
             shard_lists: ShardLists::default(),
-            suspects: Suspects::default(),
-            unreadable: unreadable::Reported::default(),
+            suspect_streams: SuspectStreams::default(),
+            unreadable_rows: unreadable::ReportedRows::default(),
         });
         start::prepare(&tools).await?;
-        let (survey, since_ms) = survey::survey(&tools).await?;
-        let mut opened: Vec<ReadStream> = Vec::new();
+        let (survey, since_ms) = survey::probe_table(&tools).await?;
+        let mut opened: Vec<ActiveStream> = Vec::new();
         for stream in streams {
             let stream = open::open(&tools, stream).await?;
             if opened.iter().any(|other| other.arn == stream.arn) {
-                return Err(StartError::TwiceTheStream { stream: stream.names.given });
+                return Err(CoordinatorStartError::DuplicateStream { stream: stream.names.given });
             }
             opened.push(stream);
         }
         let mut reads: Vec<StreamName> =
             opened.iter().map(|stream| stream.settings.name.clone()).collect();
         reads.sort_unstable();
-        let member = Member::join(&tools, reads).await?;
-        tools.tell(LeaseEvent::Joined { worker: member.id.clone() });
-        let holdings = Holdings::new(Arc::new(member));
-        let crew = Arc::new(Crew::new(tools, holdings, opened, grips));
+        let member = Membership::join(&tools, reads).await?;
+        tools.emit(LeaseEvent::Joined { worker: member.id.clone() });
+        let holdings = HeldLeases::new(Arc::new(member));
+        let crew = Arc::new(CoordinatorShared::new(tools, holdings, opened, grips));
         let (mut heart, mut tasks) = (JoinSet::new(), JoinSet::new());
-        heart.spawn(crew.parts.run(heart::run(crew.clone())));
-        let surveyed = Surveyed::new(&survey, since_ms);
-        tasks.spawn(crew.parts.run(run::run(crew.clone(), surveyed)));
-        tasks.spawn(crew.parts.run(audit::run(crew.clone(), survey)));
-        Ok((Self { crew, heart, tasks }, receiver))
+        heart.spawn(crew.task_guard.run(heart::run(crew.clone())));
+        let surveyed = ProbeBaseline::new(&survey, since_ms);
+        tasks.spawn(crew.task_guard.run(run::run(crew.clone(), surveyed)));
+        tasks.spawn(crew.task_guard.run(audit::run(crew.clone(), survey)));
+        Ok((Self { shared: crew, heartbeat: heart, tasks }, receiver))
     }
 
     /// The worker's id for its present join.
     pub fn worker(&self) -> WorkerId {
-        self.crew.holdings.member().id.clone()
+        self.shared.held_leases.member().id.clone()
     }
 
     /// The leases that this worker holds, by key.
     pub fn leases(&self) -> Vec<LeaseKey> {
-        self.crew.holdings.keys()
+        self.shared.held_leases.keys()
     }
 
     /// Reads one more stream. All workers of an application should read the same streams: what one
     /// of them doesn't read, the others level out late.
-    pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), StartError> {
+    pub async fn add_stream(&self, stream: StreamSettings) -> Result<(), CoordinatorStartError> {
         let opened = self.open_stream(stream).await?;
         self.read_stream(opened)
     }
@@ -164,65 +164,65 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
     pub(crate) fn open_stream(
         &self,
         stream: StreamSettings,
-    ) -> impl Future<Output = Result<Opened, StartError>> + Send + use<S, A> {
-        let crew = self.crew.clone();
+    ) -> impl Future<Output = Result<ReadyStream, CoordinatorStartError>> + Send + use<S, A> {
+        let crew = self.shared.clone();
         async move {
             if crew.key_of(&stream.name).is_some() {
-                return Err(StartError::TwiceTheStream { stream: stream.name });
+                return Err(CoordinatorStartError::DuplicateStream { stream: stream.name });
             }
-            Ok(Opened(open::open(&crew.tools, stream).await?))
+            Ok(ReadyStream(open::open(&crew.context, stream).await?))
         }
     }
 
     /// Reads a stream that is ready.
-    pub(crate) fn read_stream(&self, Opened(stream): Opened) -> Result<(), StartError> {
-        if self.crew.key_of(&StreamName::from(stream.arn.as_str())).is_some() {
-            return Err(StartError::TwiceTheStream { stream: stream.names.given });
+    pub(crate) fn read_stream(&self, ReadyStream(stream): ReadyStream) -> Result<(), CoordinatorStartError> {
+        if self.shared.key_of(&StreamName::from(stream.arn.as_str())).is_some() {
+            return Err(CoordinatorStartError::DuplicateStream { stream: stream.names.given });
         }
-        self.crew.add_stream(stream);
-        self.crew.say_what_is_read();
+        self.shared.add_stream(stream);
+        self.shared.announce_streams();
         Ok(())
     }
 
     /// Reads a stream no longer: its shards are drained for up to `grace_ms`, and given back.
     /// Returns the leases that were not given back in time.
     pub async fn remove_stream(&self, stream: &StreamName, grace_ms: u64) -> Vec<LeaseKey> {
-        let key = self.crew.key_of(stream).or_else(|| self.crew.missing.key_of(stream));
+        let key = self.shared.key_of(stream).or_else(|| self.shared.missing.key_of(stream));
         let stream = &key.unwrap_or_else(|| stream.clone());
-        self.crew.remove_stream(stream);
-        self.crew.say_what_is_read();
+        self.shared.remove_stream(stream);
+        self.shared.announce_streams();
         let removed = DrainReason::StreamRemoved;
-        self.crew.drain(grace_ms, &removed, |key| key.stream == *stream).await
+        self.shared.drain(grace_ms, &removed, |key| key.stream == *stream).await
     }
 
     /// Waits until no stream is left to read because the last one was deleted, or deleted and
     /// created again, or because the table is now worked on by a fleet of KCL 3.x. The worker holds nothing then, and is to be stopped.
-    pub async fn until_refused(&self) -> StartError {
-        self.crew.until_refused().await
+    pub async fn wait_refused(&self) -> CoordinatorStartError {
+        self.shared.wait_refused().await
     }
 
     /// Waits until one of the coordinator's tasks has panicked: it then works no longer, and is to be
     /// stopped.
-    pub async fn until_broken(&self) {
-        self.crew.parts.until_broken().await;
+    pub async fn wait_for_panic(&self) {
+        self.shared.task_guard.wait_for_panic().await;
     }
 
     /// Drains every shard for up to `grace_ms`, gives the leases back and leaves. The last writes
     /// have the time of one call on top, all of them together.
-    pub async fn stop(mut self, grace_ms: u64) -> Stopped {
-        let crew = &self.crew;
-        crew.begin_to_stop();
-        let over_ms = crew.over_ms(crew.now_ms().saturating_add(grace_ms));
-        let native = crew.tools.store.layout() == Layout::Native;
-        let member = crew.holdings.member();
+    pub async fn stop(mut self, grace_ms: u64) -> StopResult {
+        let crew = &self.shared;
+        crew.begin_stop();
+        let over_ms = crew.drain_expires_ms(crew.now_ms().saturating_add(grace_ms));
+        let native = crew.context.store.layout() == Layout::Native;
+        let member = crew.held_leases.member();
         // If the store does not take the word, the leases are given back all the same. What is cut
         // off here may still land, so nothing but the farewell follows it, which then fails.
         let retire = async {
             if native {
                 tokio::select! {
                     biased;
-                    _ = member.retire(&crew.tools) => {}
-                    () = crew.tools.clock.sleep_until(over_ms) => {}
+                    _ = member.announce_leaving(&crew.context) => {}
+                    () = crew.context.clock.sleep_until(over_ms) => {}
                 }
             }
         };
@@ -230,23 +230,23 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         let leases = tokio::select! {
             biased;
             ((), leases) = async { tokio::join!(retire, drain) } => leases,
-            () = give::take_back_instead(crew) => unreachable!("it gives back for ever"),
+            () = give::process_finished_until_dropped(crew) => unreachable!("it gives back for ever"),
         };
         self.tasks.shutdown().await;
         if !leases.is_empty() {
-            return Stopped::Stuck { leases };
+            return StopResult::Unreleased { leases };
         }
         if !native {
-            let names_stay = !crew.holdings.asked().is_empty();
-            return if names_stay { Stopped::NotLeft } else { Stopped::Left };
+            let names_stay = !crew.held_leases.requests().is_empty();
+            return if names_stay { StopResult::LeaveFailed } else { StopResult::Left };
         }
         // It may have joined again meanwhile.
-        let member = crew.holdings.member();
+        let member = crew.held_leases.member();
         let left = tokio::select! {
             biased;
-            left = member.leave(&crew.tools, &mut self.heart) => left,
-            () = crew.tools.clock.sleep_until(over_ms) => false,
+            left = member.leave(&crew.context, &mut self.heartbeat) => left,
+            () = crew.context.clock.sleep_until(over_ms) => false,
         };
-        if left { Stopped::Left } else { Stopped::NotLeft }
+        if left { StopResult::Left } else { StopResult::LeaveFailed }
     }
 }

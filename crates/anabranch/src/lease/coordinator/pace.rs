@@ -1,6 +1,6 @@
 //! How soon the next look comes: sooner while leases change hands, later where a look costs much.
 
-use super::Settings;
+use super::CoordinatorSettings;
 
 /// For how long looks come fast after something has changed, in milliseconds.
 const HURRY_FOR_MS: u64 = 2_000;
@@ -22,7 +22,7 @@ const MOST_DOUBLED: u32 = 6;
 
 /// How soon the next look comes.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct PollSchedule {
     /// Until when looks come fast.
     hurry_until_ms: u64,
     /// When a lease that came back last brought looks forward.
@@ -31,27 +31,27 @@ pub(super) struct Pace {
     doubled: u32,
 }
 
-impl Pace {
+impl PollSchedule {
     /// A worker that starts looks fast.
     pub(super) fn new(now_ms: u64) -> Self {
         Self { hurry_until_ms: now_ms + HURRY_FOR_MS, returned_ms: None, doubled: 0 }
     }
 
     /// Notes that leases change hands.
-    pub(super) fn hurry(&mut self, now_ms: u64) {
+    pub(super) fn note_hand_over(&mut self, now_ms: u64) {
         self.hurry_until_ms = now_ms + HURRY_FOR_MS;
     }
 
     /// Notes that leases came back whose end made rows. After a reshard they come one by one for a
     /// long time, so only the first brings looks forward.
-    pub(super) fn hurry_once(&mut self, now_ms: u64) {
+    pub(super) fn note_finished_shard(&mut self, now_ms: u64) {
         if self.returned_ms.is_none_or(|ms| now_ms >= ms + NO_RETURN_HURRIES_MS) {
             self.returned_ms = Some(now_ms);
-            self.hurry(now_ms);
+            self.note_hand_over(now_ms);
         }
     }
 
-    pub(super) fn hurries(&self, now_ms: u64) -> bool {
+    pub(super) fn is_busy(&self, now_ms: u64) -> bool {
         now_ms < self.hurry_until_ms
     }
 
@@ -61,7 +61,7 @@ impl Pace {
     }
 
     /// Notes that a look succeeded.
-    pub(super) fn looked(&mut self) {
+    pub(super) fn note_poll(&mut self) {
         self.doubled = self.doubled.saturating_sub(1);
     }
 
@@ -73,18 +73,18 @@ impl Pace {
     /// renewed expires. A stream that has not been listed yet waits for no pace.
     pub(super) fn kcl_due_ms(
         &self,
-        settings: &Settings,
+        settings: &CoordinatorSettings,
         look_ms: u64,
         looked_ms: u64,
         now_ms: u64,
-        sooner: Sooner,
+        sooner: EarlyPoll,
     ) -> u64 {
         let longest_ms = settings.lease_time_ms.saturating_mul(KCL_LONGEST_LEASE_TIMES);
         let pause_ms = (look_ms.max(KCL_LOOK_MS) << self.doubled).min(longest_ms);
         if self.doubled > 0 {
             return looked_ms + pause_ms;
         }
-        let pause_ms = if self.hurries(now_ms) { pause_ms / KCL_HURRY } else { pause_ms };
+        let pause_ms = if self.is_busy(now_ms) { pause_ms / KCL_HURRY } else { pause_ms };
         let pause_ms = if sooner.unlisted { pause_ms.min(KCL_LOOK_MS) } else { pause_ms };
         let due_ms = looked_ms + pause_ms;
         sooner.expiry_ms.map_or(due_ms, |expiry_ms| due_ms.min(expiry_ms))
@@ -93,7 +93,7 @@ impl Pace {
 
 /// What may bring a look in KCL's layout forward.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sooner {
+pub(super) struct EarlyPoll {
     /// When the next lease expires whose owner does not seem to renew it.
     pub(super) expiry_ms: Option<u64>,
     /// Whether a stream is read that was not listed yet.

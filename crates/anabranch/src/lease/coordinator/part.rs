@@ -8,12 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 /// What the parts have in common. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts(CancellationToken);
+pub(super) struct TaskGuard(CancellationToken);
 
 /// Tells if it is dropped by a panic.
-struct Guard(CancellationToken);
+struct PanicNotifier(CancellationToken);
 
-impl Drop for Guard {
+impl Drop for PanicNotifier {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.cancel();
@@ -21,10 +21,10 @@ impl Drop for Guard {
     }
 }
 
-impl Parts {
+impl TaskGuard {
     /// Runs one of them.
     pub(super) fn run<F: Future<Output = ()>>(&self, work: F) -> impl Future<Output = ()> + use<F> {
-        let guard = Guard(self.0.clone());
+        let guard = PanicNotifier(self.0.clone());
         async move {
             // The work is dropped first.
             let _guard = guard;
@@ -33,7 +33,7 @@ impl Parts {
     }
 
     /// Waits until one of them has panicked.
-    pub(super) async fn until_broken(&self) {
+    pub(super) async fn wait_for_panic(&self) {
         self.0.cancelled().await;
     }
 }
@@ -45,13 +45,13 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_panic_breaks_the_whole() {
-        let (parts, mut tasks) = (Parts::default(), JoinSet::new());
+        let (parts, mut tasks) = (TaskGuard::default(), JoinSet::new());
         tasks.spawn(parts.run(async {}));
         tasks.join_next().await.unwrap().unwrap();
         tasks.spawn(parts.run(std::future::pending()));
         tasks.shutdown().await;
         assert!(!parts.0.is_cancelled(), "parts that end or are stopped break nothing");
         tasks.spawn(parts.run(async { panic!("on purpose") }));
-        parts.until_broken().await;
+        parts.wait_for_panic().await;
     }
 }

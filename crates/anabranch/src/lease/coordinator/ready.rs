@@ -1,12 +1,12 @@
 //! Which leases may be read: those whose gate is open.
 
-use super::crew::Crew;
-use super::gate_attempt::{Attempt, Decided, Tried};
+use super::crew::CoordinatorShared;
+use super::gate_attempt::{GateAttempt, DecidedGates, GateResult};
 use crate::event::LeaseEvent;
 use crate::lease::LeaseStore;
 use crate::stream::api::StreamApi;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::snapshot::Phase;
+use anabranch_model::lease::snapshot::LeasePhase;
 use anabranch_model::lease::{Lease, LeaseKey, WaitReason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,25 +20,25 @@ const LONGEST_PAUSE_MS: u64 = 30_000;
 
 /// What is known of the gates.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct GateTracker {
     /// How far each lease is, as last judged.
-    phases: BTreeMap<LeaseKey, Phase>,
+    phases: BTreeMap<LeaseKey, LeasePhase>,
     /// Gates that were found open where rows alone don't tell. What has ended stays so.
     open: BTreeSet<LeaseKey>,
     /// Gates that were not found open: when to try them again.
-    tries: BTreeMap<LeaseKey, Again>,
+    tries: BTreeMap<LeaseKey, GateRetry>,
     /// Attempts under way, at most one per stream. They ask the service, which may hang, and no
     /// take of another lease waits for that.
     attempts: JoinSet<()>,
     /// The streams of those attempts.
     under_way: BTreeMap<task::Id, StreamName>,
     /// What they have decided so far.
-    decided: Arc<Decided>,
+    decided: Arc<DecidedGates>,
 }
 
 /// When a gate is tried again.
 #[derive(Debug)]
-struct Again {
+struct GateRetry {
     /// Then, at the latest.
     at_ms: u64,
     /// After this pause.
@@ -48,28 +48,28 @@ struct Again {
 }
 
 /// What the rows alone say about a gate.
-enum ByRows {
-    Known(Phase),
+enum RowVerdict {
+    Known(LeasePhase),
     /// A parent has no row.
     Unclear,
 }
 
-impl Ready {
+impl GateTracker {
     /// How far a lease is.
-    pub(super) fn phase(&self, lease: &Lease) -> Phase {
-        self.phases.get(&lease.key).copied().unwrap_or(Phase::Blocked)
+    pub(super) fn phase(&self, lease: &Lease) -> LeasePhase {
+        self.phases.get(&lease.key).copied().unwrap_or(LeasePhase::Blocked)
     }
 
     /// Whether a lease may be read.
     pub(super) fn is_open(&self, key: &LeaseKey) -> bool {
-        self.phases.get(key) == Some(&Phase::Ready)
+        self.phases.get(key) == Some(&LeasePhase::Ready)
     }
 
     /// Judges all leases anew. Where the rows don't tell, an attempt at the gate is begun, with a
     /// fresh list of the shards and single reads; it wakes the loop when it has decided some.
-    pub(super) fn judge<S: LeaseStore, A: StreamApi>(
+    pub(super) fn evaluate<S: LeaseStore, A: StreamApi>(
         &mut self,
-        crew: &Crew<S, A>,
+        crew: &CoordinatorShared<S, A>,
         rows: &BTreeMap<StreamName, Vec<Lease>>,
     ) {
         self.take_in(crew);
@@ -79,18 +79,18 @@ impl Ready {
             let mut unclear = Vec::new();
             for row in rows {
                 let phase = match by_rows(row, &by_shard) {
-                    ByRows::Known(phase) => phase,
-                    ByRows::Unclear if self.open.contains(&row.key) => Phase::Ready,
-                    ByRows::Unclear => {
+                    RowVerdict::Known(phase) => phase,
+                    RowVerdict::Unclear if self.open.contains(&row.key) => LeasePhase::Ready,
+                    RowVerdict::Unclear => {
                         unclear.push(row);
-                        Phase::Blocked
+                        LeasePhase::Blocked
                     }
                 };
                 phases.insert(row.key.clone(), phase);
             }
             self.try_gates(crew, stream, unclear, &by_shard);
         }
-        self.tries.retain(|key, _| phases.get(key) == Some(&Phase::Blocked));
+        self.tries.retain(|key, _| phases.get(key) == Some(&LeasePhase::Blocked));
         self.open.retain(|key| phases.contains_key(key));
         self.phases = phases;
     }
@@ -98,7 +98,7 @@ impl Ready {
     /// Begins to try the gates that are due.
     fn try_gates<S: LeaseStore, A: StreamApi>(
         &mut self,
-        crew: &Crew<S, A>,
+        crew: &CoordinatorShared<S, A>,
         stream: &StreamName,
         unclear: Vec<&Lease>,
         rows: &BTreeMap<&ShardId, &Lease>,
@@ -114,8 +114,8 @@ impl Ready {
         if due.is_empty() || self.under_way.values().any(|it| it == stream) {
             return;
         }
-        let attempt = Attempt {
-            tools: crew.tools.clone(),
+        let attempt = GateAttempt {
+            tools: crew.context.clone(),
             stream: stream.clone(),
             decided: self.decided.clone(),
             wake: crew.wake.clone(),
@@ -125,7 +125,7 @@ impl Ready {
     }
 
     /// Takes in what the attempts have come to so far.
-    fn take_in<S: LeaseStore, A: StreamApi>(&mut self, crew: &Crew<S, A>) {
+    fn take_in<S: LeaseStore, A: StreamApi>(&mut self, crew: &CoordinatorShared<S, A>) {
         let now_ms = crew.now_ms();
         // What only a call that failed or an old list stands in the way of must not wait for the
         // two lease times in which every shard is to be owned.
@@ -137,11 +137,11 @@ impl Ready {
         }
         for (key, tried) in self.decided.take() {
             match tried {
-                Tried::Open => {
+                GateResult::Open => {
                     self.tries.remove(&key);
                     self.open.insert(key);
                 }
-                Tried::Waits(parent, why) => {
+                GateResult::Waits(parent, why) => {
                     let (after, longest_ms) = match &why {
                         WaitReason::AncestorUnfinished(shard)
                         | WaitReason::UnlistedUnfinished(shard) => {
@@ -152,37 +152,37 @@ impl Ready {
                     };
                     if !self.tries.contains_key(&key) {
                         let lease = key.clone();
-                        crew.tools.tell(LeaseEvent::Waiting { lease, parent, why });
+                        crew.context.emit(LeaseEvent::Waiting { lease, parent, why });
                     }
-                    self.later(&key, now_ms, longest_ms, after);
+                    self.retry_later(&key, now_ms, longest_ms, after);
                 }
-                Tried::Unread => self.later(&key, now_ms, half_ms, None),
+                GateResult::Undetermined => self.retry_later(&key, now_ms, half_ms, None),
             }
         }
     }
 
-    fn later(&mut self, key: &LeaseKey, now_ms: u64, longest_ms: u64, after: Option<ShardId>) {
+    fn retry_later(&mut self, key: &LeaseKey, now_ms: u64, longest_ms: u64, after: Option<ShardId>) {
         let before_ms = self.tries.get(key).map_or(FIRST_PAUSE_MS / 2, |again| again.pause_ms);
         let pause_ms = (before_ms * 2).min(longest_ms.min(LONGEST_PAUSE_MS));
-        let again = Again { at_ms: now_ms + pause_ms, pause_ms, after };
+        let again = GateRetry { at_ms: now_ms + pause_ms, pause_ms, after };
         self.tries.insert(key.clone(), again);
     }
 }
 
-fn by_rows(row: &Lease, rows: &BTreeMap<&ShardId, &Lease>) -> ByRows {
+fn by_rows(row: &Lease, rows: &BTreeMap<&ShardId, &Lease>) -> RowVerdict {
     if row.is_ended() {
-        return ByRows::Known(Phase::Finished);
+        return RowVerdict::Known(LeasePhase::Finished);
     }
     // A row that has moved was let through the gate before.
-    if row.has_moved() {
-        return ByRows::Known(Phase::Ready);
+    if row.is_started() {
+        return RowVerdict::Known(LeasePhase::Ready);
     }
     let parents: Vec<_> = row.parents.iter().map(|parent| rows.get(parent)).collect();
     if parents.iter().flatten().any(|parent| !parent.is_ended()) {
-        ByRows::Known(Phase::Blocked)
+        RowVerdict::Known(LeasePhase::Blocked)
     } else if parents.iter().all(Option::is_some) {
-        ByRows::Known(Phase::Ready)
+        RowVerdict::Known(LeasePhase::Ready)
     } else {
-        ByRows::Unclear
+        RowVerdict::Unclear
     }
 }

@@ -1,18 +1,18 @@
 //! The loop that looks, plans and acts.
 
-use super::StartError;
-use super::act::{act, drain, unask};
-use super::crew::Crew;
-use super::give::{lose, take_back};
-use super::look::Sight;
-use super::pace::{Pace, Sooner};
-use super::ready::Ready;
-use crate::lease::grip::{Held, How, Stage};
-use crate::lease::{Grip, LeaseStore, StoreError};
+use super::CoordinatorStartError;
+use super::act::{execute_moves, request_drain, withdraw_requests};
+use super::crew::CoordinatorShared;
+use super::give::{drop_lost, process_finished};
+use super::look::FleetPoller;
+use super::pace::{PollSchedule, EarlyPoll};
+use super::ready::GateTracker;
+use crate::lease::grip::{HeldLease, FinishReason, HandleState};
+use crate::lease::{LeaseHandle, LeaseStore, StoreError};
 use crate::stream::api::StreamApi;
-use anabranch_model::lease::plan::{LeaseMove, Me, plan};
-use anabranch_model::lease::view::View;
-use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, Surveyed, WorkerId};
+use anabranch_model::lease::plan::{LeaseMove, PlanningWorker, plan};
+use anabranch_model::lease::view::FleetView;
+use anabranch_model::lease::{HandOver, Layout, Lease, LeaseKey, ProbeBaseline, WorkerId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -24,30 +24,30 @@ const BREATH_MS: u64 = 10;
 const UNASK_AGAIN_MS: u64 = 500;
 
 /// The loop's own memory.
-struct Loop<S: LeaseStore, A: StreamApi> {
+struct CoordinatorLoop<S: LeaseStore, A: StreamApi> {
     /// What the tasks share.
-    crew: Arc<Crew<S, A>>,
+    crew: Arc<CoordinatorShared<S, A>>,
     /// What was seen of the fleet.
-    sight: Sight,
+    sight: FleetPoller,
     /// What is known of the gates.
-    ready: Ready,
+    ready: GateTracker,
     /// Leases on their way back.
     gives: JoinSet<()>,
     /// How soon the next look comes.
-    pace: Pace,
+    pace: PollSchedule,
     /// Since when the store says that it has no table of leases.
     missing_since_ms: Option<u64>,
 }
 
 /// Looks, plans and acts for ever. `surveyed` is what was seen of the table at the start.
-pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, surveyed: Surveyed) {
+pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<CoordinatorShared<S, A>>, surveyed: ProbeBaseline) {
     let settings = crew.settings();
-    let view = View::new(crew.tools.store.layout(), settings.lease_time_ms, settings.patience_ms());
-    let mut it = Loop {
-        sight: Sight::new(view.after(surveyed)),
-        ready: Ready::default(),
+    let view = FleetView::new(crew.context.store.layout(), settings.lease_time_ms, settings.hand_over_timeout_ms());
+    let mut it = CoordinatorLoop {
+        sight: FleetPoller::new(view.after(surveyed)),
+        ready: GateTracker::default(),
         gives: JoinSet::new(),
-        pace: Pace::new(crew.now_ms()),
+        pace: PollSchedule::new(crew.now_ms()),
         missing_since_ms: None,
         crew,
     };
@@ -57,74 +57,74 @@ pub(super) async fn run<S: LeaseStore, A: StreamApi>(crew: Arc<Crew<S, A>>, surv
     }
 }
 
-impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
+impl<S: LeaseStore, A: StreamApi> CoordinatorLoop<S, A> {
     async fn round(&mut self) {
-        self.settle_own().await;
-        let streams = self.crew.looked_at();
-        match self.sight.look(&self.crew, &streams, &mut self.ready).await {
+        self.handle_own_leases().await;
+        let streams = self.crew.polled_streams();
+        match self.sight.poll(&self.crew, &streams, &mut self.ready).await {
             Ok(false) => {}
-            Ok(true) => self.hurry(),
+            Ok(true) => self.note_activity(),
             Err(error) => {
                 if matches!(error, StoreError::Throttled { .. }) {
                     self.pace.throttled();
                 }
-                self.crew.tools.trouble("look", &error);
-                self.judge(error);
+                self.crew.context.emit_store_failure("look", &error);
+                self.check_store_gone(error);
                 return;
             }
         }
-        self.pace.looked();
+        self.pace.note_poll();
         self.missing_since_ms = None;
-        self.sweep();
-        let member = self.crew.holdings.member();
-        self.crew.forget_left(|stream| self.sight.is_named(stream, &member.id));
+        self.drop_leases_of_others();
+        let member = self.crew.held_leases.member();
+        self.crew.forget_removed_streams(|stream| self.sight.is_named(stream, &member.id));
         self.forget_asked(&member.id);
-        let running = self.crew.holdings.running();
-        let me = Me { id: &member.id, running: &running };
+        let running = self.crew.held_leases.running();
+        let me = PlanningWorker { id: &member.id, running: &running };
         let now_ms = self.crew.now_ms();
-        let tie_break = self.crew.tools.chance.bits();
+        let tie_break = self.crew.context.rng.bits();
         let mut moves = plan(&self.sight.view, me, now_ms, tie_break, &self.crew.settings().plan);
-        let over = self.layout() == Layout::Native && member.pulse.is_over(now_ms);
+        let over = self.layout() == Layout::Native && member.heartbeat.is_expired(now_ms);
         moves.retain_mut(|step| !over && self.may_make(step, &running));
         if moves.iter().any(|step| !self.is_being_drained(step)) {
-            self.hurry();
+            self.note_activity();
         }
-        act(&self.crew, &member.id, moves, &mut self.gives).await;
-        self.hand_out();
+        execute_moves(&self.crew, &member.id, moves, &mut self.gives).await;
+        self.hand_out_handles();
     }
 
     /// Does what needs no look: leases that came back are given back, those that another worker was
     /// seen to ask for are drained, and names that are to go are taken back. A stop waits for that,
     /// and looks may be throttled.
-    async fn settle_own(&mut self) {
+    async fn handle_own_leases(&mut self) {
         while self.gives.try_join_next().is_some() {}
         let kcl = self.layout() == Layout::Kcl;
-        for held in self.crew.holdings.all().iter().filter(|_| kcl) {
-            if let Some(to) = held.take_named() {
-                drain(&self.crew, held, &to, &mut self.gives);
+        for held in self.crew.held_leases.all().iter().filter(|_| kcl) {
+            if let Some(to) = held.take_requester() {
+                request_drain(&self.crew, held, &to, &mut self.gives);
             }
         }
-        if take_back(&self.crew, &mut self.gives) {
-            self.pace.hurry_once(self.crew.now_ms());
+        if process_finished(&self.crew, &mut self.gives) {
+            self.pace.note_finished_shard(self.crew.now_ms());
         }
-        unask(&self.crew, &self.crew.holdings.member().id).await;
+        withdraw_requests(&self.crew, &self.crew.held_leases.member().id).await;
     }
 
     /// Whether a move goes on by itself: whoever reads the shard is draining it, for a long time
     /// perhaps.
     fn is_being_drained(&self, step: &LeaseMove) -> bool {
-        let LeaseMove::Pass { lease, .. } = step else { return false };
-        self.crew.holdings.get(lease).is_some_and(|held| held.is_drained())
+        let LeaseMove::HandOver { lease, .. } = step else { return false };
+        self.crew.held_leases.get(lease).is_some_and(|held| held.is_draining())
     }
 
     /// Forgets the names of this worker that a later write took off the row. A name moves no
     /// counter, so a row with a higher one was read after the name was written.
     fn forget_asked(&self, me: &WorkerId) {
-        for (lease, term) in self.crew.holdings.asked() {
+        for (lease, term) in self.crew.held_leases.requests() {
             let Some(row) = self.sight.row(&lease).filter(|row| row.term > term) else { continue };
-            let named = HandOver::Named { taker: me.clone() };
+            let named = HandOver::Requested { taker: me.clone() };
             if row.owner.as_ref() != Some(me) && row.hand_over != named {
-                self.crew.holdings.ask_no_more(&lease);
+                self.crew.held_leases.forget_request(&lease);
             }
         }
     }
@@ -132,7 +132,7 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     /// A table that is gone for a lease time does not come back by itself, and to make it anew would
     /// forget what was done: that is for somebody to decide. Nothing is held by then, since no beat
     /// was taken.
-    fn judge(&mut self, error: StoreError) {
+    fn check_store_gone(&mut self, error: StoreError) {
         if !matches!(error, StoreError::Missing { .. }) {
             self.missing_since_ms = None;
             return;
@@ -140,12 +140,12 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
         let now_ms = self.crew.now_ms();
         let since_ms = *self.missing_since_ms.get_or_insert(now_ms);
         if now_ms.saturating_sub(since_ms) >= self.crew.settings().lease_time_ms {
-            self.crew.stand_down(StartError::Store(error));
+            self.crew.stand_down(CoordinatorStartError::Store(error));
         }
     }
 
     fn layout(&self) -> Layout {
-        self.crew.tools.store.layout()
+        self.crew.context.store.layout()
     }
 
     /// Whether a move may be made, which may change it. A worker that is stopping begins nothing,
@@ -154,73 +154,73 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     fn may_make(&self, step: &mut LeaseMove, running: &BTreeSet<LeaseKey>) -> bool {
         let begins = |lease: &LeaseKey| !self.crew.is_stopping() && self.crew.reads(&lease.stream);
         match step {
-            LeaseMove::TakeAgain { lease, term } if !begins(lease) => {
+            LeaseMove::Retake { lease, term } if !begins(lease) => {
                 *step = LeaseMove::Release { lease: lease.clone(), term: *term };
                 true
             }
             LeaseMove::Take { lease, .. }
-            | LeaseMove::TakeAgain { lease, .. }
+            | LeaseMove::Retake { lease, .. }
             | LeaseMove::Steal { lease, .. } => begins(lease) && !running.contains(lease),
-            LeaseMove::Name { lease, .. } => begins(lease),
+            LeaseMove::RequestHandOver { lease, .. } => begins(lease),
             LeaseMove::Fence { .. }
-            | LeaseMove::Withdraw { .. }
-            | LeaseMove::Pass { .. }
+            | LeaseMove::WithdrawRequest { .. }
+            | LeaseMove::HandOver { .. }
             | LeaseMove::Release { .. } => true,
         }
     }
 
-    fn hurry(&mut self) {
-        self.pace.hurry(self.crew.now_ms());
+    fn note_activity(&mut self) {
+        self.pace.note_hand_over(self.crew.now_ms());
     }
 
     /// Leases that the list shows to be others'.
-    fn sweep(&mut self) {
-        for held in self.crew.holdings.all() {
-            let key = &held.taken().key;
-            if self.sight.knows(&key.stream) && self.has_passed_on(&held, self.sight.row(key)) {
-                lose(&self.crew, &held);
+    fn drop_leases_of_others(&mut self) {
+        for held in self.crew.held_leases.all() {
+            let key = &held.taken_row().key;
+            if self.sight.knows(&key.stream) && self.is_handed_over(&held, self.sight.row(key)) {
+                drop_lost(&self.crew, &held);
             }
         }
     }
 
     /// Whether a listed row is later than the take and not of this worker. A lease on its way back
     /// has changed hands by its own write.
-    fn has_passed_on(&self, held: &Held, row: Option<&Lease>) -> bool {
-        if matches!(held.stage(), Stage::Giving) {
+    fn is_handed_over(&self, held: &HeldLease, row: Option<&Lease>) -> bool {
+        if matches!(held.state(), HandleState::Releasing) {
             return false;
         }
         let Some(row) = row else { return false };
         let mine = row.owner.as_ref() == Some(held.owner());
-        let later = row.term > held.taken().term;
+        let later = row.term > held.taken_row().term;
         later && (!mine || self.layout() == Layout::Native)
     }
 
     /// Hands out the grips of those leases whose gate is open. One that is to be drained goes back
     /// as it is.
-    fn hand_out(&self) {
+    fn hand_out_handles(&self) {
         if self.crew.is_stopping() {
             return;
         }
-        for held in self.crew.holdings.all() {
-            if held.stage() != Stage::Waiting || held.is_drained() || !self.may_begin(&held) {
+        for held in self.crew.held_leases.all() {
+            if held.state() != HandleState::Waiting || held.is_draining() || !self.may_begin(&held) {
                 continue;
             }
-            let Ok(room) = self.crew.grips.try_reserve() else {
+            let Ok(room) = self.crew.handles.try_reserve() else {
                 // Without anyone who reads, a worker would only keep leases from the others.
-                if self.crew.grips.is_closed() {
-                    self.crew.begin_to_stop();
+                if self.crew.handles.is_closed() {
+                    self.crew.begin_stop();
                 }
                 return;
             };
-            held.enter(Stage::Running);
-            room.send(Grip::new(held, self.crew.tools.clone()));
+            held.set_state(HandleState::Running);
+            room.send(LeaseHandle::new(held, self.crew.context.clone()));
         }
     }
 
-    fn may_begin(&self, held: &Arc<Held>) -> bool {
-        let taken = held.taken();
+    fn may_begin(&self, held: &Arc<HeldLease>) -> bool {
+        let taken = held.taken_row();
         if taken.is_ended() {
-            held.enter(Stage::Finished(How::Ended));
+            held.set_state(HandleState::Finished(FinishReason::Ended));
             self.crew.wake.notify_one();
             return false;
         }
@@ -228,64 +228,64 @@ impl<S: LeaseStore, A: StreamApi> Loop<S, A> {
     }
 
     async fn pause(&mut self) {
-        self.crew.tools.clock.sleep(BREATH_MS).await;
+        self.crew.context.clock.sleep(BREATH_MS).await;
         match self.layout() {
             Layout::Native => self.pause_natively().await,
-            Layout::Kcl => self.pause_on_kcls_table().await,
+            Layout::Kcl => self.pause_kcl().await,
         }
     }
 
     async fn pause_natively(&self) {
-        let (crew, clock) = (&self.crew, &self.crew.tools.clock);
-        let hurry = self.pace.hurries(crew.now_ms()) || crew.is_stopping();
-        let pause_ms = if hurry { crew.settings().hurry_ms } else { crew.look_ms() };
+        let (crew, clock) = (&self.crew, &self.crew.context.clock);
+        let hurry = self.pace.is_busy(crew.now_ms()) || crew.is_stopping();
+        let pause_ms = if hurry { crew.settings().busy_poll_interval } else { crew.poll_interval_ms() };
         tokio::select! {
             biased;
             () = crew.wake.notified() => {}
-            () = crew.tools.store.changed() => {}
+            () = crew.context.store.wait_for_change() => {}
             () = clock.sleep(pause_ms) => {}
         }
     }
 
     /// Waits until a look is due. What wakes the loop before is done without one.
-    async fn pause_on_kcls_table(&mut self) {
+    async fn pause_kcl(&mut self) {
         let crew = self.crew.clone();
-        let (clock, looked_ms) = (&crew.tools.clock, crew.now_ms());
+        let (clock, looked_ms) = (&crew.context.clock, crew.now_ms());
         loop {
             let due_ms = self.kcl_due_ms(looked_ms);
             let now_ms = crew.now_ms();
             if now_ms >= due_ms {
                 return;
             }
-            let again_ms = if self.owes_names() { now_ms + UNASK_AGAIN_MS } else { due_ms };
+            let again_ms = if self.has_requests_to_withdraw() { now_ms + UNASK_AGAIN_MS } else { due_ms };
             tokio::select! {
                 biased;
                 () = crew.wake.notified() => clock.sleep(BREATH_MS).await,
-                () = crew.tools.store.changed() => return,
+                () = crew.context.store.wait_for_change() => return,
                 () = clock.sleep_until(due_ms.min(again_ms)) => {}
             }
             if crew.now_ms() < due_ms {
-                self.settle_own().await;
-                self.sight.judge(&crew, &mut self.ready);
-                self.hand_out();
+                self.handle_own_leases().await;
+                self.sight.update_gates(&crew, &mut self.ready);
+                self.hand_out_handles();
             }
         }
     }
 
     fn kcl_due_ms(&self, looked_ms: u64) -> u64 {
         let (crew, now_ms) = (&self.crew, self.crew.now_ms());
-        let me = &crew.holdings.member().id;
-        let sooner = Sooner {
+        let me = &crew.held_leases.member().id;
+        let sooner = EarlyPoll {
             expiry_ms: self.sight.view.next_expiry_ms(me, now_ms),
             unlisted: crew.stream_names().iter().any(|stream| !self.sight.knows(stream)),
         };
-        self.pace.kcl_due_ms(crew.settings(), crew.look_ms(), looked_ms, now_ms, sooner)
+        self.pace.kcl_due_ms(crew.settings(), crew.poll_interval_ms(), looked_ms, now_ms, sooner)
     }
 
     /// Whether names of this worker are to be taken back.
-    fn owes_names(&self) -> bool {
+    fn has_requests_to_withdraw(&self) -> bool {
         let crew = &self.crew;
-        let asked = crew.holdings.asked();
+        let asked = crew.held_leases.requests();
         asked.iter().any(|(lease, _)| crew.is_stopping() || !crew.reads(&lease.stream))
     }
 }

@@ -6,7 +6,7 @@ use anabranch_model::position::StartPosition;
 
 /// What a coordinator can be told. Times are in milliseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Settings {
+pub struct CoordinatorSettings {
     /// The worker's name. Each join adds 64 random bits to it.
     pub name: String,
     /// Where the worker runs, for operators.
@@ -21,31 +21,31 @@ pub struct Settings {
     /// The pause between two looks at the store while nothing happens. `None` is the pause that
     /// the store suggests. In KCL's layout, where every look is a scan, it is at least a second and
     /// at most two lease times, the pause of Java's taker.
-    pub look_ms: Option<u64>,
+    pub poll_interval: Option<u64>,
     /// The pause between two looks while leases change hands.
-    pub hurry_ms: u64,
+    pub busy_poll_interval: u64,
     /// How often all leases are listed although no version has moved.
-    pub full_list_ms: u64,
+    pub full_list_interval: u64,
     /// How long the owner of a lease may drain it when another worker asks for it.
-    pub drain_ms: u64,
+    pub drain_timeout: u64,
     /// The pause before a lease whose reader failed is given up.
-    pub failure_pause_ms: u64,
+    pub failure_backoff: u64,
     /// How often the stream and its rows are audited. In KCL's layout up to five times less often,
     /// where that reads more than a tenth of what looks read.
-    pub audit_ms: u64,
+    pub audit_interval: u64,
     /// How many audits in a row have to see a hole before it is repaired.
-    pub hole_looks: u32,
+    pub hole_audits: u32,
     /// The longest that one call of the store is waited for.
-    pub call_ms: u64,
+    pub call_timeout: u64,
     /// Writes that one worker has under way at once.
-    pub writes_at_once: usize,
+    pub max_concurrent_writes: usize,
     /// Grips that may wait for whoever runs the shards.
-    pub grips_waiting: usize,
+    pub max_waiting_handles: usize,
     /// What bounds the plan.
-    pub plan: plan::Settings,
+    pub plan: plan::PlanSettings,
 }
 
-impl Settings {
+impl CoordinatorSettings {
     /// The defaults for a worker of this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -53,17 +53,17 @@ impl Settings {
             host: String::new(),
             streams: Vec::new(),
             lease_time_ms: 10_000,
-            look_ms: None,
-            hurry_ms: 100,
-            full_list_ms: 30_000,
-            drain_ms: 20_000,
-            failure_pause_ms: 5_000,
-            audit_ms: 60_000,
-            hole_looks: 3,
-            call_ms: 3_000,
-            writes_at_once: 16,
-            grips_waiting: 1_024,
-            plan: plan::Settings::default(),
+            poll_interval: None,
+            busy_poll_interval: 100,
+            full_list_interval: 30_000,
+            drain_timeout: 20_000,
+            failure_backoff: 5_000,
+            audit_interval: 60_000,
+            hole_audits: 3,
+            call_timeout: 3_000,
+            max_concurrent_writes: 16,
+            max_waiting_handles: 1_024,
+            plan: plan::PlanSettings::default(),
         }
     }
 
@@ -82,12 +82,12 @@ impl Settings {
     }
 
     /// For how long a name on a lease waits for its owner: longer than the owner may drain.
-    pub(super) fn patience_ms(&self) -> u64 {
-        self.drain_ms.saturating_add(self.lease_time_ms)
+    pub(super) fn hand_over_timeout_ms(&self) -> u64 {
+        self.drain_timeout.saturating_add(self.lease_time_ms)
     }
 
     /// The pause between two beats, before jitter.
-    pub(super) fn beat_ms(&self) -> u64 {
+    pub(super) fn heartbeat_interval_ms(&self) -> u64 {
         self.lease_time_ms / 3
     }
 }

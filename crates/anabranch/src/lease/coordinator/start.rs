@@ -1,7 +1,7 @@
 //! Why a worker can't start, and what it does first.
 
-use super::Tools;
-use super::open::{PAUSE_MS, judge_store};
+use super::LeaseContext;
+use super::open::{PAUSE_MS, check_store_retryable};
 use crate::lease::{LeaseStore, StoreError};
 use crate::stream::api::StreamError;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -13,7 +13,7 @@ const PREPARE_MS: u64 = 120_000;
 
 /// Why a worker can't start, or can't read one more stream.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum CoordinatorStartError {
     /// There is no such stream.
     #[error("stream {stream} does not exist: create it, or correct its name or region")]
     MissingStream {
@@ -34,7 +34,7 @@ pub enum StartError {
          application has read the one of {known_ms}): its checkpoints say nothing about the new \
          stream; start with a new application name, or delete the application's leases"
     )]
-    RecreatedStream {
+    StreamRecreated {
         /// Its name.
         stream: StreamName,
         /// The creation time that the application knows.
@@ -61,7 +61,7 @@ pub enum StartError {
     },
     /// The stream is read already.
     #[error("stream {stream} is being read already: name it once, by its name or by its ARN")]
-    TwiceTheStream {
+    DuplicateStream {
         /// Its name.
         stream: StreamName,
     },
@@ -86,7 +86,7 @@ pub enum StartError {
 }
 
 /// The error of a store whose table or schema is not there in time.
-fn late(within_ms: u64) -> StoreError {
+fn not_ready_in_time(within_ms: u64) -> StoreError {
     let seconds = within_ms / 1_000;
     StoreError::Unreachable {
         store: "in use".into(),
@@ -96,7 +96,7 @@ fn late(within_ms: u64) -> StoreError {
 }
 
 /// Makes the store's table or schema, and waits for a store that can't be reached.
-pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(), StartError> {
+pub(super) async fn prepare<S: LeaseStore, A>(tools: &LeaseContext<S, A>) -> Result<(), CoordinatorStartError> {
     loop {
         let prepared = tokio::select! {
             biased;
@@ -105,8 +105,8 @@ pub(super) async fn prepare<S: LeaseStore, A>(tools: &Tools<S, A>) -> Result<(),
         };
         match prepared {
             Some(Ok(())) => return Ok(()),
-            Some(Err(error)) => judge_store(tools, error)?,
-            None => tools.trouble("start", &late(PREPARE_MS)),
+            Some(Err(error)) => check_store_retryable(tools, error)?,
+            None => tools.emit_store_failure("start", &not_ready_in_time(PREPARE_MS)),
         }
         tools.clock.sleep(PAUSE_MS).await;
     }

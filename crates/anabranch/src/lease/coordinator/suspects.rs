@@ -7,14 +7,14 @@ use tokio::sync::Notify;
 
 /// Streams that are to be looked into.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects {
+pub(crate) struct SuspectStreams {
     /// Which.
     streams: Mutex<BTreeSet<StreamName>>,
     /// Wakes whoever looks into them.
     wake: Notify,
 }
 
-impl Suspects {
+impl SuspectStreams {
     /// A reader of this stream was told that its shard is not there, and the stream not either.
     pub(crate) fn add(&self, stream: &StreamName) {
         self.lock().insert(stream.clone());

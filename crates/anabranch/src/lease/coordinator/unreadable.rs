@@ -1,18 +1,18 @@
 //! Which rows can't be read, so that each is reported once and not at every poll.
 
-use super::Tools;
+use super::LeaseContext;
 use crate::event::LeaseEvent;
-use crate::lease::{LeaseStore, Look, StoreError};
+use crate::lease::{LeaseStore, StorePoll, StoreError};
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::lease::{LeaseKey, Listing, Unreadable};
+use anabranch_model::lease::{LeaseKey, LeaseListing, UnreadableRow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 /// Rows that can't be read and that were reported, by whose they are: a stream's, or the workers'.
 #[derive(Debug, Default)]
-pub(crate) struct Reported(Mutex<BTreeMap<Option<StreamName>, BTreeSet<String>>>);
+pub(crate) struct ReportedRows(Mutex<BTreeMap<Option<StreamName>, BTreeSet<String>>>);
 
-impl Reported {
+impl ReportedRows {
     /// Returns the rows that were not reported before. A row that is readable again is forgotten.
     fn new_ones<'a>(
         &self,
@@ -31,10 +31,10 @@ impl Reported {
     }
 }
 
-impl<S: LeaseStore, A> Tools<S, A> {
+impl<S: LeaseStore, A> LeaseContext<S, A> {
     /// Lists the rows of a stream, and reports those that can't be read.
-    pub(super) async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
-        let listing = self.read(self.store.list(stream)).await?;
+    pub(super) async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
+        let listing = self.read_store(self.store.list(stream)).await?;
         self.report(stream, &listing.unreadable);
         Ok(listing)
     }
@@ -43,8 +43,8 @@ impl<S: LeaseStore, A> Tools<S, A> {
     pub(super) async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
-        let listings = self.read(self.store.list_recent(streams)).await?;
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
+        let listings = self.read_store(self.store.list_recent(streams)).await?;
         for (stream, listing) in &listings {
             self.report(stream, &listing.unreadable);
         }
@@ -52,14 +52,14 @@ impl<S: LeaseStore, A> Tools<S, A> {
     }
 
     /// Polls the store, and reports workers whose rows can't be read.
-    pub(super) async fn look(&self) -> Result<Look, StoreError> {
-        let look = self.read(self.store.look()).await?;
+    pub(super) async fn poll(&self) -> Result<StorePoll, StoreError> {
+        let look = self.read_store(self.store.poll()).await?;
         let rows = look.unreadable.iter().map(|row| (row.key.to_string(), row.why.as_str()));
         self.report_new(None, rows);
         Ok(look)
     }
 
-    fn report(&self, stream: &StreamName, rows: &[Unreadable<ShardId>]) {
+    fn report(&self, stream: &StreamName, rows: &[UnreadableRow<ShardId>]) {
         let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
         let rows = rows.iter().map(|row| (key(&row.key).to_string(), row.why.as_str()));
         self.report_new(Some(stream), rows);
@@ -70,8 +70,8 @@ impl<S: LeaseStore, A> Tools<S, A> {
         of: Option<&StreamName>,
         rows: impl Iterator<Item = (String, &'a str)>,
     ) {
-        for (row, why) in self.unreadable.new_ones(of, rows) {
-            self.tell(LeaseEvent::UnreadableRow { row, why: why.to_owned() });
+        for (row, why) in self.unreadable_rows.new_ones(of, rows) {
+            self.emit(LeaseEvent::UnreadableRow { row, why: why.to_owned() });
         }
     }
 }

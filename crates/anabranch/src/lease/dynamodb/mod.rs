@@ -29,12 +29,12 @@ pub use kcl::{NotAStreamId, StreamId};
 pub use meter::Usage;
 pub use provision::Billing;
 
-use super::store::{LeaseStore, Look, StoreError};
+use super::store::{LeaseStore, StorePoll, StoreError};
 use crate::clock::{Chance, Clock};
 use crate::http_client::HttpClient;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Layout, Lease, LeaseKey, Listing, Outcome, Survey, Worker, WorkerId, Write,
+    ApplicationFacts, Layout, Lease, LeaseKey, LeaseListing, WriteOutcome, KclProbe, WorkerRow, WorkerId, Write,
 };
 use anabranch_model::position::StartPosition;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -225,9 +225,9 @@ impl LeaseStore for DynamoDbStore {
         }
     }
 
-    fn look_ms(&self) -> u64 {
+    fn poll_interval(&self) -> u64 {
         match &self.rows {
-            Rows::Native(_) => super::store::LOOK_MS,
+            Rows::Native(_) => super::store::DEFAULT_POLL_INTERVAL,
             Rows::Kcl(rows) => rows.pace.look_ms(),
         }
     }
@@ -244,28 +244,28 @@ impl LeaseStore for DynamoDbStore {
         prepared
     }
 
-    async fn survey(&self) -> Result<Survey, StoreError> {
+    async fn probe(&self) -> Result<KclProbe, StoreError> {
         match &self.rows {
-            Rows::Native(_) => Ok(Survey::default()),
+            Rows::Native(_) => Ok(KclProbe::default()),
             Rows::Kcl(rows) => rows.survey().await,
         }
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.application().await,
-            Rows::Kcl(_) => Ok(Application::default()),
+            Rows::Kcl(_) => Ok(ApplicationFacts::default()),
         }
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.look().await,
-            Rows::Kcl(_) => Ok(Look { version: None, workers: Vec::new(), unreadable: Vec::new() }),
+            Rows::Kcl(_) => Ok(StorePoll { version: None, workers: Vec::new(), unreadable: Vec::new() }),
         }
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.list(stream).await,
             Rows::Kcl(rows) => rows.list(stream).await,
@@ -275,7 +275,7 @@ impl LeaseStore for DynamoDbStore {
     async fn list_recent(
         &self,
         streams: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         match &self.rows {
             Rows::Native(rows) => {
                 let mut leases = BTreeMap::new();
@@ -295,14 +295,14 @@ impl LeaseStore for DynamoDbStore {
         }
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.worker(id).await,
             Rows::Kcl(_) => Ok(None),
         }
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match &self.rows {
             Rows::Native(rows) => rows.write(write).await,
             Rows::Kcl(rows) => rows.write(write).await,

@@ -1,98 +1,98 @@
 //! Writes to the row of a lease that this worker holds.
 
-use super::held::{Held, OwnRow};
-use crate::lease::coordinator::Tools;
-use crate::lease::settle::Settled;
+use super::held::{HeldLease, HeldRow};
+use crate::lease::coordinator::LeaseContext;
+use crate::lease::settle::WriteResult;
 use crate::lease::{LeaseStore, StoreError};
-use anabranch_model::lease::{HandOver, Layout, Lease, Stored, Write};
+use anabranch_model::lease::{HandOver, Layout, Lease, StoredRow, Write};
 
 /// How a write to the own row ended.
 #[derive(Debug)]
-pub(crate) enum OwnWrite {
+pub(crate) enum OwnRowWrite {
     /// The row holds it.
     Done,
     /// The row is still this worker's, and another write of its own came first.
-    Moved,
+    CheckpointMoved,
     /// The lease is lost.
     Lost,
     /// The row is as it was known, and the write breaks a rule.
-    Wrong,
+    Rejected,
     /// The store will not do it, ever.
     Failed(StoreError),
 }
 
-impl Held {
+impl HeldLease {
     /// Carries a write to the own row to its end, and takes in what the row says.
-    pub(crate) async fn write_own<S: LeaseStore, A>(
+    pub(crate) async fn write_row<S: LeaseStore, A>(
         &self,
-        tools: &Tools<S, A>,
-        row: &mut OwnRow,
+        tools: &LeaseContext<S, A>,
+        row: &mut HeldRow,
         write: &Write,
-    ) -> OwnWrite {
+    ) -> OwnRowWrite {
         let layout = tools.store.layout();
         if self.is_lost(tools.clock.now_ms()) {
-            return OwnWrite::Lost;
+            return OwnRowWrite::Lost;
         }
         let sent_ms = *row.unresolved_ms.get_or_insert(tools.clock.now_ms());
-        match tools.settle(write, || self.pulse().over_ms()).await {
-            Settled::Applied(Stored::Lease(lease)) => {
-                self.take_in(tools, row, &lease, sent_ms);
-                OwnWrite::Done
+        match tools.write(write, || self.heartbeat().expires_at_ms()).await {
+            WriteResult::Applied(StoredRow::Lease(lease)) => {
+                self.apply_row(tools, row, &lease, sent_ms);
+                OwnRowWrite::Done
             }
-            Settled::Refused { now: Stored::Lease(lease), .. }
+            WriteResult::Refused { now: StoredRow::Lease(lease), .. }
                 if is_still_mine(layout, row, &lease) =>
             {
                 let moved = (lease.term, &lease.checkpoint) != (row.hold.term, &row.checkpoint);
-                self.take_in(tools, row, &lease, sent_ms);
-                if moved { OwnWrite::Moved } else { OwnWrite::Wrong }
+                self.apply_row(tools, row, &lease, sent_ms);
+                if moved { OwnRowWrite::CheckpointMoved } else { OwnRowWrite::Rejected }
             }
-            Settled::Failed(error) if !error.is_retryable() => OwnWrite::Failed(error),
+            WriteResult::Failed(error) if !error.is_retryable() => OwnRowWrite::Failed(error),
             // Refused, or the lease time is over.
             _ => {
-                self.lose();
-                OwnWrite::Lost
+                self.mark_lost();
+                OwnRowWrite::Lost
             }
         }
     }
 
     /// Moves the lease's own heart (KCL's layout). A write that is under way is a beat too.
-    pub(crate) async fn renew<S: LeaseStore, A>(&self, tools: &Tools<S, A>) {
+    pub(crate) async fn renew<S: LeaseStore, A>(&self, tools: &LeaseContext<S, A>) {
         if let Some(mut row) = self.row_if_idle() {
-            let write = row.hold.renew(tools.chance.nonce());
-            if let OwnWrite::Failed(error) = self.write_own(tools, &mut row, &write).await {
-                tools.trouble("renew", &error);
+            let write = row.hold.renew(tools.rng.nonce());
+            if let OwnRowWrite::Failed(error) = self.write_row(tools, &mut row, &write).await {
+                tools.emit_store_failure("renew", &error);
             }
         }
     }
 
-    fn take_in<S: LeaseStore, A>(
+    fn apply_row<S: LeaseStore, A>(
         &self,
-        tools: &Tools<S, A>,
-        row: &mut OwnRow,
+        tools: &LeaseContext<S, A>,
+        row: &mut HeldRow,
         lease: &Lease,
         sent_ms: u64,
     ) {
         row.hold.term = lease.term;
-        self.hear(row, &lease.checkpoint);
+        self.set_known_checkpoint(row, &lease.checkpoint);
         row.unresolved_ms = None;
         // A look may be some way off, and a checkpoint or a renewal shows the name too.
-        if let HandOver::Named { taker } = &lease.hand_over
+        if let HandOver::Requested { taker } = &lease.hand_over
             && taker != self.owner()
-            && !self.is_drained()
+            && !self.is_draining()
         {
-            self.note_named(taker);
+            self.note_requester(taker);
         }
         // In KCL's layout every write of the owner is a beat.
-        if tools.store.layout() == Layout::Kcl && !self.pulse().beat(sent_ms, tools.clock.now_ms())
+        if tools.store.layout() == Layout::Kcl && !self.heartbeat().record_beat(sent_ms, tools.clock.now_ms())
         {
-            self.lose();
+            self.mark_lost();
         }
     }
 }
 
 /// Whether the row is still held. In KCL's layout each write of the owner moves the counter, so an
 /// older one that came late may have moved it.
-fn is_still_mine(layout: Layout, row: &OwnRow, lease: &Lease) -> bool {
+fn is_still_mine(layout: Layout, row: &HeldRow, lease: &Lease) -> bool {
     match layout {
         Layout::Native => row.hold.is_of(lease),
         Layout::Kcl => lease.owner.as_ref() == Some(&row.hold.owner),

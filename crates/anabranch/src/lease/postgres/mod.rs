@@ -6,11 +6,11 @@ pub mod session;
 mod listen;
 
 use super::sql::{Names, POSTGRES, Patience, SqlStore, Wire};
-use super::store::{LeaseStore, Look, StoreError};
-use super::transactional::{CheckpointIn, CheckpointInTransaction, Transactional};
+use super::store::{LeaseStore, StorePoll, StoreError};
+use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Application, Checkpoint, Hold, Layout, Lease, LeaseKey, Listing, Nonce, Outcome, Worker,
+    ApplicationFacts, Checkpoint, LeaseToken, Layout, Lease, LeaseKey, LeaseListing, Nonce, WriteOutcome, WorkerRow,
     WorkerId, Write,
 };
 use listen::Listener;
@@ -119,11 +119,11 @@ impl PostgresStore {
     pub async fn checkpoint_in(
         &self,
         transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<CheckpointInTransaction, StoreError> {
+    ) -> Result<TransactionCheckpoint, StoreError> {
         let mut wire = Wire::Postgres(&mut *transaction);
         self.inner.checkpoint_in(&mut wire, hold, replaces, to, nonce).await
     }
@@ -158,17 +158,17 @@ impl Settings {
     }
 }
 
-impl Transactional for PostgresStore {}
+impl TransactionalStore for PostgresStore {}
 
-impl<'t> CheckpointIn<sqlx::Transaction<'t, sqlx::Postgres>> for PostgresStore {
+impl<'t> StoreTransaction<sqlx::Transaction<'t, sqlx::Postgres>> for PostgresStore {
     fn checkpoint_in(
         &self,
         transaction: &mut sqlx::Transaction<'t, sqlx::Postgres>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> impl Future<Output = Result<CheckpointInTransaction, StoreError>> + Send {
+    ) -> impl Future<Output = Result<TransactionCheckpoint, StoreError>> + Send {
         Self::checkpoint_in(self, transaction, hold, replaces, to, nonce)
     }
 }
@@ -182,15 +182,15 @@ impl LeaseStore for PostgresStore {
         self.inner.prepare().await
     }
 
-    async fn application(&self) -> Result<Application, StoreError> {
+    async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         self.inner.application().await
     }
 
-    async fn look(&self) -> Result<Look, StoreError> {
+    async fn poll(&self) -> Result<StorePoll, StoreError> {
         self.inner.look().await
     }
 
-    async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         self.inner.list(stream).await
     }
 
@@ -198,15 +198,15 @@ impl LeaseStore for PostgresStore {
         self.inner.get(key).await
     }
 
-    async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         self.inner.worker(id).await
     }
 
-    async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         self.inner.write(write).await
     }
 
-    async fn changed(&self) {
+    async fn wait_for_change(&self) {
         self.listener.changed().await;
     }
 }

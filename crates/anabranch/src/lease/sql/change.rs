@@ -14,7 +14,7 @@ use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::native;
 use anabranch_model::lease::{
-    Layout, LeaseChange, LeaseKey, Nonce, Outcome, Refusal, Stored, StreamChange, WorkerChange,
+    Layout, LeaseChange, LeaseKey, Nonce, WriteOutcome, WriteRefusal, StoredRow, StreamChange, WorkerChange,
     WorkerId, Write,
 };
 
@@ -24,16 +24,16 @@ const RACES: u32 = 5;
 /// Where a write stands before its `COMMIT`.
 enum Step {
     /// Its condition was false.
-    Refused(Outcome),
+    Refused(WriteOutcome),
     /// Another write made or removed the row after it was read: the decision is void.
     Raced,
     /// The row is written. The outcome holds once it is committed.
-    Written(Outcome),
+    Written(WriteOutcome),
 }
 
 impl SqlStore {
     /// Applies one write, if its condition holds.
-    pub(crate) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    pub(crate) async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         for _ in 0..RACES {
             match self.attempt(write).await {
                 Ok(Some(outcome)) => return Ok(outcome),
@@ -48,9 +48,9 @@ impl SqlStore {
     }
 
     /// One transaction. `None` if the decision was void.
-    async fn attempt(&self, write: &Write) -> Result<Option<Outcome>, Failure> {
+    async fn attempt(&self, write: &Write) -> Result<Option<WriteOutcome>, Failure> {
         let is_heart = matches!(write, Write::Worker { .. });
-        let _turn = self.turn(if is_heart { Urgency::Heart } else { Urgency::Other }).await?;
+        let _turn = self.turn(if is_heart { Urgency::Heartbeat } else { Urgency::Normal }).await?;
         let up_to_commit = async {
             let mut lent = self.begin(&self.begin).await?;
             match self.step(&mut lent.wire(), write).await {
@@ -82,7 +82,7 @@ impl SqlStore {
                 Ok(Some(outcome))
             }
             Err(failure) if failure.rolled_back() => Err(failure),
-            Err(_) => Ok(Some(Outcome::Unknown)),
+            Err(_) => Ok(Some(WriteOutcome::Unknown)),
         }
     }
 
@@ -115,10 +115,10 @@ impl SqlStore {
         let now = self.locked(wire, of, row::lease_key(key)).await?;
         let now = now.map(row::lease).transpose()?;
         match Layout::Native.lease_after(key, change, nonce, now.as_ref()) {
-            Err(why) => Ok(refused(why, Stored::of_lease(now.as_ref()))),
+            Err(why) => Ok(refused(why, StoredRow::of_lease(now.as_ref()))),
             Ok(after) => {
                 let cells = after.as_ref().map(row::lease_cells);
-                let done = Outcome::Done(Stored::of_lease(after.as_ref()));
+                let done = WriteOutcome::Done(StoredRow::of_lease(after.as_ref()));
                 self.replace(wire, of, row::lease_key(key), now.is_some(), cells, done).await
             }
         }
@@ -135,7 +135,7 @@ impl SqlStore {
         let key = vec![Cell::text(id.as_str())];
         let now = self.locked(wire, of, key.clone()).await?.map(row::worker).transpose()?;
         match native::worker_after(id, change, nonce, now.as_ref()) {
-            Err(why) => Ok(refused(why, Stored::of_worker(now.as_ref()))),
+            Err(why) => Ok(refused(why, StoredRow::of_worker(now.as_ref()))),
             Ok(after) => {
                 if after.is_none() {
                     // Whoever takes a lease holds the version when it commits: once it is ours,
@@ -143,11 +143,11 @@ impl SqlStore {
                     self.bump(wire).await?;
                     let named = self.with_application(key.clone());
                     if !wire.rows(&self.statements.names_worker, named).await?.is_empty() {
-                        return Ok(refused(Refusal::StillNamed, Stored::of_worker(now.as_ref())));
+                        return Ok(refused(WriteRefusal::StillReferenced, StoredRow::of_worker(now.as_ref())));
                     }
                 }
                 let cells = after.as_ref().map(row::worker_cells);
-                let done = Outcome::Done(Stored::of_worker(after.as_ref()));
+                let done = WriteOutcome::Done(StoredRow::of_worker(after.as_ref()));
                 self.replace(wire, of, key, now.is_some(), cells, done).await
             }
         }
@@ -164,10 +164,10 @@ impl SqlStore {
         let now = self.locked(wire, of, key.clone()).await?.map(row::stream).transpose()?;
         let now = now.map(|(_, facts)| facts);
         match native::stream_after(change, now.as_ref()) {
-            Err(why) => Ok(refused(why, Stored::of_stream(now.as_ref()))),
+            Err(why) => Ok(refused(why, StoredRow::of_stream(now.as_ref()))),
             Ok(after) => {
                 let cells = Some(row::stream_cells(stream, after));
-                let done = Outcome::Done(Stored::Stream(after));
+                let done = WriteOutcome::Done(StoredRow::Stream(after));
                 self.replace(wire, of, key, now.is_some(), cells, done).await
             }
         }
@@ -191,7 +191,7 @@ impl SqlStore {
         key: Vec<Cell>,
         is_there: bool,
         after: Option<Vec<Cell>>,
-        done: Outcome,
+        done: WriteOutcome,
     ) -> Result<Step, Failure> {
         let changed = match (is_there, after) {
             (false, Some(cells)) => wire.change(&of.insert, self.with_application(cells)).await?,
@@ -211,6 +211,6 @@ impl SqlStore {
     }
 }
 
-fn refused(why: Refusal, now: Stored) -> Step {
-    Step::Refused(Outcome::Refused { why, now: Some(now) })
+fn refused(why: WriteRefusal, now: StoredRow) -> Step {
+    Step::Refused(WriteOutcome::Refused { why, now: Some(now) })
 }

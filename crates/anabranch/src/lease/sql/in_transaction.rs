@@ -6,20 +6,20 @@ use super::failure::Failure;
 use super::link::Wire;
 use super::row;
 use super::store::SqlStore;
-use crate::lease::{CheckpointInTransaction, StoreError};
-use anabranch_model::lease::{Checkpoint, Hold, Layout, LeaseChange, Nonce, Refusal};
+use crate::lease::{TransactionCheckpoint, StoreError};
+use anabranch_model::lease::{Checkpoint, LeaseToken, Layout, LeaseChange, Nonce, WriteRefusal};
 
 impl SqlStore {
     pub(crate) async fn checkpoint_in(
         &self,
         wire: &mut Wire<'_>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<CheckpointInTransaction, StoreError> {
+    ) -> Result<TransactionCheckpoint, StoreError> {
         if !replaces.may_become(to) {
-            return Ok(CheckpointInTransaction::Refused { why: Refusal::GoesBack });
+            return Ok(TransactionCheckpoint::Refused { why: WriteRefusal::CheckpointBehind });
         }
         let moved = self.move_checkpoint(wire, hold, replaces, to, nonce);
         self.within(self.patience.call, moved)
@@ -30,11 +30,11 @@ impl SqlStore {
     async fn move_checkpoint(
         &self,
         wire: &mut Wire<'_>,
-        hold: &Hold,
+        hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<CheckpointInTransaction, Failure> {
+    ) -> Result<TransactionCheckpoint, Failure> {
         let mut cells = self.with_application(row::lease_key(&hold.key));
         cells.extend([
             Cell::text(hold.owner.as_str()),
@@ -48,7 +48,7 @@ impl SqlStore {
             cells.push(Cell::text(&format!("{}ms", self.patience.call.as_millis())));
         }
         if !wire.rows(&self.statements.checkpoint, cells).await?.is_empty() {
-            return Ok(CheckpointInTransaction::Moved);
+            return Ok(TransactionCheckpoint::Written);
         }
         let key = self.with_application(row::lease_key(&hold.key));
         let now = wire.rows(&self.statements.lease.get, key).await?.into_iter().next();
@@ -63,6 +63,6 @@ impl SqlStore {
         };
         // A row that fits by now did not fit when it counted.
         let why = Layout::Native.lease_after(&hold.key, &change, nonce, now.as_ref()).err();
-        Ok(CheckpointInTransaction::Refused { why: why.unwrap_or(Refusal::CheckpointMoved) })
+        Ok(TransactionCheckpoint::Refused { why: why.unwrap_or(WriteRefusal::CheckpointMoved) })
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Urgency {
     /// A beat, or a look at the beats of others: late means lost leases.
-    Heart,
+    Heartbeat,
     /// Anything else.
-    Other,
+    Normal,
 }
 
 pub(super) struct Pool {
@@ -45,10 +45,10 @@ impl Pool {
     }
 
     /// Waits in the crowd, unless it is about a heart.
-    pub(super) async fn turn(&self, urgency: Urgency) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn acquire_slot(&self, urgency: Urgency) -> Option<SemaphorePermit<'_>> {
         match urgency {
-            Urgency::Heart => None,
-            Urgency::Other => {
+            Urgency::Heartbeat => None,
+            Urgency::Normal => {
                 Some(self.crowd.acquire().await.expect("the semaphore is never closed"))
             }
         }

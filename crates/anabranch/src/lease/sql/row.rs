@@ -6,7 +6,7 @@ use super::statement::{LEASE, STREAM, WORKER};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{
-    HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, Worker, WorkerId, WorkerState,
+    HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, WorkerRow, WorkerId, WorkerState,
 };
 
 const ALIVE: &str = "alive";
@@ -16,7 +16,7 @@ const FENCED: &str = "fenced";
 /// The key of a lease's row, then its other columns.
 pub(super) fn lease_cells(lease: &Lease) -> Vec<Cell> {
     let taker = match &lease.hand_over {
-        HandOver::Named { taker } => Some(taker.as_str().to_owned()),
+        HandOver::Requested { taker } => Some(taker.as_str().to_owned()),
         HandOver::None | HandOver::Refused => None,
     };
     let pending = lease.pending.as_ref();
@@ -55,7 +55,7 @@ pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
     let taker = row.optional_text()?.map(WorkerId::from);
     let hand_over = match (row.flag()?, taker) {
         (true, _) => HandOver::Refused,
-        (false, Some(taker)) => HandOver::Named { taker },
+        (false, Some(taker)) => HandOver::Requested { taker },
         (false, None) => HandOver::None,
     };
     let checkpoint = row.parsed(str::parse)?;
@@ -90,7 +90,7 @@ pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
 }
 
 /// The key of a worker's row, then its other columns.
-pub(super) fn worker_cells(worker: &Worker) -> Vec<Cell> {
+pub(super) fn worker_cells(worker: &WorkerRow) -> Vec<Cell> {
     let state = match worker.state {
         WorkerState::Alive => ALIVE,
         WorkerState::Leaving => LEAVING,
@@ -113,9 +113,9 @@ pub(super) fn worker_cells(worker: &Worker) -> Vec<Cell> {
 }
 
 /// Reads what [`worker_cells`] wrote.
-pub(super) fn worker(cells: Vec<Cell>) -> Result<Worker, Failure> {
+pub(super) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, Failure> {
     let mut row = Reader::new(&WORKER, cells);
-    Ok(Worker {
+    Ok(WorkerRow {
         id: row.key()?.into(),
         counter: row.number()?,
         state: row.parsed(|state| match state {

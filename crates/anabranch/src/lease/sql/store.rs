@@ -7,9 +7,9 @@ use super::link::Address;
 use super::pool::{Lent, Pool, Urgency};
 use super::row;
 use super::statement::{Names, Statements};
-use crate::lease::{Look, StoreError};
+use crate::lease::{StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
-use anabranch_model::lease::{Application, Lease, LeaseKey, Listing, Unreadable, Worker, WorkerId};
+use anabranch_model::lease::{ApplicationFacts, Lease, LeaseKey, LeaseListing, UnreadableRow, WorkerRow, WorkerId};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -87,9 +87,9 @@ impl SqlStore {
         format!("{}.{}", self.statements.names.space(), self.application)
     }
 
-    pub(crate) async fn application(&self) -> Result<Application, StoreError> {
-        let rows = self.read(Urgency::Other, &self.statements.application, vec![]).await?;
-        let mut application = Application::default();
+    pub(crate) async fn application(&self) -> Result<ApplicationFacts, StoreError> {
+        let rows = self.read(Urgency::Normal, &self.statements.application, vec![]).await?;
+        let mut application = ApplicationFacts::default();
         for cells in rows {
             let (version, facts) = self.after_version(cells)?;
             application.version = version;
@@ -101,9 +101,9 @@ impl SqlStore {
         Ok(application)
     }
 
-    pub(crate) async fn look(&self) -> Result<Look, StoreError> {
-        let rows = self.read(Urgency::Heart, &self.statements.look, vec![]).await?;
-        let mut look = Look { version: Some(0), workers: Vec::new(), unreadable: Vec::new() };
+    pub(crate) async fn look(&self) -> Result<StorePoll, StoreError> {
+        let rows = self.read(Urgency::Heartbeat, &self.statements.look, vec![]).await?;
+        let mut look = StorePoll { version: Some(0), workers: Vec::new(), unreadable: Vec::new() };
         for cells in rows {
             let (version, worker) = self.after_version(cells)?;
             look.version = Some(version);
@@ -120,10 +120,10 @@ impl SqlStore {
         Ok(look)
     }
 
-    pub(crate) async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    pub(crate) async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let stream = vec![Cell::text(stream.as_str())];
-        let rows = self.read(Urgency::Other, &self.statements.list, stream).await?;
-        let mut listing = Listing::default();
+        let rows = self.read(Urgency::Normal, &self.statements.list, stream).await?;
+        let mut listing = LeaseListing::default();
         for cells in rows {
             // The stream, then the shard.
             let shard = text(cells.get(1));
@@ -138,14 +138,14 @@ impl SqlStore {
 
     pub(crate) async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         let rows =
-            self.read(Urgency::Other, &self.statements.lease.get, row::lease_key(key)).await?;
+            self.read(Urgency::Normal, &self.statements.lease.get, row::lease_key(key)).await?;
         let lease = rows.into_iter().next().map(row::lease).transpose();
         lease.map_err(|f| f.of_store(&self.label))
     }
 
-    pub(crate) async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    pub(crate) async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         let id = vec![Cell::text(id.as_str())];
-        let rows = self.read(Urgency::Heart, &self.statements.worker.get, id).await?;
+        let rows = self.read(Urgency::Heartbeat, &self.statements.worker.get, id).await?;
         let worker = rows.into_iter().next().map(row::worker).transpose();
         worker.map_err(|f| f.of_store(&self.label))
     }
@@ -155,10 +155,10 @@ impl SqlStore {
         &self,
         key: Option<String>,
         failure: Failure,
-    ) -> Result<Unreadable<K>, StoreError> {
+    ) -> Result<UnreadableRow<K>, StoreError> {
         match (key, failure) {
             (Some(key), Failure::Unreadable { detail, .. }) => {
-                Ok(Unreadable { key: key.as_str().into(), why: detail })
+                Ok(UnreadableRow { key: key.as_str().into(), why: detail })
             }
             (_, failure) => Err(failure.of_store(&self.label)),
         }
@@ -200,7 +200,7 @@ impl SqlStore {
         &self,
         urgency: Urgency,
     ) -> Result<Option<SemaphorePermit<'_>>, Failure> {
-        let turn = tokio::time::timeout(self.patience.call, self.pool.turn(urgency)).await;
+        let turn = tokio::time::timeout(self.patience.call, self.pool.acquire_slot(urgency)).await;
         turn.map_err(|_| Failure::Crowded { waited: self.patience.call })
     }
 

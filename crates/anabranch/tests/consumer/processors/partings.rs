@@ -187,7 +187,7 @@ async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_littl
 /// Another worker takes the row, as if this one's heart had stopped.
 async fn steal(world: &World) {
     let row = world.rows().remove(0);
-    let hold = row.hold().unwrap();
+    let hold = row.token().unwrap();
     let write = anabranch_model::lease::Write::lease(
         &hold.key,
         anabranch_model::lease::LeaseChange::Take { taker: "thief-1".into(), term: hold.term },

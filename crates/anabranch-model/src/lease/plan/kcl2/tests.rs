@@ -3,7 +3,7 @@
 use super::*;
 use crate::lease::plan::Kcl2Settings;
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot};
+use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot};
 use crate::lease::table::Layout;
 use std::collections::BTreeSet;
 
@@ -21,12 +21,12 @@ use Renewed::{Ago, Now};
 /// A table of leases: key, owner, renewal. Unowned rows have never been renewed.
 type Table<'a> = &'a [(&'a str, Option<&'a str>, Renewed)];
 
-fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSeen {
-    LeaseSeen {
+fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSnapshot {
+    LeaseSnapshot {
         key: key.into(),
         owner: owner.map(Into::into),
         counter,
-        phase: Phase::Ready,
+        phase: LeasePhase::Ready,
         named: None,
         refused: false,
         bytes_per_second: None,
@@ -34,8 +34,8 @@ fn row(key: &str, owner: Option<&str>, counter: u64) -> LeaseSeen {
 }
 
 /// The view of a worker that saw each row renewed when the table says so, and scanned at `NOW`.
-fn view(table: Table<'_>) -> View {
-    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
+fn view(table: Table<'_>) -> FleetView {
+    let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 0);
     let ago = |renewed| match renewed {
         Now => 0,
         Ago(ms) => ms,
@@ -46,7 +46,7 @@ fn view(table: Table<'_>) -> View {
         let seen = table.iter().map(|(key, owner, renewed)| {
             row(key, *owner, u64::from(owner.is_some() && reply_ms >= NOW - ago(*renewed)))
         });
-        view.observe(Snapshot { workers: vec![], leases: seen.collect() }, reply_ms);
+        view.observe(FleetSnapshot { workers: vec![], leases: seen.collect() }, reply_ms);
     }
     view
 }
@@ -70,7 +70,7 @@ use Expected::{Steals, Takes, TakesSome};
 fn check(
     name: &str,
     table: Table<'_>,
-    settings: &Settings,
+    settings: &PlanSettings,
     target: usize,
     expected: &Expected<'_>,
 ) {
@@ -100,12 +100,12 @@ fn check(
     }
 }
 
-fn defaults() -> Settings {
-    Settings::default()
+fn defaults() -> PlanSettings {
+    PlanSettings::default()
 }
 
-fn without_priority() -> Settings {
-    Settings {
+fn without_priority() -> PlanSettings {
+    PlanSettings {
         kcl2: Kcl2Settings { very_old_first: false, ..Kcl2Settings::default() },
         ..defaults()
     }
@@ -152,7 +152,7 @@ fn very_old_leases_go_first_and_alone() {
         [("2", Some("foo"), Now), ("3", Some("bar"), Ago(3001)), ("4", Some("baz"), Ago(3000))];
     check("one very old", &table, &d, 3, &Takes(&["3"]));
     let later =
-        Settings { kcl2: Kcl2Settings { very_old_lease_times: 5, ..d.kcl2.clone() }, ..d.clone() };
+        PlanSettings { kcl2: Kcl2Settings { very_old_lease_times: 5, ..d.kcl2.clone() }, ..d.clone() };
     check("another multiple", &table, &later, 3, &Takes(&["3", "4"]));
     let table = [
         ("2", Some("bar"), Now),
@@ -165,7 +165,7 @@ fn very_old_leases_go_first_and_alone() {
     check("priority off", &table, &without_priority(), 3, &Takes(&["5", "6", "7"]));
     check("priority on", &table, &d, 3, &Takes(&["5", "7"]));
     // The maximum counts, and no room for the very old means no take at all.
-    let max = |max_leases| Settings { max_leases, ..d.clone() };
+    let max = |max_leases| PlanSettings { max_leases, ..d.clone() };
     check("max leaves room for one", &table, &max(1), 1, &TakesSome(1, &["5", "7"]));
     let full =
         [("1", Some("foo"), Now), ("2", Some("bar"), Ago(3001)), ("3", Some("bar"), Ago(1001))];
@@ -176,7 +176,7 @@ fn very_old_leases_go_first_and_alone() {
 fn a_steal_takes_from_the_most_loaded_at_or_above_the_target() {
     let d = defaults();
     let steal =
-        |max_steal| Settings { kcl2: Kcl2Settings { max_steal, ..d.kcl2.clone() }, ..d.clone() };
+        |max_steal| PlanSettings { kcl2: Kcl2Settings { max_steal, ..d.kcl2.clone() }, ..d.clone() };
     let table = [owned("bar", &["1"]), owned("baz", &["2", "3", "4", "5", "6"])].concat();
     check("five of six", &table, &d, 2, &Steals(1, "baz"));
     check("up to what is needed", &table, &steal(10), 2, &Steals(2, "baz"));
@@ -226,10 +226,10 @@ fn the_target_is_the_ceiling_within_the_maximum() {
 
 #[test]
 fn finished_leases_count_and_are_taken_like_any_other() {
-    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
-    let finished = |key| LeaseSeen { phase: Phase::Finished, ..row(key, None, 0) };
+    let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 0);
+    let finished = |key| LeaseSnapshot { phase: LeasePhase::Finished, ..row(key, None, 0) };
     let leases = vec![finished("1"), finished("2")];
-    view.observe(Snapshot { workers: vec![], leases }, NOW);
+    view.observe(FleetSnapshot { workers: vec![], leases }, NOW);
     let round = round(&view, &"foo".into(), NOW, 1, &without_priority());
     assert_eq!((round.target, round.available, round.moves.len()), (2, 2, 2));
 }
@@ -237,9 +237,9 @@ fn finished_leases_count_and_are_taken_like_any_other() {
 #[test]
 fn a_lease_is_very_old_after_lease_times_of_its_owner() {
     let owner = WorkerId::of_kcl_join("a", 1, 6 * LEASE_TIME);
-    let mut view = View::new(Layout::Kcl, LEASE_TIME, 0);
+    let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 0);
     let leases = vec![row("1", Some(owner.as_str()), 1)];
-    view.observe(Snapshot { workers: vec![], leases }, NOW);
+    view.observe(FleetSnapshot { workers: vec![], leases }, NOW);
     let very_old = |now_ms| round(&view, &"me".into(), now_ms, 1, &defaults()).very_old;
     assert_eq!(very_old(NOW + 18 * LEASE_TIME), 0);
     assert_eq!(very_old(NOW + 18 * LEASE_TIME + 1), 1);
@@ -257,7 +257,7 @@ fn the_tie_break_spreads_the_choices() {
     let names: Vec<String> = (0..50).map(|i| format!("{i:02}")).collect();
     let table: Vec<_> = names.iter().map(|name| (name.as_str(), None, Now)).collect();
     let view = view(&table);
-    let settings = Settings { max_leases: 5, ..defaults() };
+    let settings = PlanSettings { max_leases: 5, ..defaults() };
     let choices: BTreeSet<_> =
         (0..20).map(|tie| keys(&round(&view, &"foo".into(), NOW, tie, &settings).moves)).collect();
     assert!(choices.len() > 15, "{choices:?}");
@@ -271,24 +271,24 @@ fn ours<const N: usize>(names: [&str; N]) -> [WorkerId; N] {
 }
 
 /// A lease that `taker` has asked its owner for.
-fn asked(key: &str, owner: &WorkerId, taker: &WorkerId) -> LeaseSeen {
-    LeaseSeen { named: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
+fn asked(key: &str, owner: &WorkerId, taker: &WorkerId) -> LeaseSnapshot {
+    LeaseSnapshot { named: Some(taker.clone()), ..row(key, Some(owner.as_str()), 1) }
 }
 
-fn held(keys: &[&str], owner: &WorkerId) -> Vec<LeaseSeen> {
+fn held(keys: &[&str], owner: &WorkerId) -> Vec<LeaseSnapshot> {
     keys.iter().map(|key| row(key, Some(owner.as_str()), 1)).collect()
 }
 
-fn seen(leases: Vec<LeaseSeen>) -> View {
-    let mut view = View::new(Layout::Kcl, LEASE_TIME, 30 * LEASE_TIME);
-    view.observe(Snapshot { workers: vec![], leases }, NOW);
+fn seen(leases: Vec<LeaseSnapshot>) -> FleetView {
+    let mut view = FleetView::new(Layout::Kcl, LEASE_TIME, 30 * LEASE_TIME);
+    view.observe(FleetSnapshot { workers: vec![], leases }, NOW);
     view
 }
 
 /// How many leases `me` asks for and how many it steals.
-fn asks_and_steals(leases: Vec<LeaseSeen>, me: &WorkerId) -> (usize, usize) {
+fn asks_and_steals(leases: Vec<LeaseSnapshot>, me: &WorkerId) -> (usize, usize) {
     let moves = round(&seen(leases), me, NOW, 3, &defaults()).moves;
-    let is_name = |step: &&LeaseMove| matches!(step, LeaseMove::Name { .. });
+    let is_name = |step: &&LeaseMove| matches!(step, LeaseMove::RequestHandOver { .. });
     let is_steal = |step: &&LeaseMove| matches!(step, LeaseMove::Steal { .. });
     assert_eq!(keys(&moves).len(), moves.len(), "each lease once: {moves:?}");
     (moves.iter().filter(is_name).count(), moves.iter().filter(is_steal).count())
@@ -298,7 +298,7 @@ fn asks_and_steals(leases: Vec<LeaseSeen>, me: &WorkerId) -> (usize, usize) {
 fn a_worker_that_hands_over_is_asked_for_all_that_the_target_leaves() {
     let [me, a, b, c] = ours(["me", "a", "b", "c"]);
     let eight = ["1", "2", "3", "4", "5", "6", "7", "8"];
-    let check = |name: &str, leases: Vec<LeaseSeen>, expected: (usize, usize)| {
+    let check = |name: &str, leases: Vec<LeaseSnapshot>, expected: (usize, usize)| {
         assert_eq!(asks_and_steals(leases, &me), expected, "{name}");
     };
     check("half of eight", held(&eight, &a), (4, 0));
@@ -331,12 +331,12 @@ fn a_worker_that_hands_over_is_asked_for_all_that_the_target_leaves() {
 fn a_lease_that_names_me_is_passed_or_run_and_a_name_in_vain_is_withdrawn() {
     let [me, a] = ours(["me", "a"]);
     let running: BTreeSet<LeaseKey> = ["1".into(), "2".into()].into();
-    let of_me = Me { id: &me, running: &running };
+    let of_me = PlanningWorker { id: &me, running: &running };
     let leases = vec![asked("1", &me, &a), row("2", Some(me.as_str()), 1)];
     let mut view = seen([leases, held(&["3"], &me), vec![asked("4", &a, &me)]].concat());
     let moves = super::plan(&view, of_me, NOW, 1, &defaults());
-    let pass = LeaseMove::Pass { lease: "1".into(), term: 1, to: a.clone() };
-    let again = LeaseMove::TakeAgain { lease: "3".into(), term: 1 };
+    let pass = LeaseMove::HandOver { lease: "1".into(), term: 1, to: a.clone() };
+    let again = LeaseMove::Retake { lease: "3".into(), term: 1 };
     assert_eq!(moves, [pass, again]);
     // The owner renews and renews, and does not hand over.
     for beat in 2..=40 {
@@ -344,17 +344,17 @@ fn a_lease_that_names_me_is_passed_or_run_and_a_name_in_vain_is_withdrawn() {
         lease.counter = beat;
         let leases = [held(&["1", "2", "3"], &me), vec![lease]].concat();
         let now_ms = NOW + beat * LEASE_TIME;
-        view.observe(Snapshot { workers: vec![], leases }, now_ms);
+        view.observe(FleetSnapshot { workers: vec![], leases }, now_ms);
         let moves = super::plan(&view, of_me, now_ms, 1, &defaults());
         let withdrawn = moves
             .iter()
-            .any(|step| matches!(step, LeaseMove::Withdraw { term, .. } if *term == beat));
+            .any(|step| matches!(step, LeaseMove::WithdrawRequest { term, .. } if *term == beat));
         assert_eq!(withdrawn, beat >= 30, "after {beat} lease times: {moves:?}");
     }
     let mut lease = row("4", Some(a.as_str()), 41);
     lease.counter = 41;
     let leases = [held(&["1"], &me), held(&["2", "3"], &a), vec![lease]].concat();
-    view.observe(Snapshot { workers: vec![], leases }, NOW + 41 * LEASE_TIME);
+    view.observe(FleetSnapshot { workers: vec![], leases }, NOW + 41 * LEASE_TIME);
     let moves = super::plan(&view, of_me, NOW + 41 * LEASE_TIME, 1, &defaults());
     let four: LeaseKey = "4".into();
     assert!(moves.iter().all(|step| step.lease() != Some(&four)), "not asked again: {moves:?}");

@@ -1,9 +1,9 @@
 //! Whole fleets: they become level, by no more moves than needed, and then stand still.
 
-use super::super::Settings;
+use super::super::PlanSettings;
 use super::super::simulated::{LEASE_ROUNDS, LEASE_TIME, Tally, World, key, lease, worker_id};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSeen, Phase, Standing, WorkerSeen};
+use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, WorkerStatus, WorkerSnapshot};
 use proptest::prelude::*;
 
 /// How many rounds hand-overs may need: one to name, one to pass, with the caps of giver and taker.
@@ -14,7 +14,7 @@ fn hand_over_rounds(world: &World) -> usize {
     8 + 3 * (most + leases.div_ceil(workers)).div_ceil(world.settings.hand_overs_at_once)
 }
 
-fn world(workers: usize, owners: &[Option<usize>], settings: Settings) -> World {
+fn world(workers: usize, owners: &[Option<usize>], settings: PlanSettings) -> World {
     let mut world = World::new(settings, 7);
     (0..workers).for_each(|i| world.join(i));
     for (i, owner) in owners.iter().enumerate() {
@@ -25,7 +25,7 @@ fn world(workers: usize, owners: &[Option<usize>], settings: Settings) -> World 
 
 /// From this table, equal looks lead to a level fleet without one refused write.
 fn check_settles(workers: usize, owners: &[Option<usize>]) {
-    let mut world = world(workers, owners, Settings::default());
+    let mut world = world(workers, owners, PlanSettings::default());
     let fewest = world.fewest_passes();
     let most_rounds = hand_over_rounds(&world);
     let (_, tally) = world.settle(most_rounds);
@@ -57,7 +57,7 @@ fn newcomers_get_their_share_and_nothing_else_moves() {
 
 #[test]
 fn no_more_hand_overs_are_in_progress_than_allowed() {
-    let settings = Settings { hand_overs_at_once: 4, ..Settings::default() };
+    let settings = PlanSettings { hand_overs_at_once: 4, ..PlanSettings::default() };
     let mut world = world(10, &[Some(0); 200], settings);
     for _ in 0..20 {
         world.round();
@@ -72,7 +72,7 @@ fn no_more_hand_overs_are_in_progress_than_allowed() {
 #[test]
 fn a_dead_workers_leases_are_all_taken_after_its_fence() {
     for (workers, dead) in [(2, 1), (10, 1), (10, 9), (100, 40)] {
-        let mut world = world(workers, &vec![None; workers * 6], Settings::default());
+        let mut world = world(workers, &vec![None; workers * 6], PlanSettings::default());
         world.settle(10);
         for i in 0..dead {
             world.processes.get_mut(&worker_id(i)).unwrap().dead = true;
@@ -97,7 +97,7 @@ fn a_dead_workers_leases_are_all_taken_after_its_fence() {
 
 #[test]
 fn a_worker_that_leaves_gives_everything_back_and_the_rest_is_level() {
-    let mut world = world(10, &[None; 200], Settings::default());
+    let mut world = world(10, &[None; 200], PlanSettings::default());
     world.settle(10);
     world.leave(&worker_id(3));
     world.leave(&worker_id(4));
@@ -112,8 +112,8 @@ fn a_worker_that_leaves_gives_everything_back_and_the_rest_is_level() {
 
 #[test]
 fn an_owner_that_never_joined_loses_its_leases_after_a_lease_time() {
-    let mut world = world(3, &[None; 9], Settings::default());
-    world.add(LeaseSeen { owner: Some("stranger".into()), ..lease(9, None) });
+    let mut world = world(3, &[None; 9], PlanSettings::default());
+    world.add(LeaseSnapshot { owner: Some("stranger".into()), ..lease(9, None) });
     world.settle(10);
     assert_eq!(world.leases[&key(9)].owner, Some("stranger".into()));
     world.pass_rounds(LEASE_ROUNDS);
@@ -123,7 +123,7 @@ fn an_owner_that_never_joined_loses_its_leases_after_a_lease_time() {
 
 #[test]
 fn a_lease_that_its_taker_leaves_lying_goes_to_another() {
-    let mut world = world(4, &[None; 40], Settings::default());
+    let mut world = world(4, &[None; 40], PlanSettings::default());
     world.processes.get_mut(&worker_id(2)).unwrap().stuck = true;
     world.pass_rounds(LEASE_ROUNDS + 8);
     let owners = world.leases.values().filter(|row| row.owner.is_some()).count();
@@ -135,7 +135,7 @@ fn a_lease_that_its_taker_leaves_lying_goes_to_another() {
 
 #[test]
 fn without_room_for_all_everyone_is_full_and_the_fleet_stands_still() {
-    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let settings = PlanSettings { max_leases: 5, ..PlanSettings::default() };
     let mut world = world(4, &[None; 30], settings);
     world.settle(10);
     (0..4 * LEASE_ROUNDS).for_each(|_| assert_eq!(world.round().planned, 0));
@@ -144,7 +144,7 @@ fn without_room_for_all_everyone_is_full_and_the_fleet_stands_still() {
 
 #[test]
 fn a_refused_lease_stays_and_the_others_level_out_around_it() {
-    let mut world = world(3, &[Some(0); 12], Settings::default());
+    let mut world = world(3, &[Some(0); 12], PlanSettings::default());
     for i in 0..8 {
         world.leases.get_mut(&key(i)).unwrap().refused = true;
     }
@@ -159,7 +159,7 @@ fn a_refused_lease_stays_and_the_others_level_out_around_it() {
 
 #[test]
 fn an_owner_that_does_not_answer_is_asked_no_more_for_a_while() {
-    let mut world = world(2, &[Some(0); 4], Settings::default());
+    let mut world = world(2, &[Some(0); 4], PlanSettings::default());
     world.processes.get_mut(&worker_id(0)).unwrap().stuck = true;
     let tallies: Vec<_> = (0..60).map(|_| world.round()).collect();
     let sum = |part: fn(&Tally) -> usize| tallies.iter().map(part).sum::<usize>();
@@ -177,16 +177,16 @@ proptest! {
         workers in 1usize..14,
         rows in prop::collection::vec((prop::option::of(0usize..14), 0u8..6), 0..90),
     ) {
-        let mut world = world(workers, &[], Settings::default());
+        let mut world = world(workers, &[], PlanSettings::default());
         for (i, (owner, phase)) in rows.iter().enumerate() {
             let phase = match phase {
-                0 => Phase::Finished,
-                1 => Phase::Blocked,
-                _ => Phase::Ready,
+                0 => LeasePhase::Finished,
+                1 => LeasePhase::Blocked,
+                _ => LeasePhase::Ready,
             };
             // A blocked shard has no reader.
-            let owner = owner.filter(|_| phase != Phase::Blocked).map(|owner| owner % workers);
-            world.add(LeaseSeen { phase, ..lease(i, owner) });
+            let owner = owner.filter(|_| phase != LeasePhase::Blocked).map(|owner| owner % workers);
+            world.add(LeaseSnapshot { phase, ..lease(i, owner) });
         }
         let fewest = world.fewest_passes();
         let most_rounds = hand_over_rounds(&world);
@@ -202,7 +202,7 @@ proptest! {
         owners in prop::collection::vec(prop::option::of(0usize..14), 0..90),
         stale_one_in in 2u32..6,
     ) {
-        let mut world = world(workers, &owners, Settings::default());
+        let mut world = world(workers, &owners, PlanSettings::default());
         world.stale_one_in = Some(stale_one_in);
         let fewest = world.fewest_passes();
         let most_rounds = 30 + 4 * hand_over_rounds(&world);
@@ -216,7 +216,7 @@ proptest! {
     fn a_fleet_is_level_after_every_change(
         events in prop::collection::vec((0u8..6, 0usize..100), 1..12),
     ) {
-        let mut world = world(3, &[None; 30], Settings::default());
+        let mut world = world(3, &[None; 30], PlanSettings::default());
         world.settle(10);
         let mut names = 3;
         for (event, n) in events {
@@ -250,7 +250,7 @@ proptest! {
         halves in prop::collection::vec(1u64..13, 2..7),
         victim in 0usize..7,
     ) {
-        let mut world = World::new(Settings::default(), 5);
+        let mut world = World::new(PlanSettings::default(), 5);
         for (i, halves) in halves.iter().enumerate() {
             world.join_for(i, halves * LEASE_TIME / 2);
         }
@@ -265,7 +265,7 @@ proptest! {
         // A watcher waits for up to a fifth longer than another.
         let tally = world.pass_rounds(own_rounds * 8 / 15 + 3);
         prop_assert_eq!(tally.fences, 1);
-        prop_assert_eq!(world.workers[&worker_id(victim)].standing, Standing::Fenced);
+        prop_assert_eq!(world.workers[&worker_id(victim)].standing, WorkerStatus::Fenced);
         world.settle(60);
         world.check_level();
     }
@@ -302,7 +302,7 @@ proptest! {
             held[owner] += 1;
             (held[owner] <= share).then_some(owner)
         }).collect();
-        let mut world = world(workers, &owners, Settings::default());
+        let mut world = world(workers, &owners, PlanSettings::default());
         let free = owners.iter().filter(|owner| owner.is_none()).count();
         let tally = take_all(&mut world, most, |_| {});
         world.check_level();
@@ -314,7 +314,7 @@ proptest! {
 fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
     // Turns between two joins, and the takes that may be refused: in percent of those that count.
     for (turns, percent) in [(0, 0), (20, 0), (39, 0), (60, 10), (200, 10), (1_000, 10)] {
-        let mut world = World::new(Settings::default(), 3);
+        let mut world = World::new(PlanSettings::default(), 3);
         (0..1_000).for_each(|i| world.add(lease(i, None)));
         world.join(0);
         let (mut turn, mut joined) = (0, 1);
@@ -331,7 +331,7 @@ fn a_fleet_that_joins_bit_by_bit_is_seldom_in_its_own_way() {
 }
 
 /// A fleet in which worker `i` reads the streams `reads[i]`, and streams with so many leases.
-fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: Settings) -> World {
+fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: PlanSettings) -> World {
     let mut world = World::new(settings, 5);
     for (i, streams) in reads.iter().enumerate() {
         world.join(i);
@@ -341,7 +341,7 @@ fn divided(reads: &[&[&str]], streams: &[(&str, usize)], settings: Settings) -> 
     for (stream, leases) in streams {
         for i in 0..*leases {
             let key = LeaseKey::new(*stream, format!("shardId-{i:012}"));
-            world.add(LeaseSeen { key, ..lease(i, None) });
+            world.add(LeaseSnapshot { key, ..lease(i, None) });
         }
     }
     world
@@ -361,7 +361,7 @@ fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
         (&[&["s"], &["s"]], &[("s", 2), ("u", 3)], &[1, 1]),
     ];
     for (reads, streams, expected) in cases {
-        let mut world = divided(reads, streams, Settings::default());
+        let mut world = divided(reads, streams, PlanSettings::default());
         let (rounds, tally) = world.settle(6);
         let counts: Vec<_> = world.counts().into_values().collect();
         assert_eq!(counts, expected, "{reads:?} of {streams:?} after {rounds} rounds");
@@ -372,7 +372,7 @@ fn a_lease_goes_at_once_to_a_worker_that_reads_its_stream() {
 #[test]
 fn a_stream_that_a_worker_no_longer_reads_goes_to_the_others() {
     let mut world =
-        divided(&[&["s", "t"], &["s", "t"]], &[("s", 4), ("t", 4)], Settings::default());
+        divided(&[&["s", "t"], &["s", "t"]], &[("s", 4), ("t", 4)], PlanSettings::default());
     world.settle(6);
     world.workers.get_mut(&worker_id(0)).unwrap().reads = Some(vec!["s".into()]);
     // It gives back what it drains, and is never asked to take it again.
@@ -390,7 +390,7 @@ fn a_stream_that_a_worker_no_longer_reads_goes_to_the_others() {
 
 #[test]
 fn no_worker_has_more_than_the_maximum_however_many_streams_it_reads() {
-    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let settings = PlanSettings { max_leases: 5, ..PlanSettings::default() };
     let mut world = divided(&[&["s", "t"], &["s"], &["t"]], &[("s", 9), ("t", 9)], settings);
     world.pass_rounds(4 * LEASE_ROUNDS);
     // Of one stream or the other, worker 0 has what leaves nothing of it for the maximum.
@@ -400,7 +400,7 @@ fn no_worker_has_more_than_the_maximum_however_many_streams_it_reads() {
 
 #[test]
 fn a_lease_that_does_not_fit_in_a_worker_with_other_streams_waits_a_lease_time_for_another() {
-    let settings = Settings { max_leases: 5, ..Settings::default() };
+    let settings = PlanSettings { max_leases: 5, ..PlanSettings::default() };
     let mut world = divided(&[&["s", "t"], &["s"], &["t"]], &[("s", 6), ("t", 6)], settings);
     world.pass_rounds(LEASE_ROUNDS + 4);
     let free: Vec<_> = world.leases.values().filter(|row| row.owner.is_none()).collect();
@@ -411,20 +411,20 @@ fn a_lease_that_does_not_fit_in_a_worker_with_other_streams_waits_a_lease_time_f
 
 #[test]
 fn a_shard_that_waited_long_for_its_parents_is_no_more_urgent_than_another() {
-    let mut world = world(10, &[None; 40], Settings::default());
+    let mut world = world(10, &[None; 40], PlanSettings::default());
     world.settle(10);
     for i in 40..50 {
-        world.add(LeaseSeen { phase: Phase::Blocked, ..lease(i, None) });
+        world.add(LeaseSnapshot { phase: LeasePhase::Blocked, ..lease(i, None) });
     }
     world.pass_rounds(4 * LEASE_ROUNDS);
-    world.leases.values_mut().for_each(|row| row.phase = Phase::Ready);
+    world.leases.values_mut().for_each(|row| row.phase = LeasePhase::Ready);
     let tally = world.round();
     assert_eq!((tally.takes, tally.refused), (10, 0), "each goes to one worker: {tally:?}");
 }
 
 fn end(world: &mut World, n: usize) {
     let at = n % world.leases.len();
-    world.leases.values_mut().nth(at).unwrap().phase = Phase::Finished;
+    world.leases.values_mut().nth(at).unwrap().phase = LeasePhase::Finished;
 }
 
 /// A shard ends, and two children can be read.
@@ -449,12 +449,12 @@ proptest! {
 
 #[test]
 fn a_row_of_a_fenced_worker_without_leases_changes_nothing() {
-    let mut world = world(3, &[None; 9], Settings::default());
+    let mut world = world(3, &[None; 9], PlanSettings::default());
     world.settle(10);
-    let old = WorkerSeen {
+    let old = WorkerSnapshot {
         id: "old".into(),
         counter: 3,
-        standing: Standing::Fenced,
+        standing: WorkerStatus::Fenced,
         reads: None,
         lease_time_ms: None,
     };

@@ -1,11 +1,11 @@
 //! Single decisions of one worker, from tables.
 
 use super::super::simulated::{LEASE_TIME, PATIENCE};
-use super::super::{LeaseMove, Me, Settings, plan};
+use super::super::{LeaseMove, PlanningWorker, PlanSettings, plan};
 use crate::lease::row::LeaseKey;
-use crate::lease::snapshot::{LeaseSeen, Phase, Snapshot, Standing, WorkerSeen};
+use crate::lease::snapshot::{LeaseSnapshot, LeasePhase, FleetSnapshot, WorkerStatus, WorkerSnapshot};
 use crate::lease::table::Layout;
-use crate::lease::view::View;
+use crate::lease::view::FleetView;
 use std::collections::BTreeSet;
 
 /// A lease: key, owner, and what else is on the row.
@@ -23,13 +23,13 @@ enum On {
 use On::{Blocked, Finished, Named, Refused};
 
 impl Row {
-    fn seen(self) -> LeaseSeen {
+    fn seen(self) -> LeaseSnapshot {
         let Row(key, owner, marks) = self;
-        let mut row = LeaseSeen {
+        let mut row = LeaseSnapshot {
             key: key.into(),
             owner: owner.map(Into::into),
             counter: 7,
-            phase: Phase::Ready,
+            phase: LeasePhase::Ready,
             named: None,
             refused: false,
             bytes_per_second: None,
@@ -38,8 +38,8 @@ impl Row {
             match mark {
                 Named(by) => row.named = Some((*by).into()),
                 Refused => row.refused = true,
-                Finished => row.phase = Phase::Finished,
-                Blocked => row.phase = Phase::Blocked,
+                Finished => row.phase = LeasePhase::Finished,
+                Blocked => row.phase = LeasePhase::Blocked,
             }
         }
         row
@@ -57,14 +57,14 @@ enum Who {
 use Who::{Beats, IsFenced, Leaves, Still};
 
 impl Who {
-    fn seen(self, look: u64) -> WorkerSeen {
+    fn seen(self, look: u64) -> WorkerSnapshot {
         let (id, counter, standing) = match self {
-            Beats(id) => (id, look, Standing::Active),
-            Still(id) => (id, 3, Standing::Active),
-            Leaves(id) => (id, look, Standing::Leaving),
-            IsFenced(id) => (id, 3, Standing::Fenced),
+            Beats(id) => (id, look, WorkerStatus::Active),
+            Still(id) => (id, 3, WorkerStatus::Active),
+            Leaves(id) => (id, look, WorkerStatus::Leaving),
+            IsFenced(id) => (id, 3, WorkerStatus::Fenced),
         };
-        WorkerSeen { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
+        WorkerSnapshot { id: id.into(), counter, standing, reads: None, lease_time_ms: None }
     }
 }
 
@@ -73,16 +73,16 @@ const SETTLE: u64 = 100;
 
 /// What `me`, who runs `running`, plans after it has seen this table for `watched_ms`.
 fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> Vec<LeaseMove> {
-    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    let mut view = FleetView::new(Layout::Native, LEASE_TIME, PATIENCE);
     let looks = [0, watched_ms];
     for (look, at) in looks.iter().enumerate() {
         let workers = workers.iter().map(|who| who.seen(look as u64)).collect();
         let leases = rows.iter().map(|row| row.seen()).collect();
-        view.observe(Snapshot { workers, leases }, 1000 + at);
+        view.observe(FleetSnapshot { workers, leases }, 1000 + at);
     }
     let running: BTreeSet<LeaseKey> = running.iter().map(|key| (*key).into()).collect();
-    let me = Me { id: &"me".into(), running: &running };
-    let settings = Settings { settle_ms: SETTLE, ..Settings::default() };
+    let me = PlanningWorker { id: &"me".into(), running: &running };
+    let settings = PlanSettings { join_settle_ms: SETTLE, ..PlanSettings::default() };
     plan(&view, me, 1000 + watched_ms, 11, &settings)
 }
 
@@ -90,14 +90,14 @@ fn planned(workers: &[Who], rows: &[Row], running: &[&str], watched_ms: u64) -> 
 fn words(moves: &[LeaseMove]) -> Vec<String> {
     let word = |planned: &LeaseMove| match planned {
         LeaseMove::Fence { worker, counter } => format!("fence {worker} at {counter}"),
-        LeaseMove::Withdraw { lease, taker, .. } => {
+        LeaseMove::WithdrawRequest { lease, taker, .. } => {
             format!("withdraw {taker} from {}", lease.shard)
         }
-        LeaseMove::Pass { lease, to, .. } => format!("pass {} to {to}", lease.shard),
-        LeaseMove::TakeAgain { lease, .. } => format!("take again {}", lease.shard),
+        LeaseMove::HandOver { lease, to, .. } => format!("pass {} to {to}", lease.shard),
+        LeaseMove::Retake { lease, .. } => format!("take again {}", lease.shard),
         LeaseMove::Release { lease, .. } => format!("release {}", lease.shard),
         LeaseMove::Take { lease, .. } => format!("take {}", lease.shard),
-        LeaseMove::Name { lease, .. } => format!("name {}", lease.shard),
+        LeaseMove::RequestHandOver { lease, .. } => format!("name {}", lease.shard),
         LeaseMove::Steal { lease, .. } => format!("steal {}", lease.shard),
     };
     let mut words: Vec<_> = moves.iter().map(word).collect();
@@ -145,20 +145,20 @@ fn a_free_lease_waits_until_no_worker_is_new() {
 
 #[test]
 fn newcomers_without_end_do_not_keep_a_lease_free() {
-    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    let mut view = FleetView::new(Layout::Native, LEASE_TIME, PATIENCE);
     let mut took = None;
     for look in 0..100 {
         let mut workers = vec![Beats("me").seen(look)];
         let id = format!("newcomer-{look:03}").as_str().into();
-        workers.push(WorkerSeen { id, counter: 0, ..Still("").seen(0) });
-        let leases = (0..9).map(|i| LeaseSeen {
+        workers.push(WorkerSnapshot { id, counter: 0, ..Still("").seen(0) });
+        let leases = (0..9).map(|i| LeaseSnapshot {
             key: LeaseKey::new("s", i.to_string()),
             ..Row("", FREE, &[]).seen()
         });
         let now_ms = look * SETTLE / 2;
-        view.observe(Snapshot { workers, leases: leases.collect() }, now_ms);
-        let settings = Settings { settle_ms: SETTLE, ..Settings::default() };
-        let me = Me { id: &"me".into(), running: &BTreeSet::new() };
+        view.observe(FleetSnapshot { workers, leases: leases.collect() }, now_ms);
+        let settings = PlanSettings { join_settle_ms: SETTLE, ..PlanSettings::default() };
+        let me = PlanningWorker { id: &"me".into(), running: &BTreeSet::new() };
         let takes = plan(&view, me, now_ms, look, &settings).len();
         took = took.or((takes > 0).then_some(now_ms));
     }
@@ -183,15 +183,15 @@ fn a_silent_worker_is_fenced_before_anything_of_it_is_taken() {
 
 /// A look at `bob`, whose counter stands at 3 and whose row names a lease time.
 fn fence_of_bob(own_ms: u64, watched_ms: u64) -> Vec<String> {
-    let mut view = View::new(Layout::Native, LEASE_TIME, PATIENCE);
+    let mut view = FleetView::new(Layout::Native, LEASE_TIME, PATIENCE);
     for (look, at_ms) in [0, watched_ms].into_iter().enumerate() {
-        let bob = WorkerSeen { lease_time_ms: Some(own_ms), ..Still("bob").seen(0) };
+        let bob = WorkerSnapshot { lease_time_ms: Some(own_ms), ..Still("bob").seen(0) };
         let workers = vec![bob, Beats("me").seen(look as u64)];
         let leases = vec![Row("1", BOBS, &[]).seen()];
-        view.observe(Snapshot { workers, leases }, 1000 + at_ms);
+        view.observe(FleetSnapshot { workers, leases }, 1000 + at_ms);
     }
-    let me = Me { id: &"me".into(), running: &BTreeSet::new() };
-    words(&plan(&view, me, 1000 + watched_ms, 11, &Settings::default()))
+    let me = PlanningWorker { id: &"me".into(), running: &BTreeSet::new() };
+    words(&plan(&view, me, 1000 + watched_ms, 11, &PlanSettings::default()))
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn every_move_carries_the_term_that_was_seen() {
     let moves = planned(&[Beats("bob"), Beats("me")], &rows, &[], 100);
     let expected = [
         LeaseMove::Take { lease: "1".into(), term: 7 },
-        LeaseMove::Name { lease: "2".into(), term: 7 },
+        LeaseMove::RequestHandOver { lease: "2".into(), term: 7 },
     ];
     assert_eq!(moves, expected);
 }

@@ -1,15 +1,15 @@
 //! Fleets that are level by bytes per second.
 
 use super::super::simulated::{World, key, lease, worker_id};
-use super::super::{Balance, Settings};
+use super::super::{Balance, PlanSettings};
 use crate::lease::shuffle::JavaRandom;
-use crate::lease::snapshot::LeaseSeen;
+use crate::lease::snapshot::LeaseSnapshot;
 use proptest::prelude::*;
 
 const HYSTERESIS: u32 = 20;
 
-fn settings() -> Settings {
-    Settings { balance: Balance::Weight { hysteresis_percent: HYSTERESIS }, ..Settings::default() }
+fn settings() -> PlanSettings {
+    PlanSettings { balance: Balance::Weight { hysteresis_percent: HYSTERESIS }, ..PlanSettings::default() }
 }
 
 /// A fleet in which the worker `i % workers` has the lease `i`.
@@ -18,7 +18,7 @@ fn world(workers: usize, weights: &[Option<u64>]) -> World {
     (0..workers).for_each(|i| world.join(i));
     for (i, bytes_per_second) in weights.iter().enumerate() {
         let bytes_per_second = *bytes_per_second;
-        world.add(LeaseSeen { bytes_per_second, ..lease(i, Some(i % workers)) });
+        world.add(LeaseSnapshot { bytes_per_second, ..lease(i, Some(i % workers)) });
     }
     world
 }
@@ -163,7 +163,7 @@ proptest! {
         (0..workers).for_each(|i| world.join(i));
         for (i, weight) in weights.iter().enumerate() {
             let bytes_per_second = Some(*weight);
-            world.add(LeaseSeen { bytes_per_second, ..lease(i, Some(i / per_worker)) });
+            world.add(LeaseSnapshot { bytes_per_second, ..lease(i, Some(i / per_worker)) });
         }
         world.settle(300);
         world.check_level();

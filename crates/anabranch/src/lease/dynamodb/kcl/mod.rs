@@ -20,7 +20,7 @@ use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::kcl as rules;
 use anabranch_model::lease::{
-    Lease, LeaseChange, LeaseKey, Listing, Outcome, Refusal, Stored, Unreadable, Write,
+    Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal, StoredRow, UnreadableRow, Write,
 };
 use anabranch_model::position::StartPosition;
 use keys::{StreamOfTable, Streams};
@@ -70,7 +70,7 @@ impl Starts {
 }
 
 impl KclRows {
-    pub(super) async fn list(&self, name: &StreamName) -> Result<Listing, StoreError> {
+    pub(super) async fn list(&self, name: &StreamName) -> Result<LeaseListing, StoreError> {
         let stream = self.stream(name)?;
         // A filter would cost as much, and leave out rows that have a lease's key and nothing else.
         let items = self.table.scan(Range::default()).await?;
@@ -81,7 +81,7 @@ impl KclRows {
     pub(super) async fn list_recent(
         &self,
         names: &[StreamName],
-    ) -> Result<BTreeMap<StreamName, Listing>, StoreError> {
+    ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -101,8 +101,8 @@ impl KclRows {
         Ok(rows)
     }
 
-    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a Item>) -> Listing {
-        let mut listing = Listing::default();
+    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a Item>) -> LeaseListing {
+        let mut listing = LeaseListing::default();
         for item in items {
             let why = match self.read(stream, item) {
                 Ok(lease) => {
@@ -115,7 +115,7 @@ impl KclRows {
             };
             // What has no shard's key is of another kind.
             if let Some(key) = stream.shard_of(item).filter(|shard| shard.index().is_some()) {
-                listing.unreadable.push(Unreadable { key, why });
+                listing.unreadable.push(UnreadableRow { key, why });
             }
         }
         listing.rows.sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -129,9 +129,9 @@ impl KclRows {
         self.lease(&stream, item.as_ref())
     }
 
-    pub(super) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    pub(super) async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let Write::Lease { key, change, .. } = write else {
-            return Ok(Outcome::Refused { why: Refusal::Unsupported, now: None });
+            return Ok(WriteOutcome::Refused { why: WriteRefusal::Unsupported, now: None });
         };
         let stream = self.stream(&key.stream)?;
         let mut seen = None;
@@ -143,7 +143,7 @@ impl KclRows {
                 None => Attempt::Refused(None),
             };
             seen = match attempt {
-                Attempt::Lost => return Ok(Outcome::Unknown),
+                Attempt::Lost => return Ok(WriteOutcome::Unknown),
                 Attempt::Applied(after) => return Ok(self.applied(&stream, after)),
                 // Without a row in the reply there is none, or the service does not tell.
                 Attempt::Refused(None) => self.get(key).await?,
@@ -157,13 +157,13 @@ impl KclRows {
         Err(StoreError::Busy { store: self.table.store(), detail })
     }
 
-    fn applied(&self, stream: &StreamOfTable, after: After) -> Outcome {
+    fn applied(&self, stream: &StreamOfTable, after: After) -> WriteOutcome {
         match after {
-            After::Absent => Outcome::Done(Stored::Absent),
-            After::Unseen => Outcome::Unknown,
+            After::Absent => WriteOutcome::Done(StoredRow::Absent),
+            After::Unseen => WriteOutcome::Unknown,
             After::Item(item) => match self.read(stream, &item) {
-                Ok(lease) => Outcome::Done(Stored::Lease(Box::new(lease))),
-                Err(_) => Outcome::Unknown,
+                Ok(lease) => WriteOutcome::Done(StoredRow::Lease(Box::new(lease))),
+                Err(_) => WriteOutcome::Unknown,
             },
         }
     }
@@ -211,9 +211,9 @@ impl KclRows {
 }
 
 /// Why a condition was false. `None` if the row has changed since, so that it would be true.
-fn refused(key: &LeaseKey, change: &LeaseChange, row: Option<&Lease>) -> Option<Outcome> {
+fn refused(key: &LeaseKey, change: &LeaseChange, row: Option<&Lease>) -> Option<WriteOutcome> {
     let why = rules::lease_after(key, change, row).err()?;
-    Some(Outcome::Refused { why, now: Some(Stored::of_lease(row)) })
+    Some(WriteOutcome::Refused { why, now: Some(StoredRow::of_lease(row)) })
 }
 
 fn name_of(item: &Item) -> String {

@@ -44,22 +44,22 @@ pub(crate) fn lease(
             without_hand_over(e)
         }
         // Whether the owner hands over is for its id to say, and that is for the row to say first.
-        LeaseChange::Name { taker, term } => {
+        LeaseChange::RequestHandOver { taker, term } => {
             let me = text(taker.as_str());
             owned(at_counter(term), seen?.owner.as_ref()?)
                 .when_absent(row::REFUSED)
                 .when_absent_or(row::TAKER, me.clone())
                 .set(row::TAKER, me)
         }
-        LeaseChange::Withdraw { taker, term } => owned(at_counter(term), seen?.owner.as_ref()?)
+        LeaseChange::WithdrawRequest { taker, term } => owned(at_counter(term), seen?.owner.as_ref()?)
             .when(row::TAKER, text(taker.as_str()))
             .remove(row::TAKER),
-        LeaseChange::Refuse { owner, term } => {
+        LeaseChange::RefuseHandOver { owner, term } => {
             let e = owned(stepped(term), owner).remove(row::TAKER);
-            if owner.hands_over() { e.set(row::REFUSED, number(1)) } else { e }
+            if owner.supports_hand_over() { e.set(row::REFUSED, number(1)) } else { e }
         }
-        LeaseChange::Unrefuse { owner, term } => owned(stepped(term), owner).remove(row::REFUSED),
-        LeaseChange::Pass { owner, term, to } => {
+        LeaseChange::AllowHandOver { owner, term } => owned(stepped(term), owner).remove(row::REFUSED),
+        LeaseChange::HandOver { owner, term, to } => {
             let to = text(to.as_str());
             let e = owned(at_counter(term), owner).when(row::TAKER, to.clone());
             let e = e.set(row::LEASE_COUNTER, number(term.saturating_add(kcl::PASS_STEP)));

@@ -113,14 +113,14 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
 /// What is said of a hand-over was left there by an earlier owner, unless the owner hands over: Java
 /// leaves it, and a worker of ours removes it with its take.
 fn hand_over(fields: Fields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, Malformed> {
-    if !owner.is_some_and(WorkerId::hands_over) {
+    if !owner.is_some_and(WorkerId::supports_hand_over) {
         return Ok(HandOver::None);
     }
     if fields.has(REFUSED) {
         return Ok(HandOver::Refused);
     }
     let taker = fields.text(TAKER)?;
-    Ok(taker.map_or(HandOver::None, |taker| HandOver::Named { taker: taker.into() }))
+    Ok(taker.map_or(HandOver::None, |taker| HandOver::Requested { taker: taker.into() }))
 }
 
 fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotALease> {

@@ -7,8 +7,8 @@ use crate::lease::StoreError;
 use crate::lease::dynamodb::item::{Fields, Item, Malformed, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
 use crate::lease::dynamodb::table::{Range, Table};
-use anabranch_model::lease::Survey;
-use anabranch_model::lease::survey::{LEADER_LOCK_MS, Leader};
+use anabranch_model::lease::KclProbe;
+use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
 use anabranch_model::position::StartPosition;
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ const LEADER: &str = "Leader";
 const MIGRATION: &str = "Migration3.0";
 
 impl KclRows {
-    pub(crate) async fn survey(&self) -> Result<Survey, StoreError> {
-        let mut survey = Survey { owners: Some(BTreeSet::new()), ..Survey::default() };
+    pub(crate) async fn survey(&self) -> Result<KclProbe, StoreError> {
+        let mut survey = KclProbe { owners: Some(BTreeSet::new()), ..KclProbe::default() };
         let table = self.table.describe().await?;
         let indexes = table.as_ref().map_or(&[][..], |table| table.global_secondary_indexes());
         survey.has_owner_index = indexes.iter().any(|i| i.index_name() == Some(OWNER_INDEX));
@@ -33,7 +33,7 @@ impl KclRows {
         Ok(survey)
     }
 
-    fn note(&self, survey: &mut Survey, item: &Item) {
+    fn note(&self, survey: &mut KclProbe, item: &Item) {
         let fields = Fields(item);
         let key = fields.text(LEASE_KEY).ok().flatten().unwrap_or("?");
         let kind = fields.text(row::ENTITY_TYPE).ok().flatten();
@@ -72,7 +72,7 @@ impl KclRows {
 
     /// Looks at the table beside this one. Who may not read it learns that only where it matters:
     /// an application of KCL 2.x has no such table, and no rights on it.
-    async fn note_coordinator(&self, survey: &mut Survey) -> Result<(), StoreError> {
+    async fn note_coordinator(&self, survey: &mut KclProbe) -> Result<(), StoreError> {
         let name = format!("{}{COORDINATOR_SUFFIX}", self.table.name);
         let table = Table { name, ..self.table.clone() };
         let key = |name: &str| Item::from([(COORDINATOR_KEY.into(), text(name))]);
@@ -93,7 +93,7 @@ impl KclRows {
     }
 }
 
-fn note_leader(survey: &mut Survey, item: &Item) {
+fn note_leader(survey: &mut KclProbe, item: &Item) {
     // A lock that was let go counts as none.
     if !Fields(item).has("isReleased")
         && let Ok(leader) = read_leader(item)
@@ -102,17 +102,17 @@ fn note_leader(survey: &mut Survey, item: &Item) {
     }
 }
 
-fn read_leader(item: &Item) -> Result<Leader, Malformed> {
+fn read_leader(item: &Item) -> Result<Kcl3Leader, Malformed> {
     let fields = Fields(item);
     let lock_ms = fields.text("leaseDuration")?.and_then(|ms| ms.parse().ok());
-    Ok(Leader {
+    Ok(Kcl3Leader {
         owner: fields.text("ownerName")?.unwrap_or("?").to_owned(),
         version: fields.need_text("recordVersionNumber")?.to_owned(),
         lock_ms: lock_ms.unwrap_or(LEADER_LOCK_MS),
     })
 }
 
-fn note_version(survey: &mut Survey, item: &Item) {
+fn note_version(survey: &mut KclProbe, item: &Item) {
     if let Ok(Some(version)) = Fields(item).text("cv") {
         survey.client_version = Some(version.to_owned());
     }

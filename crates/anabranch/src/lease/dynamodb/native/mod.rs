@@ -16,12 +16,12 @@ use super::failure::store_name;
 use super::item::{Fields, Item, Malformed};
 use super::table::{After, Attempt, Table};
 use crate::lease::StoreError;
-use crate::lease::store::Look;
+use crate::lease::store::StorePoll;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::native as rules;
 use anabranch_model::lease::{
-    Application, Lease, LeaseChange, LeaseKey, Listing, Nonce, Outcome, Refusal, Stored,
-    StreamChange, StreamFacts, Unreadable, Worker, WorkerChange, WorkerId, Write,
+    ApplicationFacts, Lease, LeaseChange, LeaseKey, LeaseListing, Nonce, WriteOutcome, WriteRefusal, StoredRow,
+    StreamChange, StreamFacts, UnreadableRow, WorkerRow, WorkerChange, WorkerId, Write,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use keys::Row;
@@ -57,11 +57,11 @@ pub(super) struct NativeRows {
 trait Subject {
     fn key(&self) -> Item;
     fn request(&self) -> Option<Request>;
-    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed>;
+    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed>;
     /// Which part of the condition is false for this row.
-    fn refusal(&self, row: &Stored) -> Option<Refusal>;
+    fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal>;
     /// Whether this row, read after the write was applied, can be given as the row after it.
-    fn is_after(&self, row: &Stored) -> bool;
+    fn is_after(&self, row: &StoredRow) -> bool;
 }
 
 impl NativeRows {
@@ -121,14 +121,14 @@ impl NativeRows {
         StoreError::ForeignSchema { store: self.table.store(), detail }
     }
 
-    pub(super) async fn application(&self) -> Result<Application, StoreError> {
-        let mut application = Application::default();
+    pub(super) async fn application(&self) -> Result<ApplicationFacts, StoreError> {
+        let mut application = ApplicationFacts::default();
         for item in self.table.query(keys::application()).await? {
             match self.row_of(&item)? {
                 Some(Row::Stream(name)) => match row::stream(&item) {
                     Ok(facts) => drop(application.streams.insert(name.into(), facts)),
                     Err(Malformed(why)) => {
-                        application.unreadable.push(Unreadable { key: name.into(), why });
+                        application.unreadable.push(UnreadableRow { key: name.into(), why });
                     }
                 },
                 Some(Row::Version) => application.version += self.version_part(&item)?,
@@ -138,31 +138,31 @@ impl NativeRows {
         Ok(application)
     }
 
-    pub(super) async fn look(&self) -> Result<Look, StoreError> {
+    pub(super) async fn look(&self) -> Result<StorePoll, StoreError> {
         let (mut version, mut workers, mut unreadable) = (0, Vec::new(), Vec::new());
         for item in self.table.query(keys::look()).await? {
             match self.row_of(&item)? {
                 Some(Row::Version) => version += self.version_part(&item)?,
                 Some(Row::Worker(id)) => match row::worker(id, &item) {
                     Ok(worker) => workers.push(worker),
-                    Err(Malformed(why)) => unreadable.push(Unreadable { key: id.into(), why }),
+                    Err(Malformed(why)) => unreadable.push(UnreadableRow { key: id.into(), why }),
                 },
                 _ => {}
             }
         }
-        Ok(Look { version: Some(version), workers, unreadable })
+        Ok(StorePoll { version: Some(version), workers, unreadable })
     }
 
-    pub(super) async fn list(&self, stream: &StreamName) -> Result<Listing, StoreError> {
+    pub(super) async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         let items = self.table.query(keys::leases(stream)).await?;
-        let mut listing = Listing::default();
+        let mut listing = LeaseListing::default();
         for item in &items {
             let shard = row::sort(item).map_err(|why| self.unreadable(stream.as_str(), &why))?;
             let key = LeaseKey { stream: stream.clone(), shard: shard.into() };
             match row::lease(&key, item) {
                 Ok(lease) => listing.rows.push(lease),
                 Err(Malformed(why)) => {
-                    listing.unreadable.push(Unreadable { key: key.shard, why });
+                    listing.unreadable.push(UnreadableRow { key: key.shard, why });
                 }
             }
         }
@@ -175,13 +175,13 @@ impl NativeRows {
         lease.map_err(|why| self.unreadable(&key.to_string(), &why))
     }
 
-    pub(super) async fn worker(&self, id: &WorkerId) -> Result<Option<Worker>, StoreError> {
+    pub(super) async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         let item = self.table.get(keys::worker(id)).await?;
         let worker = item.map(|item| row::worker(id.as_str(), &item)).transpose();
         worker.map_err(|why| self.unreadable(id.as_str(), &why))
     }
 
-    pub(super) async fn write(&self, write: &Write) -> Result<Outcome, StoreError> {
+    pub(super) async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         let bumps = write.changes_plan();
         match write {
             Write::Lease { key, change, nonce } => {
@@ -210,7 +210,7 @@ impl NativeRows {
         &self,
         subject: &T,
         part: Option<u64>,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<WriteOutcome, StoreError> {
         let Some(request) = subject.request() else {
             return match self.refused(subject, None).await? {
                 Some(refused) => Ok(refused),
@@ -224,7 +224,7 @@ impl NativeRows {
                 None => None,
             };
             match self.table.write(&request, bump.as_ref()).await? {
-                Attempt::Lost => return Ok(Outcome::Unknown),
+                Attempt::Lost => return Ok(WriteOutcome::Unknown),
                 Attempt::Applied(after) => return Ok(self.applied(subject, after).await),
                 Attempt::Refused(old) => {
                     if let Some(refused) = self.refused(subject, old).await? {
@@ -244,18 +244,18 @@ impl NativeRows {
     /// The outcome of a write that was applied. A transaction does not return its rows, so the row
     /// is read: if others have changed its hands since, only a read-back by the caller can tell
     /// what that means.
-    async fn applied<T: Subject + Sync>(&self, subject: &T, after: After) -> Outcome {
+    async fn applied<T: Subject + Sync>(&self, subject: &T, after: After) -> WriteOutcome {
         let row = match after {
-            After::Absent => return Outcome::Done(Stored::Absent),
+            After::Absent => return WriteOutcome::Done(StoredRow::Absent),
             After::Item(item) => subject.stored(Some(&item)),
             After::Unseen => match self.table.get(subject.key()).await {
                 Ok(item) => subject.stored(item.as_ref()),
-                Err(_) => return Outcome::Unknown,
+                Err(_) => return WriteOutcome::Unknown,
             },
         };
         match row {
-            Ok(row) if subject.is_after(&row) => Outcome::Done(row),
-            _ => Outcome::Unknown,
+            Ok(row) if subject.is_after(&row) => WriteOutcome::Done(row),
+            _ => WriteOutcome::Unknown,
         }
     }
 
@@ -264,7 +264,7 @@ impl NativeRows {
         &self,
         subject: &T,
         old: Option<Item>,
-    ) -> Result<Option<Outcome>, StoreError> {
+    ) -> Result<Option<WriteOutcome>, StoreError> {
         // Without a row in the reply there is none, or the service is one that does not tell.
         let item = match old {
             Some(item) => Some(item),
@@ -273,14 +273,14 @@ impl NativeRows {
         let row = subject.stored(item.as_ref());
         let row = row.map_err(|why| self.unreadable(&format!("{:?}", subject.key()), &why))?;
         let refusal = subject.refusal(&row);
-        Ok(refusal.map(|why| Outcome::Refused { why, now: Some(row) }))
+        Ok(refusal.map(|why| WriteOutcome::Refused { why, now: Some(row) }))
     }
 
     /// The refusal of a worker's removal, if its row must stay.
     async fn still_named(
         &self,
         subject: &WorkerSubject<'_>,
-    ) -> Result<Option<Outcome>, StoreError> {
+    ) -> Result<Option<WriteOutcome>, StoreError> {
         if let Some(refused) = self.refused(subject, None).await? {
             return Ok(Some(refused));
         }
@@ -288,8 +288,8 @@ impl NativeRows {
             return Ok(None);
         }
         let now = self.worker(subject.id).await?;
-        let now = Some(Stored::of_worker(now.as_ref()));
-        Ok(Some(Outcome::Refused { why: Refusal::StillNamed, now }))
+        let now = Some(StoredRow::of_worker(now.as_ref()));
+        Ok(Some(WriteOutcome::Refused { why: WriteRefusal::StillReferenced, now }))
     }
 
     fn row_of<'a>(&self, item: &'a Item) -> Result<Option<Row<'a>>, StoreError> {
@@ -328,29 +328,29 @@ impl Subject for LeaseSubject<'_> {
         request::lease(self.key, self.change, self.nonce)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
         let lease = item.map(|item| row::lease(self.key, item)).transpose()?;
-        Ok(Stored::of_lease(lease.as_ref()))
+        Ok(StoredRow::of_lease(lease.as_ref()))
     }
 
-    fn refusal(&self, row: &Stored) -> Option<Refusal> {
-        let lease = if let Stored::Lease(lease) = row { Some(&**lease) } else { None };
+    fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal> {
+        let lease = if let StoredRow::Lease(lease) = row { Some(&**lease) } else { None };
         rules::lease_after(self.key, self.change, self.nonce, lease).err()
     }
 
     /// The same term is the same time of ownership: whoever wrote since, the owner is whom this
     /// write left, and what it did up to there stands.
-    fn is_after(&self, row: &Stored) -> bool {
-        let Stored::Lease(lease) = row else { return false };
+    fn is_after(&self, row: &StoredRow) -> bool {
+        let StoredRow::Lease(lease) = row else { return false };
         lease.nonce == self.nonce
             || match self.change {
                 LeaseChange::Take { term, .. }
                 | LeaseChange::Release { term, .. }
-                | LeaseChange::Pass { term, .. } => lease.term == term.saturating_add(1),
-                LeaseChange::Name { term, .. }
-                | LeaseChange::Withdraw { term, .. }
-                | LeaseChange::Refuse { term, .. }
-                | LeaseChange::Unrefuse { term, .. }
+                | LeaseChange::HandOver { term, .. } => lease.term == term.saturating_add(1),
+                LeaseChange::RequestHandOver { term, .. }
+                | LeaseChange::WithdrawRequest { term, .. }
+                | LeaseChange::RefuseHandOver { term, .. }
+                | LeaseChange::AllowHandOver { term, .. }
                 | LeaseChange::End { term, .. } => lease.term == *term,
                 _ => false,
             }
@@ -372,18 +372,18 @@ impl Subject for WorkerSubject<'_> {
         request::worker(self.id, self.change, self.nonce)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
         let worker = item.map(|item| row::worker(self.id.as_str(), item)).transpose()?;
-        Ok(Stored::of_worker(worker.as_ref()))
+        Ok(StoredRow::of_worker(worker.as_ref()))
     }
 
-    fn refusal(&self, row: &Stored) -> Option<Refusal> {
-        let worker = if let Stored::Worker(worker) = row { Some(worker) } else { None };
+    fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal> {
+        let worker = if let StoredRow::Worker(worker) = row { Some(worker) } else { None };
         rules::worker_after(self.id, self.change, self.nonce, worker).err()
     }
 
-    fn is_after(&self, row: &Stored) -> bool {
-        matches!(row, Stored::Worker(worker) if worker.nonce == self.nonce)
+    fn is_after(&self, row: &StoredRow) -> bool {
+        matches!(row, StoredRow::Worker(worker) if worker.nonce == self.nonce)
     }
 }
 
@@ -401,18 +401,18 @@ impl Subject for StreamSubject<'_> {
         request::stream(self.stream, self.change)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<Stored, Malformed> {
+    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
         let facts: Option<StreamFacts> = item.map(row::stream).transpose()?;
-        Ok(Stored::of_stream(facts.as_ref()))
+        Ok(StoredRow::of_stream(facts.as_ref()))
     }
 
-    fn refusal(&self, row: &Stored) -> Option<Refusal> {
-        let facts = if let Stored::Stream(facts) = row { Some(facts) } else { None };
+    fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal> {
+        let facts = if let StoredRow::Stream(facts) = row { Some(facts) } else { None };
         rules::stream_after(self.change, facts).err()
     }
 
     /// Facts never change but for the mark, which stays.
-    fn is_after(&self, row: &Stored) -> bool {
-        matches!(row, Stored::Stream(_))
+    fn is_after(&self, row: &StoredRow) -> bool {
+        matches!(row, StoredRow::Stream(_))
     }
 }

@@ -39,21 +39,21 @@ pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Optio
         LeaseChange::Release { owner, term } => {
             next_term(held(owner, term), *term).remove(row::OWNER)
         }
-        LeaseChange::Name { taker, term } => at_term(term)
+        LeaseChange::RequestHandOver { taker, term } => at_term(term)
             .when_other(row::OWNER, text(taker.as_str()))
             .when_absent(row::REFUSED)
             .when_absent_or(row::ASKED_BY, text(taker.as_str()))
             .set(row::ASKED_BY, text(taker.as_str())),
-        LeaseChange::Withdraw { taker, term } => {
+        LeaseChange::WithdrawRequest { taker, term } => {
             let asked = at_term(term).when(row::ASKED_BY, text(taker.as_str()));
             asked.remove(row::ASKED_BY)
         }
-        LeaseChange::Refuse { owner, term } => {
+        LeaseChange::RefuseHandOver { owner, term } => {
             let refused = held(owner, term).set(row::REFUSED, AttributeValue::Bool(true));
             refused.remove(row::ASKED_BY)
         }
-        LeaseChange::Unrefuse { owner, term } => held(owner, term).remove(row::REFUSED),
-        LeaseChange::Pass { owner, term, to } => {
+        LeaseChange::AllowHandOver { owner, term } => held(owner, term).remove(row::REFUSED),
+        LeaseChange::HandOver { owner, term, to } => {
             let asked = held(owner, term).when(row::ASKED_BY, text(to.as_str()));
             owned_by(asked, to, *term)
         }
@@ -132,10 +132,10 @@ pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Opti
             return Some(Request::delete(keys::worker(id), expression));
         }
         WorkerChange::Beat { counter } => moved(counter),
-        WorkerChange::Reads { counter, streams } => {
+        WorkerChange::SetStreams { counter, streams } => {
             moved(counter).set(row::READS, row::reads(streams))
         }
-        WorkerChange::Retire { counter } => {
+        WorkerChange::AnnounceLeaving { counter } => {
             moved(counter).set(row::STATE, row::state(WorkerState::Leaving))
         }
         WorkerChange::Fence { counter } | WorkerChange::Leave { counter } => {

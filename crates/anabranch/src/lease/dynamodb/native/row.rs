@@ -5,7 +5,7 @@ use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shar
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
-    Checkpoint, HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, Worker,
+    Checkpoint, HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, WorkerRow,
     WorkerState,
 };
 use anabranch_model::position::{NotAPosition, Position};
@@ -73,7 +73,7 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item) -> Result<Lease, Malformed> {
         owner: fields.text(OWNER)?.map(Into::into),
         term: fields.need_number(TERM)?,
         hand_over: if let Some(taker) = fields.text(ASKED_BY)? {
-            HandOver::Named { taker: taker.into() }
+            HandOver::Requested { taker: taker.into() }
         } else if fields.has(REFUSED) {
             HandOver::Refused
         } else {
@@ -134,7 +134,7 @@ pub(crate) fn pending(
 }
 
 /// The row of a worker that has just joined.
-pub(crate) fn new_worker_item(worker: &Worker) -> Item {
+pub(crate) fn new_worker_item(worker: &WorkerRow) -> Item {
     let mut item = keys::worker(&worker.id);
     item.insert(COUNTER.into(), number(worker.counter));
     item.insert(STATE.into(), state(worker.state));
@@ -147,9 +147,9 @@ pub(crate) fn new_worker_item(worker: &Worker) -> Item {
 }
 
 /// A worker from its row.
-pub(crate) fn worker(id: &str, item: &Item) -> Result<Worker, Malformed> {
+pub(crate) fn worker(id: &str, item: &Item) -> Result<WorkerRow, Malformed> {
     let fields = Fields(item);
-    Ok(Worker {
+    Ok(WorkerRow {
         id: id.into(),
         counter: fields.need_number(COUNTER)?,
         state: read_state(fields.need_text(STATE)?)?,
