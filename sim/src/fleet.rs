@@ -13,7 +13,7 @@ use crate::tap::Tap;
 use crate::thread::Thread;
 use crate::workload::DEAD_LETTERS;
 use crate::world::Ground;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch_model::ids::StreamName;
@@ -148,7 +148,7 @@ impl Fleet {
 async fn live(mut berth: Berth, fleet: Fleet) {
     let (host, ground) = (berth.host, &fleet.ground);
     fleet.joined.set(host, None);
-    let chance = Chance::seeded(berth.seed);
+    let chance = Rng::seeded(berth.seed);
     let temper = &fleet.temper;
     let lease_time_ms = temper.lease_times.of_life(berth.seed);
     if lease_time_ms != LEASE_TIME_MS {
@@ -162,7 +162,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         fleet: fleet.clone(),
         clock: Clock::of_runtime(),
         thread: berth.thread.clone(),
-        chance: Chance::seeded(berth.seed ^ 0x6861_6e64),
+        chance: Rng::seeded(berth.seed ^ 0x6861_6e64),
         inside: Mutex::default(),
     });
     let link = ground.network.link(host, Service::Store, PATIENCE_MS);
@@ -181,7 +181,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         .with_kinesis(api)
         .with_leases(store)
         .with_clock(desk.clock.clone(), chance)
-        .with_events(Events::to(move |event| told.hear(event)))
+        .with_events(Events::new(move |event| told.hear(event)))
         .with_concurrency(lanes)
         .starting_at(fleet.start)
         .on_error(temper.attempts.map_or(OnError::Retry, |attempts| OnError::Park {
@@ -214,7 +214,7 @@ async fn live(mut berth: Berth, fleet: Fleet) {
     ground.history.note_world(format!("the consumer on {host} ends: {ended:?}"));
 }
 
-fn pick(chance: &Chance, of: usize) -> usize {
+fn pick(chance: &Rng, of: usize) -> usize {
     usize::try_from(chance.below(of as u64)).unwrap_or(0)
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Desk {
     pub(crate) fleet: Fleet,
     clock: Clock,
     thread: Thread,
-    pub(crate) chance: Chance,
+    pub(crate) chance: Rng,
     inside: Mutex<Inside>,
 }
 

@@ -3,7 +3,7 @@
 use crate::flaw::Habits;
 use crate::history::{History, HostId, What};
 use crate::workload::{Workload, number, position};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::{CheckpointResult, ShardEndResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
 use anabranch::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseToken};
@@ -29,7 +29,7 @@ pub struct Desk<S> {
     /// The host's clock.
     pub clock: Clock,
     /// The host's chance.
-    pub chance: Chance,
+    pub chance: Rng,
     /// The store, for a reader that beats on by itself.
     pub store: Arc<S>,
     /// Whether readers go on where they should stop.

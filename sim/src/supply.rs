@@ -4,7 +4,7 @@ use crate::faults::store::at_once;
 use crate::history::{History, What};
 use crate::workload::{OTHER_STREAM, Reshard, STREAM, Workload};
 use anabranch::consumer::Parked;
-use anabranch::stream::api::{Entry, Placement, StreamApi};
+use anabranch::stream::api::{PutEntry, Placement, StreamApi};
 use anabranch_model::aggregate::encode::{self, Builder};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -251,7 +251,7 @@ impl Supply {
             parts.push((name, number, bytes));
         }
         let container = builder.close().expect("the first record always fits").seal();
-        let entry = Entry {
+        let entry = PutEntry {
             key: container.partition_key,
             hash: container.explicit_hash_key,
             data: container.data,

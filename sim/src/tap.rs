@@ -5,7 +5,7 @@ use crate::supply::Supply;
 use anabranch::lease::LeaseStore;
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
@@ -94,7 +94,7 @@ impl StreamApi for Tap {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> impl Future<Output = Result<Fetched, StreamError>> + Send {
+    ) -> impl Future<Output = Result<FetchedRecords, StreamError>> + Send {
         self.inner.records(stream, iterator, limit)
     }
 
@@ -133,15 +133,15 @@ impl StreamApi for Tap {
     fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> impl Future<Output = Result<Vec<EntryResult>, StreamError>> + Send {
+        entries: &[PutEntry],
+    ) -> impl Future<Output = Result<Vec<PutEntryResult>, StreamError>> + Send {
         self.inner.put_records(stream, entries)
     }
 
     fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> impl Future<Output = Result<Placement, StreamError>> + Send {
         self.inner.put_record(stream, entry, after)

@@ -30,7 +30,7 @@ impl Repeats {
 /// Prints notices of what happens. `all` shows changes of hands too.
 pub(crate) fn printed(all: bool) -> Events {
     let repeats = Mutex::new(Repeats::default());
-    Events::to(move |event| {
+    Events::new(move |event| {
         if let Some(trouble) = trouble(event) {
             let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
             match repeats.count(trouble.clone()) {

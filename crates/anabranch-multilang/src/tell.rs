@@ -5,7 +5,7 @@ use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 /// Every event goes to the log: trouble as a warning, changes of hands as information, the rest
 /// for debugging.
 pub(crate) fn to_log() -> Events {
-    Events::to(|event| match event {
+    Events::new(|event| match event {
         Event::Lease(LeaseEvent::KeptOff { wait_ms, leader }) => {
             let leader = leader.as_deref().unwrap_or("none");
             tracing::info!(
@@ -62,7 +62,7 @@ pub(crate) fn to_all(other: Option<Events>) -> Events {
     let log = to_log();
     match other {
         None => log,
-        Some(other) => Events::to(move |event| {
+        Some(other) => Events::new(move |event| {
             log.emit(event.clone());
             other.emit(event.clone());
         }),

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::lead::TAKEOVER_MIN_MS;
 use crate::read::Portion;
 use crate::table::Table;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{Builder, Producer};
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub struct Relay {
     /// The time.
     pub(crate) clock: Clock,
     /// The random numbers.
-    pub(crate) chance: Chance,
+    pub(crate) chance: Rng,
     /// Who hears of events.
     pub(crate) events: Events,
 }
@@ -83,8 +83,8 @@ impl Relay {
             stall_ms: 60_000,
             sweep_ms: 60_000,
             clock: Clock::machine(),
-            chance: Chance::of_system(),
-            events: Events::ignored(),
+            chance: Rng::of_system(),
+            events: Events::none(),
         }
     }
 

@@ -315,7 +315,7 @@ impl Link {
 
     /// Whether this connection and another one keep their sessions.
     pub(crate) async fn keeps_its_session(&mut self, other: &mut Self) -> Result<bool, RelayError> {
-        let kept = session::is_kept(&mut self.connection, &mut other.connection, PATIENCE);
+        let kept = session::keeps_session(&mut self.connection, &mut other.connection, PATIENCE);
         let kept = Box::pin(kept).await;
         kept.map_err(|error| self.database.failed("find out whether sessions are kept", &error))
     }

@@ -15,7 +15,7 @@ use crate::database::{Ask, Link, arguments};
 use crate::error::RelayError;
 use anabranch::clock::Clock;
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
@@ -151,8 +151,8 @@ impl<A: StreamApi> StreamApi for Gate<A> {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         self.pass("PutRecords", stream)?;
         let reply = self.api.put_records(stream, entries).await;
         self.refusal.note(&reply);
@@ -162,7 +162,7 @@ impl<A: StreamApi> StreamApi for Gate<A> {
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         self.pass("PutRecord", stream)?;
@@ -197,7 +197,7 @@ impl<A: StreamApi> StreamApi for Gate<A> {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         self.api.records(stream, iterator, limit).await
     }
 

@@ -13,10 +13,10 @@ const NAP: Duration = Duration::from_secs(1);
 
 /// Where the library reads the time. Clones share one clock.
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone, Copy)]
-enum Source {
+enum ClockSource {
     /// The machine's clock, suspend included.
     Machine,
     /// Tokio's clock, counted from this moment: what tests and the simulator pause and move.
@@ -27,20 +27,20 @@ impl Clock {
     /// The machine's clock. It goes on while the machine is suspended, because a worker that sleeps
     /// through its lease time must find it over when it wakes.
     pub fn machine() -> Self {
-        Self(Source::Machine)
+        Self(ClockSource::Machine)
     }
 
     /// Tokio's clock, which a test can pause. Call it inside the runtime.
     pub fn of_runtime() -> Self {
-        Self(Source::Tokio(tokio::time::Instant::now()))
+        Self(ClockSource::Tokio(tokio::time::Instant::now()))
     }
 
     /// Milliseconds since some moment in the past. Never goes back.
     #[inline]
     pub fn now_ms(&self) -> u64 {
         let since = match self.0 {
-            Source::Machine => since_boot(),
-            Source::Tokio(start) => start.elapsed(),
+            ClockSource::Machine => since_boot(),
+            ClockSource::Tokio(start) => start.elapsed(),
         };
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
@@ -48,8 +48,8 @@ impl Clock {
     /// Milliseconds since 1970, for operators to read. No decision rests on it.
     pub fn wall_ms(&self) -> u64 {
         let since = match self.0 {
-            Source::Machine => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Source::Tokio(start) => start.elapsed(),
+            ClockSource::Machine => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            ClockSource::Tokio(start) => start.elapsed(),
         };
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
@@ -62,8 +62,8 @@ impl Clock {
                 return;
             }
             tokio::time::sleep(match self.0 {
-                Source::Machine => left.min(nap(self.now_ms())),
-                Source::Tokio(_) => left,
+                ClockSource::Machine => left.min(tick_wait(self.now_ms())),
+                ClockSource::Tokio(_) => left,
             })
             .await;
         }
@@ -77,14 +77,14 @@ impl Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if matches!(self.0, Source::Machine) { "machine" } else { "runtime" };
+        let kind = if matches!(self.0, ClockSource::Machine) { "machine" } else { "runtime" };
         write!(f, "Clock({kind}, {} ms)", self.now_ms())
     }
 }
 
 /// How long a nap is that begins now: up to the next whole nap of the clock, so that all who sleep
 /// long wake together and the machine wakes once for them.
-fn nap(now_ms: u64) -> Duration {
+fn tick_wait(now_ms: u64) -> Duration {
     let whole_ms = u64::try_from(NAP.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(whole_ms - now_ms % whole_ms)
 }
@@ -112,9 +112,9 @@ fn since_boot() -> Duration {
 
 /// Where the library draws its random numbers. Clones share one sequence.
 #[derive(Clone, Debug)]
-pub struct Chance(Arc<Mutex<fastrand::Rng>>);
+pub struct Rng(Arc<Mutex<fastrand::Rng>>);
 
-impl Chance {
+impl Rng {
     /// Numbers that nobody can foresee: seeded by the operating system.
     pub fn of_system() -> Self {
         // The hasher's keys come from the operating system, so two hosts never share a seed.
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn a_seed_gives_its_numbers_again_and_the_system_never_does() {
-        let draw = |chance: &Chance| (chance.bits(), chance.nonce(), chance.below(10));
-        assert_eq!(draw(&Chance::seeded(7)), draw(&Chance::seeded(7)));
-        assert_ne!(Chance::of_system().bits(), Chance::of_system().bits());
-        assert_eq!(Chance::seeded(1).below(0), 0);
+        let draw = |chance: &Rng| (chance.bits(), chance.nonce(), chance.below(10));
+        assert_eq!(draw(&Rng::seeded(7)), draw(&Rng::seeded(7)));
+        assert_ne!(Rng::of_system().bits(), Rng::of_system().bits());
+        assert_eq!(Rng::seeded(1).below(0), 0);
     }
 }

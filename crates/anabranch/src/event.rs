@@ -60,19 +60,19 @@ pub struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Events {
     /// Every event goes to `listener`.
-    pub fn to(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+    pub fn new(listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(listener))
     }
 
     /// Nobody listens.
-    pub fn ignored() -> Self {
-        Self::to(|_| ())
+    pub fn none() -> Self {
+        Self::new(|_| ())
     }
 
     /// Every event goes to these listeners and to those of `other`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self::to(move |event| {
+        Self::new(move |event| {
             (self.0)(event);
             (other.0)(event);
         })
@@ -89,7 +89,7 @@ impl Events {
 
 impl Default for Events {
     fn default() -> Self {
-        Self::ignored()
+        Self::none()
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     fn a_listener_that_panics_stops_nothing_and_hears_the_next_event() {
         let heard = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&heard);
-        let events = Events::to(move |_| {
+        let events = Events::new(move |_| {
             assert_ne!(counter.fetch_add(1, Ordering::Relaxed), 0, "on purpose");
         });
         for _ in 0..2 {

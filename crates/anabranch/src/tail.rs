@@ -8,7 +8,7 @@
 
 mod driver;
 
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::consumer::{Chunk, Delivery};
 use crate::event::Events;
 use crate::stream::api::{StreamApi, StreamError};
@@ -82,7 +82,7 @@ struct Told<A> {
     /// Where it reads the time.
     clock: Clock,
     /// Where it draws random numbers.
-    chance: Chance,
+    chance: Rng,
     /// Who wants to know what happens.
     events: Events,
 }
@@ -127,8 +127,8 @@ impl<A: StreamApi> Tail<A> {
             idle_poll_ms: 1_000,
             memory_bytes: 64 << 20,
             clock: Clock::machine(),
-            chance: Chance::of_system(),
-            events: Events::ignored(),
+            chance: Rng::of_system(),
+            events: Events::none(),
         };
         Self {
             told,
@@ -167,7 +167,7 @@ impl<A: StreamApi> Tail<A> {
     }
 
     /// Reads the time and draws random numbers there: for tests.
-    pub fn with_clock(mut self, clock: Clock, chance: Chance) -> Self {
+    pub fn with_clock(mut self, clock: Clock, chance: Rng) -> Self {
         (self.told.clock, self.told.chance) = (clock, chance);
         self
     }

@@ -5,7 +5,7 @@ use super::network::{Carried, Link};
 use super::push::Pushed;
 use super::store::at_once;
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::ids::{ShardId, StreamName};
@@ -122,7 +122,7 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         let (name, iterator) = (stream.clone(), iterator.clone());
         let expires = self.link.expires();
         let ask = move |api: &A| {
@@ -185,8 +185,8 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         let (name, entries) = (stream.clone(), entries.to_vec());
         let ask = move |api: &A| at_once(api.put_records(&name, &entries));
         self.call("PutRecords", stream.as_str(), ask).await
@@ -195,7 +195,7 @@ impl<A: StreamApi> StreamApi for FaultyStream<A> {
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         let (name, entry) = (stream.clone(), entry.clone());

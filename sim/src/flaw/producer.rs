@@ -1,7 +1,7 @@
 //! What can be broken on purpose around producers, and the stream as such a producer reaches it.
 
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
 use anabranch_model::hash::HashKey;
@@ -100,7 +100,7 @@ struct Memory {
     /// Where something was placed before.
     placed: Option<Placement>,
     /// Entries that are to be sent later.
-    later: Vec<Entry>,
+    later: Vec<PutEntry>,
 }
 
 impl<A: StreamApi> Crooked<A> {
@@ -112,14 +112,14 @@ impl<A: StreamApi> Crooked<A> {
     async fn put(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         let (shows, placed) = {
             let mut memory = self.memory();
             memory.requests += 1;
             (memory.requests.is_multiple_of(NOW_AND_THEN), memory.placed.clone())
         };
-        let answer = placed.map(EntryResult::Placed);
+        let answer = placed.map(PutEntryResult::Placed);
         match (self.wrong, answer) {
             (Wrong::SendsLate, Some(answer)) if shows => {
                 self.memory().later.extend_from_slice(entries);
@@ -135,11 +135,11 @@ impl<A: StreamApi> Crooked<A> {
                 return Ok(results);
             }
             (Wrong::RoutesAstray, _) if shows => {
-                let astray = |entry: &Entry| {
+                let astray = |entry: &PutEntry| {
                     let HashKey(place) = HashKey::effective(entry.key.as_str(), entry.hash);
-                    Entry { hash: Some(HashKey(!place)), ..entry.clone() }
+                    PutEntry { hash: Some(HashKey(!place)), ..entry.clone() }
                 };
-                let entries: Vec<Entry> = entries.iter().map(astray).collect();
+                let entries: Vec<PutEntry> = entries.iter().map(astray).collect();
                 return self.inner.put_records(stream, &entries).await;
             }
             _ => {}
@@ -152,13 +152,13 @@ impl<A: StreamApi> Crooked<A> {
         let mut memory = self.memory();
         for (entry, result) in entries.iter().zip(&mut results) {
             match (result, self.wrong) {
-                (EntryResult::Placed(placement), _) => memory.placed = Some(placement.clone()),
-                (EntryResult::Failed { .. }, Wrong::SendsWhatItGaveUp) => {
+                (PutEntryResult::Placed(placement), _) => memory.placed = Some(placement.clone()),
+                (PutEntryResult::Failed { .. }, Wrong::SendsWhatItGaveUp) => {
                     memory.later.push(entry.clone());
                 }
-                (result @ EntryResult::Failed { .. }, Wrong::PlacedForRefused) => {
+                (result @ PutEntryResult::Failed { .. }, Wrong::PlacedForRefused) => {
                     if let Some(placed) = memory.placed.clone() {
-                        *result = EntryResult::Placed(placed);
+                        *result = PutEntryResult::Placed(placed);
                     }
                 }
                 _ => {}
@@ -200,7 +200,7 @@ impl<A: StreamApi> StreamApi for Crooked<A> {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         self.inner.records(stream, iterator, limit).await
     }
 
@@ -236,8 +236,8 @@ impl<A: StreamApi> StreamApi for Crooked<A> {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         self.put(stream, entries).await.map_err(|error| match (self.wrong, error.fault) {
             (Wrong::LostReplyIsARefusal, Fault::ReplyLost) => {
                 StreamError { fault: Fault::NotSent, ..error }
@@ -249,7 +249,7 @@ impl<A: StreamApi> StreamApi for Crooked<A> {
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         self.inner.put_record(stream, entry, after).await

@@ -2,7 +2,7 @@
 
 use super::consumer::ConsumerFlaw;
 use anabranch::stream::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription, SubscriptionEvent,
 };
 use anabranch_model::aggregate::decode::{Decoded, decode};
@@ -53,8 +53,8 @@ impl<A: StreamApi> Bent<A> {
         &self,
         stream: &StreamName,
         (iterator, limit): (&ShardIterator, u32),
-        mut fetched: Fetched,
-    ) -> Result<Fetched, StreamError> {
+        mut fetched: FetchedRecords,
+    ) -> Result<FetchedRecords, StreamError> {
         match self.flaw {
             ConsumerFlaw::DropsTheLast if fetched.records.len() > 1 => {
                 fetched.records.pop();
@@ -171,7 +171,7 @@ impl<A: StreamApi> StreamApi for Bent<A> {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         match self.inner.records(stream, iterator, limit).await {
             Ok(fetched) => self.bend(stream, (iterator, limit), fetched).await,
             Err(error) => {
@@ -219,15 +219,15 @@ impl<A: StreamApi> StreamApi for Bent<A> {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         self.inner.put_records(stream, entries).await
     }
 
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         match self.flaw {

@@ -10,7 +10,7 @@ use crate::host::{Berth, Boot, Life};
 use crate::reader::{Desk, read};
 use crate::workload::{Reshard, STREAM, Workload};
 use crate::world::{Ground, World};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{self, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, MemoryStore, CoordinatorSettings};
 use anabranch::stream::LocalKinesis;
@@ -276,7 +276,7 @@ async fn live(
     flaw: Flaw,
 ) {
     let (host, network) = (berth.host, &ground.network);
-    let (clock, chance) = (Clock::of_runtime(), Chance::seeded(berth.seed));
+    let (clock, chance) = (Clock::of_runtime(), clock::Rng::seeded(berth.seed));
     let habits = Habits::new(flaw, LEASE_TIME_MS);
     let link = network.link(host, Service::Store, PATIENCE_MS);
     let faulty = FaultyStore::new(rows, link, ground.history.clone());
@@ -286,7 +286,7 @@ async fn live(
     let api: Arc<Api> = Arc::new(FaultyStream::new(Arc::new(workload.api().clone()), link));
     let history = ground.history.clone();
     let told = history.clone();
-    let events = Events::to(move |event| told.note(host, What::Told(event.clone())));
+    let events = Events::new(move |event| told.note(host, What::Told(event.clone())));
     let start = Coordinator::start(
         Arc::clone(&store),
         api,

@@ -14,7 +14,7 @@ use crate::host::{Berth, Boot, Life};
 use crate::ledger::{Ledger, Name};
 use crate::workload::{Reshard, STREAM, Workload};
 use crate::world::{Ground, World};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{self, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{
     Aggregation, Builder, BulkTicket, Holes, NewRecord, Order, Outcome, Producer, Ticket, Why,
@@ -213,7 +213,7 @@ fn boot(ground: &Ground, workload: &Workload, ledger: &Ledger, kind: Kind) -> Bo
     })
 }
 
-fn builder(kind: Kind, chance: Chance, events: Events) -> Builder {
+fn builder(kind: Kind, chance: Rng, events: Events) -> Builder {
     let ms = Duration::from_millis;
     let builder = Producer::new(STREAM)
         .with_aggregation(kind.aggregation)
@@ -251,11 +251,11 @@ async fn live(mut berth: Berth, ground: Ground, workload: Workload, ledger: Ledg
         ledger.orphan(&format!("{host}-{}-", berth.life - 1));
     }
     let history = ground.history.clone();
-    let events = Events::to(move |event| history.note(host, What::Told(event.clone())));
+    let events = Events::new(move |event| history.note(host, What::Told(event.clone())));
     let link = ground.network.link(host, Service::Stream, PATIENCE_MS);
     let api = FaultyStream::new(Arc::new(workload.api().clone()), link);
     let api = Crooked::new(api, kind.wrong);
-    let start = builder(kind, Chance::seeded(berth.seed), events).start(api);
+    let start = builder(kind, clock::Rng::seeded(berth.seed), events).start(api);
     let started = tokio::select! {
         biased;
         _ = berth.stop.wait_for(|stop| *stop) => return,

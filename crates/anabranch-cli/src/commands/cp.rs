@@ -285,7 +285,7 @@ impl Reading {
 /// Tells the operator, and counts the records that can't be read.
 fn counting(lost: Arc<AtomicUsize>) -> Events {
     let notices = notice::printed(false);
-    Events::to(move |event| {
+    Events::new(move |event| {
         if let Event::Shard(ShardEvent::AggregateCut { records, .. }) = event {
             lost.fetch_add(*records, Ordering::Relaxed);
         }

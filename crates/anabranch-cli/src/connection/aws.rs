@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use anabranch::lease::{AnyStore, LeaseStore, stream_names};
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi, StreamError, StreamSummary};
-use anabranch::stream::aws::{Access, SetupError};
+use anabranch::stream::aws::{AwsAccess, AwsSetupError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
 use anabranch_model::retry::Fault;
@@ -35,7 +35,7 @@ pub(crate) struct Aws {
 impl Connection {
     /// Reaches for AWS, or for the endpoint that stands in for it. No call is made yet.
     pub(crate) async fn aws(&self) -> Result<Aws, Failure> {
-        let mut access = Access {
+        let mut access = AwsAccess {
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             profile: self.profile.clone(),
@@ -95,15 +95,15 @@ fn is_loopback(endpoint: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-fn setup_failure(error: &SetupError) -> Failure {
+fn setup_failure(error: &AwsSetupError) -> Failure {
     const LOCAL: &str = "for a stream on this machine run `anabranch local` and add \
                          --endpoint http://127.0.0.1:4567";
     Failure::usage(match error {
-        SetupError::Http(mistake) => mistake.to_string(),
-        SetupError::NoRegion => format!(
+        AwsSetupError::Http(mistake) => mistake.to_string(),
+        AwsSetupError::NoRegion => format!(
             "no AWS region is set: give --region, set AWS_REGION, or `region` in the profile; {LOCAL}"
         ),
-        SetupError::NoCredentials { detail, .. } => format!(
+        AwsSetupError::NoCredentials { detail, .. } => format!(
             "no AWS credentials were found{}: set AWS_ACCESS_KEY_ID and \
              AWS_SECRET_ACCESS_KEY, give --profile, or run where a role is attached; {LOCAL}",
             // What each provider of an empty chain says helps nobody.

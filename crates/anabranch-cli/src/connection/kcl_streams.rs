@@ -1,6 +1,6 @@
 //! The streams of a KCL table that is for several, and what each is called here.
 
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::KclProbe;
@@ -14,15 +14,15 @@ use std::fmt;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct KclStreams {
     /// KCL's id of each stream, by its name here.
-    ids: BTreeMap<StreamName, StreamId>,
+    ids: BTreeMap<StreamName, KclStreamId>,
 }
 
 impl KclStreams {
     /// The streams that a survey of the table found.
     pub(crate) fn of(survey: &KclProbe) -> Self {
-        let mut found: Vec<StreamId> =
+        let mut found: Vec<KclStreamId> =
             survey.streams.keys().filter_map(|id| id.parse().ok()).collect();
-        found.sort_by_key(StreamId::created_s);
+        found.sort_by_key(KclStreamId::created_s);
         let mut ids = BTreeMap::new();
         for id in found {
             let older = ids.insert(StreamName::from(id.stream()), id);
@@ -44,10 +44,10 @@ impl KclStreams {
     }
 
     /// A stream by its name here, by its ARN, or by KCL's id.
-    pub(crate) fn find(&self, name: &str) -> Option<(&StreamName, &StreamId)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(&StreamName, &KclStreamId)> {
         let arn = StreamName::from(name);
         let plain = arn.in_arn();
-        let named = |(known, id): &(&StreamName, &StreamId)| match &plain {
+        let named = |(known, id): &(&StreamName, &KclStreamId)| match &plain {
             Some(plain) => *known == plain && id.account() == account(name),
             None => known.as_str() == name || id.to_string() == name,
         };
@@ -61,8 +61,8 @@ impl KclStreams {
         &self,
         stream: &StreamName,
         summary: &StreamSummary,
-        named: Option<&StreamId>,
-    ) -> Result<StreamId, String> {
+        named: Option<&KclStreamId>,
+    ) -> Result<KclStreamId, String> {
         if let Some(named) = named {
             let known = self.ids.values().find(|id| *id == named).cloned();
             return known.ok_or_else(|| format!("{named} is none of them: there are {self}"));
@@ -71,11 +71,11 @@ impl KclStreams {
         let plain = stream.in_arn();
         let stream = plain.as_ref().unwrap_or(stream);
         let created = [summary.created_ms / 1_000, summary.created_ms];
-        let of_name: Vec<&StreamId> =
+        let of_name: Vec<&KclStreamId> =
             self.ids.values().filter(|id| id.stream() == stream.as_str()).collect();
-        let same = |id: &&&StreamId| created.contains(&id.created_s()) && id.account() == account;
+        let same = |id: &&&KclStreamId| created.contains(&id.created_s()) && id.account() == account;
         match (of_name.iter().find(same), of_name.first()) {
-            (Some(id), _) => Ok(StreamId::clone(id)),
+            (Some(id), _) => Ok(KclStreamId::clone(id)),
             (None, Some(other)) => Err(format!(
                 "its leases of {other} are not those of the stream {account}:{stream}:{}, which \
                  may have been created again since; if they are, name the stream {other}",
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn a_reader_gets_the_rows_of_its_own_stream_and_of_no_older_one() {
         let check = |ids: &[&str], stream: &str, expected: Result<&str, &str>| {
-            let named: Option<StreamId> = stream.parse().ok();
-            let name = named.as_ref().map_or(stream, StreamId::stream);
+            let named: Option<KclStreamId> = stream.parse().ok();
+            let name = named.as_ref().map_or(stream, KclStreamId::stream);
             let plain = StreamName::from(name).in_arn();
             let plain = plain.as_ref().map_or(name, StreamName::as_str);
             let summary = StreamSummary {

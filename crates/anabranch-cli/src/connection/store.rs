@@ -2,7 +2,7 @@
 
 use super::{Connection, KclStreams, trouble};
 use crate::failure::Failure;
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore, StoreAddress, StoreError};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
@@ -56,7 +56,7 @@ impl Connection {
         store: AnyStore,
         application: &str,
         (stream, summary): (&StreamName, &StreamSummary),
-        named: Option<&StreamId>,
+        named: Option<&KclStreamId>,
     ) -> Result<AnyStore, Failure> {
         let streams = match self.kcl_table(application) {
             Some(table) => Some((table, KclStreams::of(&store.probe().await?))),

@@ -2,7 +2,7 @@
 
 use crate::stage::{Running, program, run, until};
 use crate::tail::{in_order, numbers};
-use anabranch::stream::aws::Access;
+use anabranch::stream::aws::AwsAccess;
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::Credentials;
 use std::net::{TcpListener, TcpStream};
@@ -64,11 +64,11 @@ impl Mock {
     fn split(&self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let access = Access {
+            let access = AwsAccess {
                 endpoint: Some(self.endpoint.clone()),
                 region: Some("us-east-1".to_owned()),
                 credentials: Some(Credentials::new("local", "local", None, None, "test")),
-                ..Access::default()
+                ..AwsAccess::default()
             };
             let client = Client::new(&access.config().await.unwrap());
             let split = client.split_shard().stream_name("orders");

@@ -2,7 +2,7 @@
 
 use super::{Bench, Result, STREAM, rate};
 use anabranch::clock::Clock;
-use anabranch::stream::api::{Entry, EntryResult, StreamApi};
+use anabranch::stream::api::{PutEntry, PutEntryResult, StreamApi};
 use sqlx::Row;
 
 /// What one request takes.
@@ -24,14 +24,14 @@ pub(super) async fn run(bench: &Bench, limit_ms: u64) -> Result<f64> {
             break;
         }
         for rows in rows.chunks(REQUEST_ROWS) {
-            let entry = |row: &sqlx::postgres::PgRow| Entry {
+            let entry = |row: &sqlx::postgres::PgRow| PutEntry {
                 key: row.get::<String, _>(1).into(),
                 hash: None,
                 data: row.get::<Vec<u8>, _>(2).into(),
             };
-            let entries: Vec<Entry> = rows.iter().map(entry).collect();
+            let entries: Vec<PutEntry> = rows.iter().map(entry).collect();
             let replies = bench.kinesis.put_records(&stream, &entries).await?;
-            let is_placed = |reply: &EntryResult| matches!(reply, EntryResult::Placed(_));
+            let is_placed = |reply: &PutEntryResult| matches!(reply, PutEntryResult::Placed(_));
             let placed = rows.iter().zip(&replies).filter(|(_, reply)| is_placed(reply));
             let ids: Vec<i64> = placed.map(|(row, _)| row.get(0)).collect();
             sent += ids.len() as u64;

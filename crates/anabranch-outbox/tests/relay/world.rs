@@ -64,7 +64,7 @@ impl World {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let paused = Arc::new(Mutex::new(Vec::new()));
         let (listener, causes) = (Arc::clone(&heard), Arc::clone(&paused));
-        let relay = relay.with_events(Events::to(move |event| match event {
+        let relay = relay.with_events(Events::new(move |event| match event {
             Event::Relay(event) => listener.lock().unwrap().push(event.clone()),
             Event::Producer(ProducerEvent::Paused { detail, .. }) => {
                 causes.lock().unwrap().push(detail.to_string());

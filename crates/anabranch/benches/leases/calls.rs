@@ -3,8 +3,8 @@
 
 use crate::fleet::STREAM;
 use crate::{LEASES, WORKERS};
-use anabranch::clock::Chance;
-use anabranch::lease::dynamodb::Usage;
+use anabranch::clock::Rng;
+use anabranch::lease::dynamodb::StoreUsage;
 use anabranch::lease::{LeaseStore, StoreError};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
@@ -52,9 +52,9 @@ pub(crate) fn head() {
 pub(crate) async fn run<S: LeaseStore>(
     name: &str,
     store: S,
-    usage: Option<fn(&S) -> Usage>,
+    usage: Option<fn(&S) -> StoreUsage>,
 ) -> Result<Costs, String> {
-    let meter = Meter { store: Arc::new(store), usage, chance: Chance::of_system() };
+    let meter = Meter { store: Arc::new(store), usage, chance: Rng::of_system() };
     let costs = meter.all().await.map_err(|error| error.to_string())?;
     let cell = |cost: Cost, unit: &str| {
         let ms = cost.time.as_secs_f64() * 1e3;
@@ -75,8 +75,8 @@ pub(crate) async fn run<S: LeaseStore>(
 /// Makes calls, and says what they cost.
 struct Meter<S> {
     store: Arc<S>,
-    usage: Option<fn(&S) -> Usage>,
-    chance: Chance,
+    usage: Option<fn(&S) -> StoreUsage>,
+    chance: Rng,
 }
 
 impl<S: LeaseStore> Meter<S> {

@@ -1,7 +1,7 @@
 //! Coordinators on one stream in process, and readers that have nothing to read.
 
 use crate::counted::{Counted, Tally};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StopReason, StopResult};
 use anabranch::stream::LocalKinesis;
@@ -88,12 +88,12 @@ impl<S: LeaseStore> Worker<S> {
         stream: &LocalKinesis,
         settings: CoordinatorSettings,
         clock: Clock,
-        chance: Chance,
+        chance: Rng,
     ) -> Result<Self, String> {
         let store = Arc::new(Counted { inner: store, tally: tally.clone() });
         let api = Arc::new(stream.clone());
         let started =
-            Coordinator::start(store, api, settings, clock, chance, Events::ignored()).await;
+            Coordinator::start(store, api, settings, clock, chance, Events::none()).await;
         let (coordinator, grips) = started.map_err(|error| error.to_string())?;
         let (grip_came, first_grip) = watch::channel(None);
         let mut readers = JoinSet::new();

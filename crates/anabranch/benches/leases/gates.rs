@@ -2,7 +2,7 @@
 
 use crate::counted::{Kind, Tally};
 use crate::fleet::{Until, Worker, merged_stream, settings, split_stream, wait};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_model::lease::Layout;
@@ -45,7 +45,7 @@ async fn measure(born: &str, stream: &LocalKinesis, workers: u32) -> Result<(), 
         let (store, tally, stream) = (store.clone(), tally.clone(), stream.clone());
         starts.spawn(async move {
             let settings = settings(&format!("worker-{i}"));
-            let (clock, chance) = (Clock::machine(), Chance::of_system());
+            let (clock, chance) = (Clock::machine(), Rng::of_system());
             Worker::start(store, &tally, &stream, settings, clock, chance).await
         });
     }

@@ -1,7 +1,7 @@
 //! A planned hand-over between two coordinators: from the second one's request to its grip.
 
 use crate::fleet::{Until, Worker, settings, stream, wait};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::{LeaseStore, CoordinatorSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn hand_overs<S: LeaseStore>(
     mut stores: Vec<S>,
     tune: fn(CoordinatorSettings) -> CoordinatorSettings,
 ) -> Result<Vec<Duration>, String> {
-    let (stream, clock, chance) = (stream(2), Clock::machine(), Chance::of_system());
+    let (stream, clock, chance) = (stream(2), Clock::machine(), Rng::of_system());
     let start = async |store: S, name: &str| {
         let (tally, settings) = (Arc::default(), tune(settings(name)));
         let (clock, chance) = (clock.clone(), chance.clone());

@@ -5,7 +5,7 @@
 use crate::counted::{Kind, Tally};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
 use crate::{LEASES, WORKERS};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::MemoryStore;
 use anabranch_model::lease::Layout;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ async fn idle(layout: Layout) -> Result<Arc<Tally>, String> {
     let clock = Clock::of_runtime();
     for i in 0..WORKERS {
         let settings = settings(&format!("worker-{i}"));
-        let chance = Chance::seeded(i as u64);
+        let chance = Rng::seeded(i as u64);
         let (store, clock) = (store.clone(), clock.clone());
         workers.push(Worker::start(store, &tally, &stream, settings, clock, chance).await?);
     }

@@ -4,7 +4,7 @@
 use crate::counted::{Kind, Tally};
 use crate::fleet::{Until, Worker, settings, spread, stream, wait};
 use crate::{LEASES, WORKERS};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::LeaseStore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub(crate) async fn run<S: LeaseStore + Clone>(
         let (tally, stream) = (tally.clone(), stream.clone());
         starts.spawn(async move {
             let settings = settings(&format!("worker-{i}"));
-            let (clock, chance) = (Clock::machine(), Chance::of_system());
+            let (clock, chance) = (Clock::machine(), Rng::of_system());
             Worker::start(store, &tally, &stream, settings, clock, chance).await
         });
     }

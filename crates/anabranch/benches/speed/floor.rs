@@ -5,7 +5,7 @@ use crate::cpu;
 use crate::endpoint::Endpoint;
 use crate::produce::{keys, per};
 use anabranch::stream::WireFormat;
-use anabranch::stream::api::{Entry, EntryResult, StreamApi};
+use anabranch::stream::api::{PutEntry, PutEntryResult, StreamApi};
 use anabranch_model::aggregate::encode::{Builder, Entry as Part, Room};
 use anabranch_model::hash::HashKey;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) async fn put(
         }
         let results = kinesis.put_records(&stream, &containers).await;
         let results = results.map_err(|error| error.to_string())?;
-        if !results.iter().all(|result| matches!(result, EntryResult::Placed(_))) {
+        if !results.iter().all(|result| matches!(result, PutEntryResult::Placed(_))) {
             return Err(format!("an entry was not placed: {results:?}"));
         }
     }
@@ -46,7 +46,7 @@ pub(crate) async fn put(
 }
 
 /// One container for each shard.
-fn containers(bytes: usize) -> Vec<Entry> {
+fn containers(bytes: usize) -> Vec<PutEntry> {
     let data = vec![b'x'; bytes];
     let keys = keys();
     let mut builders: Vec<Builder> = vec![Builder::new(); crate::replies::SHARDS as usize];
@@ -58,6 +58,6 @@ fn containers(bytes: usize) -> Vec<Entry> {
     }
     let sealed = builders.iter_mut().filter_map(|builder| Some(builder.close()?.seal()));
     sealed
-        .map(|one| Entry { key: one.partition_key, hash: one.explicit_hash_key, data: one.data })
+        .map(|one| PutEntry { key: one.partition_key, hash: one.explicit_hash_key, data: one.data })
         .collect()
 }

@@ -3,7 +3,7 @@
 use crate::worker;
 use anabranch::clock::Clock;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
 use anabranch_local::{Local, Options};
 use anabranch_model::ids::StreamName;
@@ -112,7 +112,7 @@ impl Stage {
             let stream = StreamName::from(STREAM);
             loop {
                 let number = put.load(Ordering::SeqCst);
-                let entry = |key: usize| Entry {
+                let entry = |key: usize| PutEntry {
                     key: key.to_string().into(),
                     hash: None,
                     data: number.to_string().into(),

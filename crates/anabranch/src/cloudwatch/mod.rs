@@ -162,7 +162,7 @@ impl CloudWatch {
     /// The listener that hears what is published.
     pub fn events(&self) -> Events {
         let inside = Arc::clone(&self.inside);
-        Events::to(move |event: &Event| {
+        Events::new(move |event: &Event| {
             let mut inside = lock(&inside);
             let Inside { scribe, tally } = &mut *inside;
             scribe.hear(event, |series, value| tally.add(series, value));

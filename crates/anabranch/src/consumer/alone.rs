@@ -8,7 +8,7 @@ use super::lanes::{Chunk, Way};
 use super::progress::Progress;
 use super::resume::Resume;
 use super::vitals::Vitals;
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::Events;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
 use crate::stream::summaries::Summaries;
@@ -35,7 +35,7 @@ pub(crate) struct Alone<A> {
     /// Where it reads the time.
     pub(crate) clock: Clock,
     /// Where it draws random numbers.
-    pub(crate) chance: Chance,
+    pub(crate) chance: Rng,
     /// Who wants to know.
     pub(crate) events: Events,
 }

@@ -7,7 +7,7 @@ use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
 use super::health::Health;
 use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::Events;
 use crate::lease::{LeaseStore, StreamSettings, TransactionalStore};
 use crate::stream::api::StreamApi;
@@ -58,7 +58,7 @@ pub struct Consumer<A = (), S = (), H = ()> {
     /// Where it reads the time.
     pub(super) clock: Option<Clock>,
     /// Where it draws random numbers.
-    pub(super) chance: Chance,
+    pub(super) chance: Rng,
     /// How it is, for whoever asks.
     pub(super) health: Health,
     /// Who wants to know what happens.
@@ -233,9 +233,9 @@ impl Consumer {
             handler: (),
             control: None,
             clock: None,
-            chance: Chance::of_system(),
+            chance: Rng::of_system(),
             health: Health::default(),
-            events: Events::ignored(),
+            events: Events::none(),
         }
     }
 }
@@ -382,7 +382,7 @@ impl<A, S, H> Consumer<A, S, H> {
     }
 
     /// Reads the time and draws random numbers there: for tests and simulations.
-    pub fn with_clock(mut self, clock: Clock, chance: Chance) -> Self {
+    pub fn with_clock(mut self, clock: Clock, chance: Rng) -> Self {
         self.clock = Some(clock);
         self.chance = chance;
         self

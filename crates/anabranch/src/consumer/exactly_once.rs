@@ -12,7 +12,7 @@
 use super::handler::{HandlerError, attempt};
 use super::progress::Progress;
 use super::shape::{Call, Shape, Work};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::lease::grip::HeldLease;
 use crate::lease::{
     StoreTransaction, TransactionCheckpoint, LeaseHandle, LeaseStore, StoreError, TransactionalStore,
@@ -147,7 +147,7 @@ struct Desk<S> {
     /// The worker's clock.
     clock: Clock,
     /// The worker's chance.
-    chance: Chance,
+    chance: Rng,
 }
 
 impl<S: TransactionalStore> TransactionBatch<S> {

@@ -9,7 +9,7 @@ use super::health::{EndOfRun, Health, Stage};
 use super::shape::Shape;
 use super::watch::Watcher;
 use super::{control, shard, shutdown};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::Events;
 use crate::lease::{Coordinator, LeaseHandle, LeaseStore, CoordinatorSettings, CoordinatorStartError, StopResult, StoreError};
 use crate::stream::api::StreamApi;
@@ -37,7 +37,7 @@ pub(crate) struct Worker<A, H> {
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.
-    pub(super) chance: Chance,
+    pub(super) chance: Rng,
     /// How the worker is.
     pub(super) health: Health,
     /// The calls of the handler that a stop broke off.

@@ -1,7 +1,7 @@
 //! The bodies of a call: when both have ended, the connection is free for the next call.
 
 use super::error::CallError;
-use super::pool::Lent;
+use super::pool::LeasedConnection;
 use aws_smithy_types::body::{self, SdkBody};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -82,12 +82,12 @@ impl Body for RequestBody {
 pub(super) struct ReplyBody {
     body: Incoming,
     /// There until the end.
-    lent: Option<Lent>,
+    lent: Option<LeasedConnection>,
     uploaded: Uploaded,
 }
 
 impl ReplyBody {
-    pub(super) fn new(body: Incoming, lent: Lent, uploaded: Uploaded) -> Self {
+    pub(super) fn new(body: Incoming, lent: LeasedConnection, uploaded: Uploaded) -> Self {
         let mut reply = Self { body, lent: Some(lent), uploaded };
         if reply.body.is_end_stream() {
             reply.end();

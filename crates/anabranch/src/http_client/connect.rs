@@ -1,8 +1,8 @@
 //! Making a connection: TCP, a proxy's tunnel, TLS, and the version of HTTP that ALPN chose.
 
-use super::connection::{Connection, Counter, RequestForm, Transport};
+use super::connection::{Connection, ConnectionCounter, RequestForm, Transport};
 use super::error::ConnectError;
-use super::life::{Life, Watched};
+use super::life::{Liveness, MonitoredTransport};
 use super::proxy::{Proxy, ProxyRules, host_and_port};
 use super::trust::Trust;
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -32,7 +32,7 @@ pub(super) struct Connector {
     proxies: ProxyRules,
     /// Why no connection can be made.
     mistake: Option<String>,
-    pub(super) counter: Arc<Counter>,
+    pub(super) counter: Arc<ConnectionCounter>,
 }
 
 impl Connector {
@@ -61,7 +61,7 @@ impl Connector {
         let target = host_and_port(uri);
         let counter = Arc::clone(&self.counter);
         let proxy = self.proxies.proxy_for(uri);
-        let life = Life::new();
+        let life = Liveness::new();
         let transport = match &proxy {
             None => self.tcp(uri, target.clone(), &life).await?,
             Some(proxy) => self.to_proxy(proxy, &life).await?,
@@ -90,20 +90,20 @@ impl Connector {
         &self,
         uri: &Uri,
         target: String,
-        life: &Arc<Life>,
+        life: &Arc<Liveness>,
     ) -> Result<Box<dyn Transport>, ConnectError> {
         let connected = self.tcp.clone().call(uri.clone()).await;
         let tcp = connected.map_err(|error| ConnectError::Tcp { target, source: error.into() })?;
         // Without it everything works but on slow lines.
         #[cfg(target_os = "linux")]
         let _ = socket2::SockRef::from(tcp.inner()).set_tcp_notsent_lowat(UNSENT_BYTES);
-        Ok(Box::new(Watched { transport: tcp, life: Arc::clone(life) }))
+        Ok(Box::new(MonitoredTransport { transport: tcp, life: Arc::clone(life) }))
     }
 
     async fn to_proxy(
         &self,
         proxy: &Proxy,
-        life: &Arc<Life>,
+        life: &Arc<Liveness>,
     ) -> Result<Box<dyn Transport>, ConnectError> {
         let name = format!("the proxy {}", host_and_port(&proxy.uri));
         let transport = self.tcp(&proxy.uri, name, life).await?;

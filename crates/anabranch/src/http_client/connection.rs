@@ -3,8 +3,8 @@
 use super::PING_AFTER;
 use super::body::RequestBody;
 use super::error::{CallError, ConnectError};
-use super::life::Life;
-use super::tasks::Tasks;
+use super::life::Liveness;
+use super::tasks::ConnectionTasks;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Response, Uri, Version};
@@ -35,12 +35,12 @@ pub struct Connections {
 
 /// Counts connections.
 #[derive(Debug, Default)]
-pub(super) struct Counter {
+pub(super) struct ConnectionCounter {
     made: AtomicU64,
     open: AtomicUsize,
 }
 
-impl Counter {
+impl ConnectionCounter {
     pub(super) fn count(&self) -> Connections {
         Connections {
             made: self.made.load(Ordering::Relaxed),
@@ -68,17 +68,17 @@ pub(super) enum RequestForm {
 /// An open connection. Dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    sender: Sender,
+    sender: RequestSender,
     form: RequestForm,
     /// Its signs of life. Only HTTP/2, which has PING, may end for want of them.
-    life: Arc<Life>,
+    life: Arc<Liveness>,
     /// Move the bytes. Dropped with the connection, and the socket with them.
-    _tasks: Tasks,
-    counter: Arc<Counter>,
+    _tasks: ConnectionTasks,
+    counter: Arc<ConnectionCounter>,
 }
 
 #[derive(Debug)]
-enum Sender {
+enum RequestSender {
     Http1(http1::SendRequest<RequestBody>),
     Http2(http2::SendRequest<RequestBody>),
 }
@@ -97,24 +97,24 @@ impl Connection {
         transport: Box<dyn Transport>,
         target: &str,
         form: RequestForm,
-        life: Arc<Life>,
-        counter: Arc<Counter>,
+        life: Arc<Liveness>,
+        counter: Arc<ConnectionCounter>,
     ) -> Result<Self, ConnectError> {
         let handshake = http1::Builder::new().handshake(transport).await;
         let (sender, connection) = handshake.map_err(|source| broken(target, source))?;
-        let tasks = Tasks::default();
+        let tasks = ConnectionTasks::default();
         tasks.spawner().execute(connection);
-        Ok(Self::new(Sender::Http1(sender), form, life, tasks, counter))
+        Ok(Self::new(RequestSender::Http1(sender), form, life, tasks, counter))
     }
 
     /// Speaks HTTP/2 over a transport.
     pub(super) async fn http2(
         transport: Box<dyn Transport>,
         target: &str,
-        life: Arc<Life>,
-        counter: Arc<Counter>,
+        life: Arc<Liveness>,
+        counter: Arc<ConnectionCounter>,
     ) -> Result<Self, ConnectError> {
-        let tasks = Tasks::default();
+        let tasks = ConnectionTasks::default();
         let mut builder = http2::Builder::new(tasks.spawner());
         builder
             .timer(TokioTimer::new())
@@ -129,18 +129,18 @@ impl Connection {
         tasks.spawner().execute(connection);
         let (watched, spawner) = (Arc::clone(&life), tasks.spawner());
         tasks.spawner().execute(async move {
-            watched.died().await;
+            watched.wait_silent().await;
             spawner.abort_all();
         });
-        Ok(Self::new(Sender::Http2(sender), RequestForm::Origin, life, tasks, counter))
+        Ok(Self::new(RequestSender::Http2(sender), RequestForm::Origin, life, tasks, counter))
     }
 
     fn new(
-        sender: Sender,
+        sender: RequestSender,
         form: RequestForm,
-        life: Arc<Life>,
-        tasks: Tasks,
-        counter: Arc<Counter>,
+        life: Arc<Liveness>,
+        tasks: ConnectionTasks,
+        counter: Arc<ConnectionCounter>,
     ) -> Self {
         counter.made.fetch_add(1, Ordering::Relaxed);
         counter.open.fetch_add(1, Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Connection {
     /// Returns whether the other end, or an error, closed it.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender) => sender.is_closed(),
-            Sender::Http2(sender) => sender.is_closed(),
+            RequestSender::Http1(sender) => sender.is_closed(),
+            RequestSender::Http2(sender) => sender.is_closed(),
         }
     }
 
@@ -181,7 +181,7 @@ impl Connection {
             answer = self.answer(request) => answer,
             // A request that is queued in the moment in which the connection ends may never be
             // answered: the task that would answer it has ended.
-            () = life.gone() => Err(Unanswered::Failed(CallError::Closed)),
+            () = life.wait_closed() => Err(Unanswered::Failed(CallError::Closed)),
         }
     }
 
@@ -191,7 +191,7 @@ impl Connection {
     ) -> Result<Response<Incoming>, Unanswered> {
         let uri = request.uri().clone();
         let sent = match &mut self.sender {
-            Sender::Http1(sender) => {
+            RequestSender::Http1(sender) => {
                 // The end of the last reply may not have reached the connection's task yet.
                 if sender.ready().await.is_err() {
                     return Err(Unanswered::NotTaken(Box::new(request)));
@@ -199,7 +199,7 @@ impl Connection {
                 make_http1(&mut request, &self.form);
                 sender.try_send_request(request).await
             }
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 *request.version_mut() = Version::HTTP_2;
                 sender.try_send_request(request).await
             }

@@ -25,7 +25,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// The signs of life of one connection.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Liveness {
     clock: Clock,
     /// When something was last received, or a part of a request was sent.
     progress_ms: AtomicU64,
@@ -37,7 +37,7 @@ pub(super) struct Life {
     gone: CancellationToken,
 }
 
-impl Life {
+impl Liveness {
     pub(super) fn new() -> Arc<Self> {
         let clock = Clock::machine();
         let progress_ms = AtomicU64::new(clock.now_ms());
@@ -66,13 +66,13 @@ impl Life {
     }
 
     /// Waits until the transport is no more, and its last words were heard.
-    pub(super) async fn gone(&self) {
+    pub(super) async fn wait_closed(&self) {
         self.gone.cancelled().await;
         tokio::time::sleep(LAST_WORDS).await;
     }
 
     /// Waits until a call has been without a sign of life for too long.
-    pub(super) async fn died(&self) {
+    pub(super) async fn wait_silent(&self) {
         let timeout_ms = u64::try_from(SILENCE_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let silent_ms = || {
             let progress_ms = self.progress_ms.load(Ordering::Relaxed);
@@ -102,18 +102,18 @@ impl Life {
 
 /// A transport that notes signs of life.
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub(super) struct MonitoredTransport<T> {
     pub(super) transport: T,
-    pub(super) life: Arc<Life>,
+    pub(super) life: Arc<Liveness>,
 }
 
-impl<T> Drop for Watched<T> {
+impl<T> Drop for MonitoredTransport<T> {
     fn drop(&mut self) {
         self.life.gone.cancel();
     }
 }
 
-impl<T: Read + Unpin> Read for Watched<T> {
+impl<T: Read + Unpin> Read for MonitoredTransport<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -127,7 +127,7 @@ impl<T: Read + Unpin> Read for Watched<T> {
     }
 }
 
-impl<T: Write + Unpin> Watched<T> {
+impl<T: Write + Unpin> MonitoredTransport<T> {
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(REQUEST_BYTES..)) = written {
             self.life.note_progress();
@@ -136,7 +136,7 @@ impl<T: Write + Unpin> Watched<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Watched<T> {
+impl<T: Write + Unpin> Write for MonitoredTransport<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

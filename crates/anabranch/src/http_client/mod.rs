@@ -61,7 +61,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
-use pool::Pool;
+use pool::HttpPool;
 use proxy::ProxyRules;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ pub const CONNECTING_MAX: usize = 32;
 /// An HTTP client for the AWS SDK. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
-    pool: Arc<Pool>,
+    pool: Arc<HttpPool>,
 }
 
 impl HttpClient {
@@ -100,17 +100,17 @@ impl HttpClient {
     /// call, for those who can't return it now.
     pub fn from_env_deferred() -> Self {
         Self::from_env().unwrap_or_else(|mistake| Self {
-            pool: Pool::new(connect::Connector::failing(mistake.to_string())),
+            pool: HttpPool::new(connect::Connector::failing(mistake.to_string())),
         })
     }
 
     /// Makes a client that trusts the authorities of a PEM text and no others, and uses no proxy.
-    pub fn trusting(pem: &str) -> Result<Self, HttpSetupError> {
+    pub fn with_trusted_pem(pem: &str) -> Result<Self, HttpSetupError> {
         Ok(Self::new(Trust::pem(pem.as_bytes())?, ProxyRules::none()))
     }
 
     fn new(trust: Trust, proxies: ProxyRules) -> Self {
-        Self { pool: Pool::new(connect::Connector::new(trust, proxies)) }
+        Self { pool: HttpPool::new(connect::Connector::new(trust, proxies)) }
     }
 
     /// Returns how many connections were made and are open.
@@ -125,7 +125,7 @@ impl SdkHttpClient for HttpClient {
         settings: &HttpConnectorSettings,
         _: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        SharedHttpConnector::new(Calls {
+        SharedHttpConnector::new(HttpCalls {
             pool: Arc::clone(&self.pool),
             connect_timeout: settings.connect_timeout().unwrap_or(CONNECT_TIMEOUT),
             read_timeout: settings.read_timeout(),
@@ -139,13 +139,13 @@ impl SdkHttpClient for HttpClient {
 
 /// Calls with the time-outs of one configuration of the SDK.
 #[derive(Debug)]
-struct Calls {
-    pool: Arc<Pool>,
+struct HttpCalls {
+    pool: Arc<HttpPool>,
     connect_timeout: Duration,
     read_timeout: Option<Duration>,
 }
 
-impl HttpConnector for Calls {
+impl HttpConnector for HttpCalls {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let (pool, connect_timeout) = (Arc::clone(&self.pool), self.connect_timeout);
         let bytes = request.body().content_length().unwrap_or(0);

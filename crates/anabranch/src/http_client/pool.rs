@@ -23,37 +23,37 @@ const SUSPICIOUS_MS: u64 = 1_000;
 
 /// The connections of a client.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct HttpPool {
     connector: Connector,
     clock: Clock,
-    hosts: Mutex<HashMap<Target, Arc<Host>>>,
+    hosts: Mutex<HashMap<PoolKey, Arc<HostPool>>>,
     /// Closes connections that are idle for too long.
     reaper: Mutex<JoinSet<()>>,
 }
 
 /// A scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Target {
+struct PoolKey {
     scheme: Option<Scheme>,
     authority: Option<Authority>,
 }
 
 /// The connections to one host.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct HostPool {
     /// The one that was used last is at the end, and is used next: so the others grow old.
-    idle: Mutex<Vec<Idle>>,
+    idle: Mutex<Vec<IdleConnection>>,
     /// Turns at making a connection.
     connecting: Semaphore,
 }
 
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     connection: Connection,
     since_ms: u64,
 }
 
-impl Pool {
+impl HttpPool {
     pub(super) fn new(connector: Connector) -> Arc<Self> {
         Arc::new(Self {
             connector,
@@ -80,8 +80,8 @@ impl Pool {
         loop {
             let (connection, is_fresh) =
                 self.connection(&host, request.uri(), connect_timeout).await?;
-            let mut lent = Lent::new(connection, Arc::clone(self), Arc::clone(&host));
-            let sent = within(first_byte, lent.connection().send(request)).await;
+            let mut lent = LeasedConnection::new(connection, Arc::clone(self), Arc::clone(&host));
+            let sent = with_timeout(first_byte, lent.connection().send(request)).await;
             match sent.ok_or(CallError::TimedOut(first_byte.unwrap_or_default()))? {
                 Ok(reply) => return Ok(reply.map(|body| ReplyBody::new(body, lent, uploaded))),
                 Err(Unanswered::Failed(error)) => return Err(error),
@@ -97,7 +97,7 @@ impl Pool {
     /// Takes an idle connection, or makes one. Returns whether it is a fresh one.
     async fn connection(
         &self,
-        host: &Host,
+        host: &HostPool,
         uri: &Uri,
         timeout: Duration,
     ) -> Result<(Connection, bool), ConnectError> {
@@ -111,15 +111,15 @@ impl Pool {
             }
             self.connector.connect(uri).await.map(|connection| (connection, true))
         };
-        within(Some(timeout), made).await.unwrap_or_else(|| {
+        with_timeout(Some(timeout), made).await.unwrap_or_else(|| {
             Err(ConnectError::TimedOut { target: super::proxy::host_and_port(uri), timeout })
         })
     }
 
-    fn host(&self, uri: &Uri) -> Arc<Host> {
-        let target = Target { scheme: uri.scheme().cloned(), authority: uri.authority().cloned() };
+    fn host(&self, uri: &Uri) -> Arc<HostPool> {
+        let target = PoolKey { scheme: uri.scheme().cloned(), authority: uri.authority().cloned() };
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(hosts.entry(target).or_insert_with(|| Arc::new(Host::new())))
+        Arc::clone(hosts.entry(target).or_insert_with(|| Arc::new(HostPool::new())))
     }
 
     /// Starts the task that closes connections which are idle for too long, unless it runs.
@@ -134,7 +134,7 @@ impl Pool {
     /// Closes what is idle for too long.
     fn close_expired(&self) {
         let now_ms = self.clock.now_ms();
-        let hosts: Vec<Arc<Host>> = {
+        let hosts: Vec<Arc<HostPool>> = {
             let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
             hosts.values().cloned().collect()
         };
@@ -145,7 +145,7 @@ impl Pool {
 }
 
 /// Closes connections that are idle for too long, for as long as there is a pool.
-async fn reap(pool: Weak<Pool>) {
+async fn reap(pool: Weak<HttpPool>) {
     loop {
         tokio::time::sleep(IDLE_TIMEOUT / 4).await;
         match pool.upgrade() {
@@ -155,13 +155,13 @@ async fn reap(pool: Weak<Pool>) {
     }
 }
 
-impl Idle {
+impl IdleConnection {
     fn is_expired(&self, now_ms: u64) -> bool {
         u128::from(now_ms.saturating_sub(self.since_ms)) >= IDLE_TIMEOUT.as_millis()
     }
 }
 
-impl Host {
+impl HostPool {
     fn new() -> Self {
         Self { idle: Mutex::default(), connecting: Semaphore::new(CONNECTING_MAX) }
     }
@@ -178,23 +178,23 @@ impl Host {
     }
 
     /// Closes the idle connections that `keep` is false for.
-    fn keep(&self, keep: impl Fn(&Idle) -> bool) {
+    fn keep(&self, keep: impl Fn(&IdleConnection) -> bool) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(keep);
     }
 }
 
 /// A connection with a call on it. Dropped before the reply's end, it closes the connection.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct LeasedConnection {
     /// There until it is given back.
     connection: Option<Connection>,
-    pool: Arc<Pool>,
-    host: Arc<Host>,
+    pool: Arc<HttpPool>,
+    host: Arc<HostPool>,
     since_ms: u64,
 }
 
-impl Lent {
-    fn new(connection: Connection, pool: Arc<Pool>, host: Arc<Host>) -> Self {
+impl LeasedConnection {
+    fn new(connection: Connection, pool: Arc<HttpPool>, host: Arc<HostPool>) -> Self {
         let since_ms = pool.clock.now_ms();
         connection.begin_call();
         Self { connection: Some(connection), pool, host, since_ms }
@@ -214,7 +214,7 @@ impl Lent {
         let Some(connection) = self.connection.take() else { return };
         connection.end_call();
         if !connection.is_closed() {
-            let idle = Idle { connection, since_ms: self.pool.clock.now_ms() };
+            let idle = IdleConnection { connection, since_ms: self.pool.clock.now_ms() };
             self.host.idle.lock().unwrap_or_else(PoisonError::into_inner).push(idle);
             self.pool.watch_idle();
         }
@@ -226,7 +226,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LeasedConnection {
     /// A call that was given up after a while may have met a dead network path, and connections
     /// that were idle before it began may have taken the same.
     fn drop(&mut self) {
@@ -241,7 +241,7 @@ impl Drop for Lent {
 }
 
 /// Waits for `work`, for at most `timeout`.
-async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+async fn with_timeout<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
     let work = pin!(work);
     match timeout {
         None => Some(work.await),

@@ -6,21 +6,21 @@ use tokio::task::JoinSet;
 
 /// Owns the tasks of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+pub(super) struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
 
 /// Spawns tasks for their owner, while that lives.
 ///
 /// Hyper keeps a copy in the tasks themselves, so it must not own them.
 #[derive(Debug, Clone)]
-pub(super) struct Spawner(Weak<Mutex<JoinSet<()>>>);
+pub(super) struct TaskSpawner(Weak<Mutex<JoinSet<()>>>);
 
-impl Tasks {
-    pub(super) fn spawner(&self) -> Spawner {
-        Spawner(Arc::downgrade(&self.0))
+impl ConnectionTasks {
+    pub(super) fn spawner(&self) -> TaskSpawner {
+        TaskSpawner(Arc::downgrade(&self.0))
     }
 }
 
-impl Spawner {
+impl TaskSpawner {
     /// Ends all tasks, and with them the connection.
     pub(super) fn abort_all(&self) {
         if let Some(tasks) = self.0.upgrade() {
@@ -29,7 +29,7 @@ impl Spawner {
     }
 }
 
-impl<F> hyper::rt::Executor<F> for Spawner
+impl<F> hyper::rt::Executor<F> for TaskSpawner
 where
     F: Future + Send + 'static,
     F::Output: Send,

@@ -10,7 +10,7 @@
 //! ```
 
 use super::store::{LeaseStore, StoreError};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use anabranch_model::lease::{WriteOutcome, WriteRefusal, Resolution, StoredRow, Write, resolve};
 
 /// The pause before the first repetition, in milliseconds. Each one doubles it.
@@ -44,7 +44,7 @@ pub(crate) struct WriteRetry<'a> {
     /// The time.
     pub(crate) clock: &'a Clock,
     /// The jitter of pauses.
-    pub(crate) chance: &'a Chance,
+    pub(crate) chance: &'a Rng,
     /// The longest that one call is waited for.
     pub(crate) call_ms: u64,
 }

@@ -1,6 +1,6 @@
 //! Leases in a SQLite file: for all processes of one machine.
 
-use super::sql::{Address, Names, Patience, SQLITE, SqlStore, Wire};
+use super::sql::{DatabaseAddress, TableNames, StoreTimeouts, SQLITE, SqlStore, SqlExecutor};
 use super::store::{LeaseStore, StorePoll, StoreError};
 use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
@@ -41,7 +41,7 @@ const WRITERS: usize = 1;
 #[derive(Clone)]
 pub struct SqliteStore {
     /// What the store was made from.
-    settings: Settings,
+    settings: SqliteSettings,
     /// The store itself.
     inner: Arc<SqlStore>,
     /// Which file it was when the tables were made or found.
@@ -56,7 +56,7 @@ struct FileId {
 }
 
 #[derive(Clone)]
-struct Settings {
+struct SqliteSettings {
     path: PathBuf,
     application: String,
     prefix: String,
@@ -70,7 +70,7 @@ impl SqliteStore {
         path: impl AsRef<Path>,
         application: impl Into<String>,
     ) -> Result<Self, StoreError> {
-        let settings = Settings {
+        let settings = SqliteSettings {
             path: path.as_ref().to_owned(),
             application: application.into(),
             prefix: "anabranch_".to_owned(),
@@ -80,7 +80,7 @@ impl SqliteStore {
 
     /// What the names of the tables begin with: letters, digits and `_`. `anabranch_` by default.
     pub fn with_table_prefix(self, prefix: impl Into<String>) -> Result<Self, StoreError> {
-        Self::of(Settings { prefix: prefix.into(), ..self.settings })
+        Self::of(SqliteSettings { prefix: prefix.into(), ..self.settings })
     }
 
     /// Moves the checkpoint of a lease inside a transaction of the user's own, on the same file,
@@ -97,13 +97,13 @@ impl SqliteStore {
         to: &Checkpoint,
         nonce: Nonce,
     ) -> Result<TransactionCheckpoint, StoreError> {
-        let mut wire = Wire::Sqlite(&mut *transaction);
+        let mut wire = SqlExecutor::Sqlite(&mut *transaction);
         self.inner.checkpoint_in(&mut wire, hold, replaces, to, nonce).await
     }
 
-    fn of(settings: Settings) -> Result<Self, StoreError> {
+    fn of(settings: SqliteSettings) -> Result<Self, StoreError> {
         settings.check()?;
-        let patience = Patience::default();
+        let patience = StoreTimeouts::default();
         let options = SqliteConnectOptions::new()
             .filename(&settings.path)
             .create_if_missing(true)
@@ -116,8 +116,8 @@ impl SqliteStore {
             settings.application.clone(),
             settings.label(),
             &SQLITE,
-            Names::with_prefix(&settings.prefix),
-            Address::Sqlite(Box::new(options)),
+            TableNames::with_prefix(&settings.prefix),
+            DatabaseAddress::Sqlite(Box::new(options)),
             (CONNECTIONS, WRITERS),
             patience,
         );
@@ -159,7 +159,7 @@ impl FileId {
     }
 }
 
-impl Settings {
+impl SqliteSettings {
     fn label(&self) -> String {
         format!("SQLite file {}", self.path.display())
     }

@@ -18,7 +18,7 @@ use crate::event::{Event, Events};
 
 /// Feeds every event to the recorder that the program has installed.
 pub fn listener() -> Events {
-    Events::to(record)
+    Events::new(record)
 }
 
 /// Feeds one event to the recorder that the program has installed.

@@ -1,7 +1,7 @@
 //! The two calls that a producer makes while it runs, each with a time-out.
 
 use crate::clock::Clock;
-use crate::stream::api::{Entry, EntryResult, ShardFilter, StreamApi, StreamError, upload_time};
+use crate::stream::api::{PutEntry, PutEntryResult, ShardFilter, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
 use anabranch_model::produce::{EntryReply, Reply, Request, ShardsRead};
 use anabranch_model::retry::Fault;
@@ -77,9 +77,9 @@ impl<A: StreamApi> Caller<A> {
         let bytes = bytes.map(|bytes| bytes as u64).sum();
         let (_upload, uploading) = self.uploading.add(bytes);
         let timeout_ms = put_timeout_ms(self.timeout_ms, uploading);
-        let entries: Vec<Entry> = entries
+        let entries: Vec<PutEntry> = entries
             .into_iter()
-            .map(|entry| Entry { key: entry.key, hash: entry.hash, data: entry.data })
+            .map(|entry| PutEntry { key: entry.key, hash: entry.hash, data: entry.data })
             .collect();
         match entries.as_slice() {
             [entry] if single => {
@@ -126,12 +126,12 @@ fn failure(error: StreamError) -> (Fault, Arc<str>) {
     (error.fault, error.to_string().into())
 }
 
-fn result(result: EntryResult) -> EntryReply {
+fn result(result: PutEntryResult) -> EntryReply {
     match result {
-        EntryResult::Placed(placement) => {
+        PutEntryResult::Placed(placement) => {
             EntryReply::Placed { shard: placement.shard, sequence: placement.sequence }
         }
-        EntryResult::Failed { fault, code, message } => {
+        PutEntryResult::Failed { fault, code, message } => {
             EntryReply::Failed { fault, detail: format!("{code}: {message}").into() }
         }
     }

@@ -1,7 +1,7 @@
 //! What can be set on a producer, with default and bound, checked together.
 
 use super::id::{ID_MAX_CHARS, ProducerId};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::Events;
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{
@@ -31,7 +31,7 @@ pub struct Builder {
     backoff_ms: (u64, u64),
     refusal_backoff_ms: (u64, u64),
     pub(super) clock: Clock,
-    pub(super) chance: Chance,
+    pub(super) chance: Rng,
     pub(super) events: Events,
 }
 
@@ -74,8 +74,8 @@ impl Builder {
             backoff_ms: (50, 5_000),
             refusal_backoff_ms: (1_000, 30_000),
             clock: Clock::machine(),
-            chance: Chance::of_system(),
-            events: Events::ignored(),
+            chance: Rng::of_system(),
+            events: Events::none(),
         }
     }
 
@@ -275,7 +275,7 @@ impl Builder {
 
     /// The random numbers. Default: the system's.
     #[must_use]
-    pub fn with_chance(mut self, chance: Chance) -> Self {
+    pub fn with_chance(mut self, chance: Rng) -> Self {
         self.chance = chance;
         self
     }

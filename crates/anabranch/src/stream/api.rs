@@ -53,7 +53,7 @@ pub trait StreamApi: Send + Sync + 'static {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> impl Future<Output = Result<Fetched, StreamError>> + Send;
+    ) -> impl Future<Output = Result<FetchedRecords, StreamError>> + Send;
 
     /// Registers a fan-out consumer. [`Fault::Busy`] says that there is one of that name.
     fn register_consumer(
@@ -90,14 +90,14 @@ pub trait StreamApi: Send + Sync + 'static {
     fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> impl Future<Output = Result<Vec<EntryResult>, StreamError>> + Send;
+        entries: &[PutEntry],
+    ) -> impl Future<Output = Result<Vec<PutEntryResult>, StreamError>> + Send;
 
     /// Puts one entry, with a sequence number above `after` where one is given.
     fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> impl Future<Output = Result<Placement, StreamError>> + Send;
 }
@@ -191,7 +191,7 @@ pub struct ShardIterator(pub Arc<str>);
 
 /// What one read gave.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fetched {
+pub struct FetchedRecords {
     /// The records in order. They may be aggregates.
     pub records: Vec<Record>,
     /// Where to go on. `None` at the end of a closed shard.
@@ -243,7 +243,7 @@ pub struct SubscriptionEvent {
 
 /// One entry to put.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct PutEntry {
     /// The partition key.
     pub key: Key,
     /// The hash to route by, instead of the key's.
@@ -263,7 +263,7 @@ pub struct Placement {
 
 /// What became of one entry of a bulk put.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EntryResult {
+pub enum PutEntryResult {
     /// It was placed.
     Placed(Placement),
     /// It was not.

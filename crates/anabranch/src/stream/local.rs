@@ -1,12 +1,12 @@
 //! The local stream in process: the engine's own operations, without HTTP and without copies.
 
 use super::api::{
-    ChildShard, Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter,
+    ChildShard, PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter,
     ShardIterator, ShardList, StreamApi, StreamError, StreamStatus, StreamSummary, Subscription,
     SubscriptionEvent,
 };
 use super::consumer_limit;
-use super::subscription::{self, Source};
+use super::subscription::{self, EventSource};
 use anabranch_local::op::{
     self, ConsumerDescription, ConsumerTarget, HashKeyRange, Operation, ShardDescription,
     StreamTarget, Timestamp, put_records::Payload,
@@ -45,7 +45,7 @@ impl LocalKinesis {
     /// Makes one call: waits as the fault rules say, and until what it did is durable.
     async fn call<T>(
         &self,
-        call: Call<'_>,
+        call: LocalCall<'_>,
         delay_ms: u64,
         operation: impl FnOnce(&Engine) -> Result<T, ApiError>,
     ) -> Result<T, StreamError> {
@@ -68,7 +68,7 @@ impl LocalKinesis {
     ) -> Result<T, StreamError> {
         let named = named(stream);
         let delay_ms = self.engine.delay_ms(operation, &named, shard.map(ShardId::as_str), None);
-        self.call(Call { operation, stream, shard }, delay_ms, body).await
+        self.call(LocalCall { operation, stream, shard }, delay_ms, body).await
     }
 
     /// The error of a registration that a limit refused, once it is known which limit.
@@ -103,13 +103,13 @@ fn named(stream: &str) -> StreamRef<'_> {
 
 /// Which call, for messages.
 #[derive(Clone, Copy)]
-struct Call<'a> {
+struct LocalCall<'a> {
     operation: Operation,
     stream: &'a str,
     shard: Option<&'a ShardId>,
 }
 
-impl Call<'_> {
+impl LocalCall<'_> {
     fn failed(self, error: &ApiError) -> StreamError {
         let fault = match error.kind {
             ErrorKind::ReplyLost => Fault::ReplyLost,
@@ -162,7 +162,7 @@ impl StreamApi for LocalKinesis {
         filter: ShardFilter,
     ) -> Result<ShardList, StreamError> {
         let operation = Operation::ListShards;
-        let call = Call { operation, stream: stream.as_str(), shard: None };
+        let call = LocalCall { operation, stream: stream.as_str(), shard: None };
         let service_ms = Some(self.engine.clock().now_ms());
         let mut shards = Vec::new();
         let mut request = op::list_shards::Request {
@@ -217,9 +217,9 @@ impl StreamApi for LocalKinesis {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         let operation = Operation::GetRecords;
-        let call = Call { operation, stream: stream.as_str(), shard: None };
+        let call = LocalCall { operation, stream: stream.as_str(), shard: None };
         let request = op::get_records::Request {
             shard_iterator: Some(Cow::Borrowed(&iterator.0)),
             limit: Some(i64::from(limit)),
@@ -228,7 +228,7 @@ impl StreamApi for LocalKinesis {
         let named = named(stream.as_str());
         let delay_ms = self.engine.delay_ms(operation, &named, None, Some(&iterator.0));
         let reply = self.call(call, delay_ms, |engine| engine.get_records(&request)).await?;
-        Ok(Fetched {
+        Ok(FetchedRecords {
             records: reply.records.into_records(),
             next: reply.next_iterator.map(|text| ShardIterator(text.into())),
             behind_ms: reply.millis_behind_latest,
@@ -325,20 +325,20 @@ impl StreamApi for LocalKinesis {
             .await?;
         let engine = Arc::clone(&self.engine);
         let (stream, shard) = (stream.to_owned(), shard.clone());
-        Ok(subscription::of_source(Live { engine, events, stream, shard }))
+        Ok(subscription::of_source(LocalSubscription { engine, events, stream, shard }))
     }
 
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         let operation = Operation::PutRecords;
         let request = op::put_records::Request {
             stream: named(stream.as_str()),
             records: entries.iter().map(put_entry).collect(),
         };
-        let call = Call { operation, stream: stream.as_str(), shard: None };
+        let call = LocalCall { operation, stream: stream.as_str(), shard: None };
         let delay_ms = self.engine.put_delay_ms(operation, &request.stream, &request.records);
         let reply = self.call(call, delay_ms, |engine| engine.put_records(&request)).await?;
         Ok(reply.entries.into_iter().map(entry_result).collect())
@@ -347,7 +347,7 @@ impl StreamApi for LocalKinesis {
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
         let operation = Operation::PutRecord;
@@ -356,7 +356,7 @@ impl StreamApi for LocalKinesis {
             entry: put_entry(entry),
             sequence_number_for_ordering: after.map(|number| Cow::Owned(number.to_string())),
         };
-        let call = Call { operation, stream: stream.as_str(), shard: None };
+        let call = LocalCall { operation, stream: stream.as_str(), shard: None };
         let entries = std::slice::from_ref(&request.entry);
         let delay_ms = self.engine.put_delay_ms(operation, &request.stream, entries);
         let reply = self.call(call, delay_ms, |engine| engine.put_record(&request)).await?;
@@ -365,7 +365,7 @@ impl StreamApi for LocalKinesis {
 }
 
 /// A live subscription of the engine.
-struct Live {
+struct LocalSubscription {
     /// The engine, which says when records are durable.
     engine: Arc<Engine>,
     /// Where the events come from.
@@ -376,12 +376,12 @@ struct Live {
     shard: ShardId,
 }
 
-impl Source for Live {
+impl EventSource for LocalSubscription {
     async fn next(&mut self) -> Option<Result<SubscriptionEvent, StreamError>> {
         let event = self.events.next().await?;
         let durable = self.engine.durable().await;
         let operation = Operation::SubscribeToShard;
-        let call = Call { operation, stream: &self.stream, shard: Some(&self.shard) };
+        let call = LocalCall { operation, stream: &self.stream, shard: Some(&self.shard) };
         let event = match durable.and(event) {
             Ok(event) => event,
             Err(error) => return Some(Err(call.failed(&error))),
@@ -469,7 +469,7 @@ fn consumer(consumer: ConsumerDescription) -> FanOutConsumer {
     }
 }
 
-fn put_entry(entry: &Entry) -> op::put_records::Entry<'_> {
+fn put_entry(entry: &PutEntry) -> op::put_records::Entry<'_> {
     op::put_records::Entry {
         partition_key: Cow::Borrowed(entry.key.as_str()),
         explicit_hash_key: entry.hash.map(|hash| Cow::Owned(hash.to_string())),
@@ -477,13 +477,13 @@ fn put_entry(entry: &Entry) -> op::put_records::Entry<'_> {
     }
 }
 
-fn entry_result(outcome: op::put_records::EntryOutcome) -> EntryResult {
+fn entry_result(outcome: op::put_records::EntryOutcome) -> PutEntryResult {
     use op::put_records::EntryOutcome;
     match outcome {
         EntryOutcome::Placed { shard, sequence } => {
-            EntryResult::Placed(Placement { shard: ShardId::from_index(shard), sequence })
+            PutEntryResult::Placed(Placement { shard: ShardId::from_index(shard), sequence })
         }
-        EntryOutcome::Failed { code, message } => EntryResult::Failed {
+        EntryOutcome::Failed { code, message } => PutEntryResult::Failed {
             fault: Fault::of(code.name(), None),
             code: code.name().to_owned(),
             message,

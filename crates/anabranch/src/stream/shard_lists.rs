@@ -19,12 +19,12 @@ const FAILED_FOR_MS: u64 = 5_000;
 #[derive(Debug, Default)]
 pub(crate) struct ShardLists {
     /// The locks are held during a call, and each holds up its own stream only.
-    streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<Answer>>>>>,
+    streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<CachedList>>>>>,
 }
 
 /// What came of a call.
 #[derive(Debug)]
-struct Answer {
+struct CachedList {
     /// Until when it is shared, by the worker's clock.
     until_ms: u64,
     /// The list. `None`: the call failed.
@@ -51,11 +51,11 @@ impl ShardLists {
             Some(_) => began_ms + LISTED_FOR_MS,
             None => now_ms() + FAILED_FOR_MS,
         };
-        *slot = Some(Answer { until_ms, list: list.clone() });
+        *slot = Some(CachedList { until_ms, list: list.clone() });
         list
     }
 
-    fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<Answer>>> {
+    fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<CachedList>>> {
         // An insertion is whole before the lock goes, so a panic leaves no half of one.
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.entry(stream.clone()).or_default().clone()

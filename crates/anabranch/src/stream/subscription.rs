@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// Where the events of a subscription come from.
-pub(crate) trait Source: Send + Sized + 'static {
+pub(crate) trait EventSource: Send + Sized + 'static {
     /// The next event; `None` at the end.
     fn next(
         &mut self,
@@ -15,27 +15,27 @@ pub(crate) trait Source: Send + Sized + 'static {
 }
 
 /// What a wait for one event gives back: the source, to be asked again, and the event.
-type Turn<S> = (S, Option<Result<SubscriptionEvent, StreamError>>);
+type EventFuture<S> = (S, Option<Result<SubscriptionEvent, StreamError>>);
 
 /// Asks a source for one event at a time. After an error or the end it is not asked again.
-struct Events<S> {
+struct EventStream<S> {
     /// The wait for the next event, with the source inside; `None` when it is over.
-    turn: Option<Pin<Box<dyn Future<Output = Turn<S>> + Send>>>,
+    turn: Option<Pin<Box<dyn Future<Output = EventFuture<S>> + Send>>>,
 }
 
 /// The events of `source`.
-pub(crate) fn of_source<S: Source>(source: S) -> Subscription {
-    Box::pin(Events { turn: Some(turn(source)) })
+pub(crate) fn of_source<S: EventSource>(source: S) -> Subscription {
+    Box::pin(EventStream { turn: Some(turn(source)) })
 }
 
-fn turn<S: Source>(mut source: S) -> Pin<Box<dyn Future<Output = Turn<S>> + Send>> {
+fn turn<S: EventSource>(mut source: S) -> Pin<Box<dyn Future<Output = EventFuture<S>> + Send>> {
     Box::pin(async move {
         let event = source.next().await;
         (source, event)
     })
 }
 
-impl<S: Source> Stream for Events<S> {
+impl<S: EventSource> Stream for EventStream<S> {
     type Item = Result<SubscriptionEvent, StreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
     /// The locks are held during a call, and each holds up its own stream only.
-    streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<Answer>>>>>,
+    streams: Mutex<BTreeMap<StreamName, Arc<tokio::sync::Mutex<Option<CachedSummary>>>>>,
 }
 
 /// What came of a call.
 #[derive(Debug)]
-struct Answer {
+struct CachedSummary {
     /// When the call began, by the worker's clock.
     began_ms: u64,
     /// What the service said.
@@ -40,7 +40,7 @@ impl MaxAge {
     /// Only a call that begins after the question counts.
     pub(crate) const FRESH: Self = Self { summary_ms: 0, failure_ms: 0 };
 
-    fn allows(self, answer: &Answer, asked_ms: u64) -> bool {
+    fn allows(self, answer: &CachedSummary, asked_ms: u64) -> bool {
         let age_ms = if answer.outcome.is_ok() { self.summary_ms } else { self.failure_ms };
         answer.began_ms.saturating_add(age_ms) > asked_ms
     }
@@ -65,11 +65,11 @@ impl Summaries {
         let began_ms = now_ms();
         let outcome = call.await;
         let shared = outcome.as_ref().map(Clone::clone).map_err(SharedError::of);
-        *last = Some(Answer { began_ms, outcome: shared });
+        *last = Some(CachedSummary { began_ms, outcome: shared });
         outcome
     }
 
-    fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<Answer>>> {
+    fn of(&self, stream: &StreamName) -> Arc<tokio::sync::Mutex<Option<CachedSummary>>> {
         // An insertion is whole before the lock goes, so a panic leaves no half of one.
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.entry(stream.clone()).or_default().clone()

@@ -1,6 +1,6 @@
 //! A fleet of two on a real store, and a row between theirs that can't be read.
 
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, CoordinatorSettings, StoreError};
 use anabranch::stream::LocalKinesis;
@@ -32,13 +32,13 @@ impl<S: LeaseStore> Worker<S> {
         let settings = settings.with_stream(STREAM, StartPosition::TrimHorizon);
         let told = Arc::new(Mutex::new(Vec::new()));
         let listener = told.clone();
-        let events = Events::to(move |event| {
+        let events = Events::new(move |event| {
             if let Event::Lease(LeaseEvent::UnreadableRow { row, .. }) = event {
                 listener.lock().expect("no listener panics").push(row.clone());
             }
         });
         let api = Arc::new(LocalKinesis::new(Arc::clone(engine)));
-        let (clock, chance) = (Clock::machine(), Chance::of_system());
+        let (clock, chance) = (Clock::machine(), Rng::of_system());
         let started =
             Coordinator::start(Arc::new(store), api, settings, clock, chance, events).await;
         let (coordinator, grips) = started.expect("the worker starts");

@@ -1,7 +1,7 @@
 //! Aggregates among plain records, and a stop inside one.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::Delivery;
 use anabranch::event::{Event, ShardEvent};
 use anabranch::producer::Producer;
@@ -109,7 +109,7 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         let api = LocalKinesis::new(Arc::clone(&world.engine));
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
-            .with_chance(Chance::seeded(3))
+            .with_chance(Rng::seeded(3))
             .with_marks(marks)
             .start(api)
             .await
@@ -154,7 +154,7 @@ async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
         // As a process that is started again from the same snapshot.
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
-            .with_chance(Chance::seeded(3))
+            .with_chance(Rng::seeded(3))
             .with_marks(true)
             .start(LocalKinesis::new(Arc::clone(&world.engine)))
             .await

@@ -2,7 +2,7 @@
 
 use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -53,7 +53,7 @@ async fn a_line_that_is_too_slow_for_whole_replies_is_asked_for_fewer_records() 
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(remote)
         .with_leases(world.leases.clone())
-        .with_clock(Clock::of_runtime(), Chance::seeded(1));
+        .with_clock(Clock::of_runtime(), Rng::seeded(1));
     let worker = Running::start(consumer.each(world.note("one")));
     world.until_all_seen().await;
     worker.stop().await;

@@ -1,7 +1,7 @@
 //! The end of a shard: what a read says of it, and what is true.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{FetchMode, RunError};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -66,7 +66,7 @@ async fn follow(world: &World) {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
     let mut tail = Tail::new(kinesis, STREAM)
         .since(StartPosition::TrimHorizon)
-        .with_clock(Clock::of_runtime(), Chance::seeded(5));
+        .with_clock(Clock::of_runtime(), Rng::seeded(5));
     while let Some(record) = tail.next().await {
         let record = record.unwrap();
         world.oracle.delivered(record.partition_key.as_str(), &record.data, "tail");

@@ -2,7 +2,7 @@
 
 use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, remove_fan_out};
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -57,7 +57,7 @@ async fn two_that_share_a_consumer_name_are_told_so() {
     let other = Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(MemoryStore::new(Layout::Native))
-        .with_clock(Clock::of_runtime(), Chance::seeded(7))
+        .with_clock(Clock::of_runtime(), Rng::seeded(7))
         .with_fan_out();
     let other =
         Running::start(other.each(|_: Delivery| std::future::ready(Ok::<(), HandlerError>(()))));
@@ -115,7 +115,7 @@ async fn subscriptions_that_end_before_their_first_event_are_not_made_again_at_o
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(remote)
         .with_leases(world.leases.clone())
-        .with_clock(Clock::of_runtime(), Chance::seeded(1))
+        .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .with_fan_out();
     let worker = Running::start(consumer.each(world.note("one")));
     world.until("it subscribes", || subscribed.load(Ordering::Relaxed) > 0).await;

@@ -1,12 +1,12 @@
 //! Memory: many shards under one budget while a handler hangs, and a handler that puts.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::producer::{Outcome, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    FanOutConsumer, Fetched, ReadFrom, ShardIterator, StreamApi, StreamError, Subscription,
+    FanOutConsumer, FetchedRecords, ReadFrom, ShardIterator, StreamApi, StreamError, Subscription,
     SubscriptionEvent,
 };
 use anabranch_local::StreamRef;
@@ -125,7 +125,7 @@ impl StreamApi for Remote {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         let mut fetched = self.local.records(stream, iterator, limit).await?;
         for record in &mut fetched.records {
             record.data = self.allocated.copy(&record.data);
@@ -187,7 +187,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
     let consumer = Consumer::new(STREAM, "mailer")
         .with_kinesis(Remote { allocated: allocated.clone(), ..Remote::new(local) })
         .with_leases(world.leases.clone())
-        .with_clock(Clock::of_runtime(), Chance::seeded(1))
+        .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .with_settings(|settings| settings.memory_bytes = BUDGET)
         .each(move |record: Delivery| {
             let count = Arc::clone(&count);
@@ -231,7 +231,7 @@ async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
     let api = LocalKinesis::new(Arc::clone(&world.engine));
     let producer = Producer::new("mails").with_buffer_bytes(256 * 1024);
     let clock = Clock::of_runtime();
-    let producer = producer.with_clock(clock).with_chance(Chance::seeded(3));
+    let producer = producer.with_clock(clock).with_chance(Rng::seeded(3));
     let producer = producer.start(api).await.unwrap();
     let (producer, placed) = (Arc::new(producer), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&placed);

@@ -1,11 +1,11 @@
 //! A stream whose configuration changes from its name to its ARN is read on where it was left.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{
-    Fetched, ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError, StreamSummary,
+    FetchedRecords, ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError, StreamSummary,
 };
 use anabranch_local::op::create_stream;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -26,7 +26,7 @@ async fn a_change_from_name_to_arn_and_back_skips_nothing() {
                 .starting_at(StartPosition::Latest)
                 .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
                 .with_leases(world.leases.clone())
-                .with_clock(Clock::of_runtime(), Chance::seeded(1));
+                .with_clock(Clock::of_runtime(), Rng::seeded(1));
             Running::start(consumer.each(world.note("it")))
         };
         let first = worker(before);
@@ -89,7 +89,7 @@ impl StreamApi for TwoAccounts {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         self.local.records(&Self::real(stream), iterator, limit).await
     }
 }
@@ -110,7 +110,7 @@ async fn a_stream_of_the_same_name_in_another_account_is_another_one() {
     let consumer = Consumer::streams([STREAM, THEIRS], "mailer")
         .with_kinesis(TwoAccounts { local: LocalKinesis::new(Arc::clone(&world.engine)) })
         .with_leases(world.leases.clone())
-        .with_clock(Clock::of_runtime(), Chance::seeded(1));
+        .with_clock(Clock::of_runtime(), Rng::seeded(1));
     let worker = Running::start(consumer.each(move |record: Delivery| {
         let key = record.partition_key.to_string();
         note.lock().unwrap().insert((record.shard.stream.to_string(), key));

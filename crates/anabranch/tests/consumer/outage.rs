@@ -1,7 +1,7 @@
 //! A lease store that stops answering: delivery stops before others may take the shards.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError};
 use anabranch::event::Events;
 use anabranch::lease::{LeaseStore, StorePoll, MemoryStore, StoreError};
@@ -104,8 +104,8 @@ pub(crate) fn consumer(world: &World, store: Cut) -> Consumer<LocalKinesis, Cut>
     Consumer::new(STREAM, "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(store)
-        .with_clock(Clock::of_runtime(), Chance::seeded(9))
-        .with_events(Events::to({
+        .with_clock(Clock::of_runtime(), Rng::seeded(9))
+        .with_events(Events::new({
             let told = Arc::clone(&world.events);
             move |event| told.lock().unwrap().push(event.clone())
         }))

@@ -2,7 +2,7 @@
 
 use crate::outage::{self, Cut, CutOff, beat};
 use crate::world::{Running, World, pause, until};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{
     Batch, Consumer, Delivery, HandlerError, Interrupted, OnError, Park, ParkError, ParkFile,
     ParkTable, Parked,
@@ -147,7 +147,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
     let consumer = Consumer::new("parked", "mailer-redrive")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(MemoryStore::new(Layout::Native))
-        .with_clock(Clock::of_runtime(), Chance::seeded(2))
+        .with_clock(Clock::of_runtime(), Rng::seeded(2))
         .each(move |record: Delivery| {
             let done = Parked::of(&record).map(|parked| {
                 assert_eq!((parked.shard.stream.as_str(), &*parked.error), ("orders", "poison"));

@@ -427,7 +427,7 @@ async fn streams_are_added_and_removed_while_the_consumer_runs() {
     let mut consumer = Consumer::streams([STREAM, "bills"], "mailer")
         .with_kinesis(LocalKinesis::new(Arc::clone(&world.engine)))
         .with_leases(world.leases.clone())
-        .with_clock(anabranch::clock::Clock::of_runtime(), anabranch::clock::Chance::seeded(1))
+        .with_clock(anabranch::clock::Clock::of_runtime(), anabranch::clock::Rng::seeded(1))
         .each(handle);
     let control = consumer.control();
     let worker = Running::start(consumer);

@@ -1,7 +1,7 @@
 //! How often a worker asks what a stream is: once for all of its shards.
 
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, FetchMode, HandlerError, RunError};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch::stream::LocalKinesis;
@@ -95,8 +95,8 @@ impl World {
         let consumer = Consumer::new(STREAM, "mailer")
             .with_kinesis(Counting { local, calls: Arc::clone(&calls) })
             .with_leases(self.leases.clone())
-            .with_clock(Clock::of_runtime(), Chance::seeded(1))
-            .with_events(Events::to(move |event| told.lock().unwrap().push(event.clone())))
+            .with_clock(Clock::of_runtime(), Rng::seeded(1))
+            .with_events(Events::new(move |event| told.lock().unwrap().push(event.clone())))
             .with_settings(|settings| {
                 settings.fetch = fetch;
                 settings.plan.max_leases = usize::MAX;

@@ -2,9 +2,9 @@
 
 use crate::memory::Remote;
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::stream::LocalKinesis;
-use anabranch::stream::api::{Fetched, ShardIterator, StreamApi, StreamError};
+use anabranch::stream::api::{FetchedRecords, ShardIterator, StreamApi, StreamError};
 use anabranch::tail::Tail;
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 fn tail(world: &World, since: StartPosition) -> Tail<LocalKinesis> {
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
-    Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Chance::seeded(5))
+    Tail::new(kinesis, STREAM).since(since).with_clock(Clock::of_runtime(), Rng::seeded(5))
 }
 
 /// Takes records until everything that was put has come.
@@ -95,9 +95,9 @@ impl StreamApi for NeverBehind {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
+    ) -> Result<FetchedRecords, StreamError> {
         let fetched = self.local.records(stream, iterator, limit).await?;
-        Ok(Fetched { behind_ms: 0, ..fetched })
+        Ok(FetchedRecords { behind_ms: 0, ..fetched })
     }
 }
 
@@ -124,7 +124,7 @@ async fn neither_a_part_of_a_reply_nor_a_full_one_is_all_of_a_shard() {
     assert_eq!(count(tail(&world, StartPosition::TrimHorizon)).await, put);
     let local = LocalKinesis::new(Arc::clone(&world.engine));
     let tail = Tail::new(NeverBehind { local }, STREAM).since(StartPosition::TrimHorizon);
-    let tail = tail.with_clock(Clock::of_runtime(), Chance::seeded(5));
+    let tail = tail.with_clock(Clock::of_runtime(), Rng::seeded(5));
     assert_eq!(count(tail).await, put, "where nothing says that more is there");
 }
 
@@ -226,7 +226,7 @@ async fn a_service_that_fails_delays_a_tail_and_a_missing_stream_ends_it() {
 
     let kinesis = LocalKinesis::new(Arc::clone(&world.engine));
     let mut other =
-        Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Chance::seeded(1));
+        Tail::new(kinesis, "nowhere").with_clock(Clock::of_runtime(), Rng::seeded(1));
     let error = other.next().await.unwrap().unwrap_err();
     assert_eq!(error.fault, Fault::Missing);
     assert!(error.to_string().contains("nowhere"), "{error}");
@@ -240,7 +240,7 @@ async fn a_read_that_panics_ends_the_tail_with_an_error() {
     let (panics, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     breaks.store(true, Ordering::Relaxed);
     let mut tail = Tail::new(panics, STREAM).since(StartPosition::TrimHorizon);
-    tail = tail.with_clock(Clock::of_runtime(), Chance::seeded(5));
+    tail = tail.with_clock(Clock::of_runtime(), Rng::seeded(5));
     let next = tokio::time::timeout(std::time::Duration::from_mins(10), tail.next()).await;
     let error = next.expect("it ends").unwrap().unwrap_err().to_string();
     assert!(error.contains(STREAM) && error.contains("panicked"), "{error}");

@@ -1,7 +1,7 @@
 //! A local stream, a lease store, and workers that run until they are stopped or killed.
 
 use crate::oracle::Oracle;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{BrokenOff, Consumer, Delivery, HandlerError, RunError, Shape};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
@@ -123,8 +123,8 @@ impl World {
         Consumer::new(STREAM, "mailer")
             .with_kinesis(LocalKinesis::new(Arc::clone(&self.engine)))
             .with_leases(self.leases.clone())
-            .with_clock(Clock::of_runtime(), Chance::seeded(seed))
-            .with_events(Events::to(move |event| told.lock().unwrap().push(event.clone())))
+            .with_clock(Clock::of_runtime(), Rng::seeded(seed))
+            .with_events(Events::new(move |event| told.lock().unwrap().push(event.clone())))
     }
 
     /// A handler that tells the oracle.

@@ -2,7 +2,7 @@
 
 use crate::fleet::{Api, Fleet, LEASE_TIME_MS};
 use crate::troubled::{Line, TroubledStore};
-use anabranch::clock::Chance;
+use anabranch::clock::Rng;
 use anabranch::event::Events;
 use anabranch::lease::{CheckpointResult, Coordinator, LeaseHandle, FinishReason, CoordinatorSettings, StopReason};
 use anabranch::stream::LocalKinesis;
@@ -24,7 +24,7 @@ async fn bare(fleet: &Fleet, name: &str) -> Bare {
 }
 
 async fn bare_with(fleet: &Fleet, settings: CoordinatorSettings) -> Bare {
-    let chance = Chance::seeded(settings.name.len() as u64);
+    let chance = Rng::seeded(settings.name.len() as u64);
     let store = TroubledStore::new(fleet.store.clone());
     let (coordinator, grips) = Coordinator::start(
         Arc::new(store.clone()),
@@ -32,7 +32,7 @@ async fn bare_with(fleet: &Fleet, settings: CoordinatorSettings) -> Bare {
         settings,
         fleet.clock.clone(),
         chance,
-        Events::ignored(),
+        Events::none(),
     )
     .await
     .unwrap();

@@ -2,7 +2,7 @@
 
 use crate::reader::{self, Manners};
 use crate::troubled::TroubledStore;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::{Event, Events, LeaseEvent};
 use anabranch::lease::{Coordinator, LeaseHandle, MemoryStore, CoordinatorSettings, CoordinatorStartError, StopResult};
 use anabranch::stream::LocalKinesis;
@@ -196,14 +196,14 @@ impl Fleet {
         let (events, clock) = (self.events.clone(), self.clock.clone());
         let listener = {
             let clock = clock.clone();
-            Events::to(move |event| {
+            Events::new(move |event| {
                 if let Event::Lease(event) = event {
                     events.lock().unwrap().push((clock.now_ms(), event.clone()));
                 }
             })
         };
         let seed = settings.name.bytes().map(u64::from).sum();
-        let chance = Chance::seeded(seed);
+        let chance = Rng::seeded(seed);
         let (coordinator, grips) = Coordinator::start(
             Arc::new(store.clone()),
             api.clone(),

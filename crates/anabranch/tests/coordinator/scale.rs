@@ -2,7 +2,7 @@
 
 use crate::fleet::{Fleet, STREAM, id};
 use crate::troubled::TroubledStore;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, CoordinatorSettings};
 use anabranch::stream::LocalKinesis;
@@ -102,8 +102,8 @@ async fn check(born: Born, shards: u32, workers: u32, age_ms: u64, from: StartPo
         stores.push(store.clone());
         let settings = CoordinatorSettings::new(format!("w{worker}")).with_stream(STREAM, from);
         let api = Arc::new(LocalKinesis::new(engine.clone()));
-        let (clock, chance) = (clock.clone(), Chance::seeded(u64::from(worker)));
-        let (store, events) = (Arc::new(store), Events::ignored());
+        let (clock, chance) = (clock.clone(), Rng::seeded(u64::from(worker)));
+        let (store, events) = (Arc::new(store), Events::none());
         starts.spawn(Coordinator::start(store, api, settings, clock, chance, events));
     }
     let mut running = Vec::new();

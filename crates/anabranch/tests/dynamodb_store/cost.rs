@@ -1,7 +1,7 @@
 //! What leases cost on DynamoDB: calls and capacity units, as the service counts them.
 
 use crate::server::Server;
-use anabranch::lease::dynamodb::{StreamId, Usage};
+use anabranch::lease::dynamodb::{KclStreamId, StoreUsage};
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -45,8 +45,8 @@ fn take(i: u32, taker: u64) -> Write {
     Write::lease(&key, change, Nonce(u64::from(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7))
 }
 
-fn since(before: Usage, after: Usage) -> Usage {
-    Usage {
+fn since(before: StoreUsage, after: StoreUsage) -> StoreUsage {
+    StoreUsage {
         reads: after.reads - before.reads,
         writes: after.writes - before.writes,
         conflicts: after.conflicts - before.conflicts,
@@ -114,7 +114,7 @@ async fn costs(server: Server) {
 async fn kcl_costs(server: Server) {
     let config = server.config();
     let identify =
-        |stream: &StreamName| StreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok();
+        |stream: &StreamName| KclStreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok();
     let streams: Vec<StreamName> = vec!["orders".into(), "payments".into()];
     for (streams, store) in [
         (&streams[..1], DynamoDbStore::kcl(&config, "single")),

@@ -1,7 +1,7 @@
 //! Java's KCL on our rows, and we on its.
 
 use crate::server::{JAVAS_KEY, Server};
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::lease::{DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -77,7 +77,7 @@ async fn javas_kcl_reads_and_writes_our_rows_and_we_its() {
     };
     let Some(server) = Server::java_as("Java's KCL", JAVAS_KEY).await else { return };
     let config = server.config();
-    let identify = |_: &StreamName| STREAM.parse::<StreamId>().ok();
+    let identify = |_: &StreamName| STREAM.parse::<KclStreamId>().ok();
     for (table, stream, store) in [
         ("single", "-", DynamoDbStore::kcl(&config, "single")),
         ("multi", STREAM, DynamoDbStore::kcl_multi_stream(&config, "multi", identify)),

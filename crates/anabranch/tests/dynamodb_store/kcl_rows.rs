@@ -1,7 +1,7 @@
 //! Rows as Java's KCL writes them: read, written by us, and nothing lost.
 
 use crate::server::{Server, client};
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::lease::{AnyStore, DynamoDbStore, LeaseStore};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{
@@ -107,7 +107,7 @@ impl Table {
         let (config, client) = (server.config(), client(&server.config()));
         let store = if multi {
             let known = |name: &anabranch_model::ids::StreamName| {
-                (name.as_str() == "orders").then(|| STREAM.parse::<StreamId>().expect("an id"))
+                (name.as_str() == "orders").then(|| STREAM.parse::<KclStreamId>().expect("an id"))
             };
             DynamoDbStore::kcl_multi_stream(&config, "app", known)
         } else {

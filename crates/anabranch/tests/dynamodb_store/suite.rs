@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::table_per_stream::TablePerStream;
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch::lease::{DynamoDbStore, conformance};
 use anabranch_model::ids::StreamName;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Longer than any busy machine takes: a call that is given up is neither done nor refused.
 const PATIENT: Duration = Duration::from_mins(2);
 
-fn identify(stream: &StreamName) -> Option<StreamId> {
-    StreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok()
+fn identify(stream: &StreamName) -> Option<KclStreamId> {
+    KclStreamId::new("123456789012", stream.as_str(), 1_700_000_000).ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use crate::child;
 use crate::network::Wire;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
+use anabranch::stream::api::{PutEntry, ShardFilter, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, merge_shards, split_shard};
 use anabranch_local::{Local, Options};
 use anabranch_model::ids::StreamName;
@@ -158,7 +158,7 @@ impl Fleet {
     pub(crate) async fn rounds(&mut self, count: usize) {
         for _ in 0..count {
             for key in 0..KEYS {
-                let entry = Entry {
+                let entry = PutEntry {
                     key: format!("key-{key}").into(),
                     hash: None,
                     data: self.put.to_string().into(),

@@ -5,7 +5,7 @@ use crate::dynamodb_server::{Server, config_for};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::DynamoDbStore;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
+use anabranch::stream::api::{PutEntry, ShardFilter, StreamApi};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lineage::Shard;
 use aws_sdk_kinesis::Client;
@@ -120,7 +120,7 @@ impl World {
         for _ in 0..rounds {
             for key in 0..KEYS {
                 let (key, data) = (format!("key-{key}").into(), self.rounds.to_string().into());
-                let entry = Entry { key, hash: None, data };
+                let entry = PutEntry { key, hash: None, data };
                 self.api.put_record(&self.stream, &entry, None).await.unwrap();
             }
             self.rounds += 1;

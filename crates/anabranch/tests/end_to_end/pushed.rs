@@ -4,7 +4,7 @@ use crate::network::{Network, Wire};
 use anabranch::consumer::{Consumer, Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::op::{StreamTarget, create_stream, split_shard};
 use anabranch_local::{Local, Options};
 use anabranch_model::ids::StreamName;
@@ -50,7 +50,7 @@ async fn check(wire: Wire, numbers: usize, trouble: impl Fn(usize, &Network)) {
             };
             local.engine().split_shard(&request).unwrap();
         }
-        let entry = Entry { key: "one".into(), hash: None, data: number.to_string().into() };
+        let entry = PutEntry { key: "one".into(), hash: None, data: number.to_string().into() };
         api.put_record(&stream, &entry, None).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -52,7 +52,7 @@ impl Wire {
     pub(crate) fn config_at(self, local: &Local, address: SocketAddr) -> aws_types::SdkConfig {
         let (scheme, client) = match self {
             Self::Http => ("http", HttpClient::from_env().unwrap()),
-            Self::Tls => ("https", HttpClient::trusting(local.ca_pem().unwrap()).unwrap()),
+            Self::Tls => ("https", HttpClient::with_trusted_pem(local.ca_pem().unwrap()).unwrap()),
         };
         let config = local.sdk_config().into_builder();
         config.endpoint_url(format!("{scheme}://{address}")).http_client(client).build()

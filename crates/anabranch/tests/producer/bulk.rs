@@ -212,7 +212,7 @@ async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
     let stage = Stage::new(1);
     let abandoned = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&abandoned);
-    let events = Events::to(move |event| {
+    let events = Events::new(move |event| {
         if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
             heard.lock().unwrap().push(*records);
         }

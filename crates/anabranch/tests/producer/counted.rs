@@ -1,7 +1,7 @@
 //! The producer's metrics: what the KPL's users know, under names of our own.
 
 use crate::stage::{STREAM, Stage};
-use anabranch::clock::Chance;
+use anabranch::clock::Rng;
 use anabranch::event::Events;
 use anabranch::producer::{Aggregation, Producer};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -189,8 +189,8 @@ async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
     let stage = Stage::new(1);
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
-    let events = Events::to(move |event| listener.lock().unwrap().push(format!("{event:?}")));
-    let builder = || Producer::new(STREAM).with_chance(Chance::seeded(9));
+    let events = Events::new(move |event| listener.lock().unwrap().push(format!("{event:?}")));
+    let builder = || Producer::new(STREAM).with_chance(Rng::seeded(9));
     let producer =
         builder().with_id("till-3").with_events(events).start(stage.api()).await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());

@@ -22,7 +22,7 @@ type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
 fn listened(builder: Builder) -> (Builder, Kept) {
     let kept = Kept::default();
     let told = Arc::clone(&kept);
-    let events = Events::to(move |event| {
+    let events = Events::new(move |event| {
         if let Event::Producer(
             event @ (ProducerEvent::Paused { .. }
             | ProducerEvent::Resumed { .. }

@@ -30,7 +30,7 @@ fn delivered(stage: &Stage) -> BTreeMap<String, Vec<u64>> {
 fn abandoned() -> (Events, Arc<Mutex<Vec<u64>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
-    let events = Events::to(move |event| {
+    let events = Events::new(move |event| {
         if let Event::Producer(ProducerEvent::Abandoned { records, .. }) = event {
             listener.lock().unwrap().push(*records);
         }

@@ -165,7 +165,7 @@ async fn others_read_our_aggregates() {
         stage.create(name, 2);
         let mapped = Arc::new(Notify::new());
         let heard = Arc::clone(&mapped);
-        let events = Events::to(move |event| {
+        let events = Events::new(move |event| {
             if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
                 heard.notify_one();
             }

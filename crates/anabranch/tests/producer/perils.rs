@@ -4,7 +4,7 @@ use crate::stage::{Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{AttemptEnd, Bulk, Outcome};
 use anabranch::stream::LocalKinesis;
-use anabranch::stream::api::{Entry, EntryResult, ShardFilter, ShardList, StreamApi, StreamError};
+use anabranch::stream::api::{PutEntry, PutEntryResult, ShardFilter, ShardList, StreamApi, StreamError};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
@@ -47,8 +47,8 @@ impl StreamApi for Panicking {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
         let panics = strikes(&self.puts);
         if panics && self.puts.load(Ordering::Relaxed).is_multiple_of(2) {
             self.local.put_records(stream, entries).await?;
@@ -226,7 +226,7 @@ async fn a_list_that_panics_is_asked_for_again() {
     let api = Panicking { local: stage.api(), puts, lists };
     let mapped = Arc::new(AtomicUsize::new(0));
     let heard = Arc::clone(&mapped);
-    let events = Events::to(move |event| {
+    let events = Events::new(move |event| {
         if matches!(event, Event::Producer(ProducerEvent::MapRead { .. })) {
             heard.fetch_add(1, Ordering::Relaxed);
         }

@@ -20,7 +20,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
         .with_aggregation(Aggregation::Off)
         .with_rate_percent(1_000)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
-        .with_events(Events::to(move |event| {
+        .with_events(Events::new(move |event| {
             if let Event::Producer(ProducerEvent::Sent { containers, .. }) = event {
                 seen.fetch_max(*containers, Ordering::Relaxed);
             }

@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use crate::steps::sqlite;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
 use anabranch::lease::{Coordinator, LeaseHandle, FinishReason, LeaseStore, PostgresStore, CoordinatorSettings, StopResult};
 use anabranch::stream::LocalKinesis;
@@ -30,8 +30,8 @@ impl<S: LeaseStore> Worker<S> {
             Arc::new(LocalKinesis::new(Arc::clone(engine))),
             settings,
             Clock::machine(),
-            Chance::of_system(),
-            Events::ignored(),
+            Rng::of_system(),
+            Events::none(),
         )
         .await
         .unwrap();

@@ -1,7 +1,7 @@
 //! Parked records in a table of PostgreSQL.
 
 use crate::postgres_server::Server;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, Park, ParkTable};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -44,7 +44,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     let consumer = Consumer::new("orders", "mailer")
         .with_kinesis(LocalKinesis::new(engine))
         .with_leases(MemoryStore::new(Layout::Native))
-        .with_clock(Clock::of_runtime(), Chance::seeded(1))
+        .with_clock(Clock::of_runtime(), Rng::seeded(1))
         .on_error(OnError::Park { attempts: 1, to: park.clone() })
         .each(|_: Delivery| std::future::ready(Err::<(), HandlerError>("nul \0 byte".into())));
     let mut worker = JoinSet::new();

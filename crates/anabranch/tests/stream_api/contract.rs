@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use anabranch::stream::api::{
-    Entry, EntryResult, Fetched, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError,
+    PutEntry, PutEntryResult, FetchedRecords, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError,
     StreamStatus, StreamSummary, Subscription, SubscriptionEvent,
 };
 use anabranch_local::fault::Effect;
@@ -116,20 +116,20 @@ async fn reads(api: &impl StreamApi, stage: &Stage) {
 async fn puts(api: &impl StreamApi, stage: &Stage) {
     stage.create("puts", 2);
     let name = StreamName::from("puts");
-    let low = Entry { hash: Some(HashKey::MIN), ..entry("k", "low") };
-    let high = Entry { hash: Some(HashKey::MAX), ..entry("k", "high") };
+    let low = PutEntry { hash: Some(HashKey::MIN), ..entry("k", "low") };
+    let high = PutEntry { hash: Some(HashKey::MAX), ..entry("k", "high") };
     let results = api.put_records(&name, &[high.clone(), low.clone()]).await.unwrap();
     let placed: Vec<_> = results
         .iter()
         .map(|result| match result {
-            EntryResult::Placed(at) => at.shard.index().unwrap(),
-            failed @ EntryResult::Failed { .. } => panic!("{failed:?}"),
+            PutEntryResult::Placed(at) => at.shard.index().unwrap(),
+            failed @ PutEntryResult::Failed { .. } => panic!("{failed:?}"),
         })
         .collect();
     assert_eq!(placed, [1, 0]);
     stage.strike(Operation::PutRecords, Effect::ThrottleEntries);
     let results = api.put_records(&name, &[low.clone(), high]).await.unwrap();
-    let [EntryResult::Failed { fault, code, message }, EntryResult::Placed(_)] = &results[..]
+    let [PutEntryResult::Failed { fault, code, message }, PutEntryResult::Placed(_)] = &results[..]
     else {
         panic!("{results:?}")
     };
@@ -239,11 +239,11 @@ async fn next(events: &mut Subscription) -> Option<Result<SubscriptionEvent, Str
     tokio::time::timeout(std::time::Duration::from_secs(20), next).await.expect("an event comes")
 }
 
-fn entry(key: &str, data: &'static str) -> Entry {
-    Entry { key: key.into(), hash: None, data: data.into() }
+fn entry(key: &str, data: &'static str) -> PutEntry {
+    PutEntry { key: key.into(), hash: None, data: data.into() }
 }
 
-fn text(fetched: &Fetched) -> String {
+fn text(fetched: &FetchedRecords) -> String {
     fetched.records.iter().map(|record| std::str::from_utf8(&record.data).unwrap()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use anabranch::stream::api::{
-    Entry, EntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
+    PutEntry, PutEntryResult, ReadFrom, ShardFilter, ShardIterator, StreamApi, StreamError, StreamSummary,
 };
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -55,7 +55,7 @@ impl Endpoint {
     }
 
     async fn put(&self) -> Result<(), StreamError> {
-        let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+        let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
         self.api.put_records(&StreamName::from("s"), &[entry]).await.map(|_| ())
     }
 }
@@ -125,7 +125,7 @@ async fn every_call_speaks_cbor_but_those_whose_meaning_could_change() {
     missing(api.iterator(&s, &shard, ReadFrom::AtTimestamp(1)).await.err());
     missing(api.records(&s, &iterator, 1).await.err());
     missing(endpoint.put().await.err());
-    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     missing(api.put_record(&s, &entry, None).await.err());
     let stage = Stage::new().await;
     stage.create("s", 1);
@@ -279,7 +279,7 @@ const NOTHING: [Answers; 8] = [
 async fn a_good_reply_that_says_nothing_is_an_error_whatever_was_asked() {
     let (s, shard, iterator) =
         (StreamName::from("s"), ShardId::from_index(0), ShardIterator("i".into()));
-    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     let stage = Stage::new().await;
     stage.create("s", 1);
     let local = AwsKinesis::new(&stage.sdk_config());
@@ -341,7 +341,7 @@ async fn a_placed_record_has_a_shard_and_a_number() {
             )
         },
     ];
-    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     for answer in half {
         let endpoint = Endpoint::new(answer).await;
         let error = endpoint.put().await.unwrap_err();
@@ -374,10 +374,10 @@ async fn a_null_in_a_cbor_reply_is_a_member_that_is_not_there() {
     })
     .await;
     let (stream, iterator) = (StreamName::from("s"), ShardIterator("i".into()));
-    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     let placed = endpoint.api.put_records(&stream, &[entry]).await.unwrap();
     assert!(
-        matches!(&placed[..], [EntryResult::Placed(at)] if at.sequence.to_string() == "7"),
+        matches!(&placed[..], [PutEntryResult::Placed(at)] if at.sequence.to_string() == "7"),
         "{placed:?}"
     );
     let fetched = endpoint.api.records(&stream, &iterator, 1).await.unwrap();

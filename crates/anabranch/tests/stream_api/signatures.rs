@@ -1,7 +1,7 @@
 //! What is signed is what is sent, however a body is put together.
 
 use crate::stage::Stage;
-use anabranch::stream::api::{Entry, EntryResult, ReadFrom, ShardFilter, StreamApi};
+use anabranch::stream::api::{PutEntry, PutEntryResult, ReadFrom, ShardFilter, StreamApi};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
 use aws_sdk_kinesis::config::{Credentials, SharedCredentialsProvider};
@@ -26,10 +26,10 @@ const SIZES: [&[usize]; 5] = [
     &[200_000, 7, 7, 200_000],
 ];
 
-fn entries(sizes: &[usize]) -> Vec<Entry> {
+fn entries(sizes: &[usize]) -> Vec<PutEntry> {
     let entry = |(at, size): (usize, &usize)| {
         let data: Vec<u8> = (0_u8..251).cycle().skip(at * 31).take(*size).collect();
-        Entry { key: format!("key {at}").into(), hash: None, data: data.into() }
+        PutEntry { key: format!("key {at}").into(), hash: None, data: data.into() }
     };
     sizes.iter().enumerate().map(entry).collect()
 }
@@ -131,7 +131,7 @@ async fn data_of_all_sizes_arrive_as_they_were_put() {
         stage.create(stream.as_str(), 1);
         let entries = entries(sizes);
         for result in api.put_records(&stream, &entries).await.unwrap() {
-            assert!(matches!(result, EntryResult::Placed(_)), "{result:?}");
+            assert!(matches!(result, PutEntryResult::Placed(_)), "{result:?}");
         }
         api.put_record(&stream, &entries[0], None).await.unwrap();
         let shards = api.list_shards(&stream, ShardFilter::All).await.unwrap().shards;

@@ -1,7 +1,7 @@
 //! What the SDK says when nobody answers.
 
 use crate::stage::Stage;
-use anabranch::stream::api::{Entry, ShardFilter, ShardIterator, StreamApi};
+use anabranch::stream::api::{PutEntry, ShardFilter, ShardIterator, StreamApi};
 use anabranch::stream::{AwsKinesis, WireFormat};
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -14,7 +14,7 @@ async fn put_at(address: String) -> (Fault, String) {
     let stage = Stage::new().await;
     let config = stage.sdk_config().into_builder().endpoint_url(format!("http://{address}"));
     let api = AwsKinesis::new(&config.build());
-    let entry = Entry { key: "k".into(), hash: None, data: "data".into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: "data".into() };
     let error = api.put_record(&StreamName::from("s"), &entry, None).await.unwrap_err();
     (error.fault, error.to_string())
 }
@@ -129,7 +129,7 @@ async fn put_at_hasty(format: WireFormat) -> Fault {
         socket.write_all(reply.as_bytes()).await.unwrap();
         socket
     };
-    let entry = Entry { key: "k".into(), hash: None, data: vec![b'x'; 900_000].into() };
+    let entry = PutEntry { key: "k".into(), hash: None, data: vec![b'x'; 900_000].into() };
     let (stream, entries) = (StreamName::from("s"), vec![entry; 5]);
     let (put, _held) = tokio::join!(api.put_records(&stream, &entries), answer);
     put.unwrap_err().fault

@@ -4,7 +4,7 @@ use crate::network::Wire;
 use crate::world::{self, STREAM};
 use anabranch::http_client::HttpClient;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, ShardFilter, StreamApi};
+use anabranch::stream::api::{PutEntry, ShardFilter, StreamApi};
 use anabranch_local::Local;
 use anabranch_model::ids::StreamName;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn calls_one_after_another_share_a_connection() {
         let stream = StreamName::from(STREAM);
         for _ in 0..20 {
             api.list_shards(&stream, ShardFilter::All).await.unwrap();
-            let entry = Entry { key: "k".into(), hash: None, data: vec![1; 100_000].into() };
+            let entry = PutEntry { key: "k".into(), hash: None, data: vec![1; 100_000].into() };
             api.put_record(&stream, &entry, None).await.unwrap();
         }
         let count = match wire {
@@ -30,7 +30,7 @@ async fn calls_one_after_another_share_a_connection() {
 
 /// A client of a local stream, and the connections that it has.
 fn client(local: &Local) -> (AwsKinesis, HttpClient) {
-    let client = HttpClient::trusting(local.ca_pem().unwrap()).unwrap();
+    let client = HttpClient::with_trusted_pem(local.ca_pem().unwrap()).unwrap();
     let config = Wire::Tls.config(local).into_builder().http_client(client.clone()).build();
     (AwsKinesis::new(&config), client)
 }

@@ -2,7 +2,7 @@
 
 use anabranch::http_client::HttpClient;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::Local;
 use anabranch_model::ids::StreamName;
 use anabranch_model::retry::Fault;
@@ -57,10 +57,10 @@ async fn put_at(frames: &[u8]) -> (Fault, String) {
     };
     let local = Local::start().await.unwrap();
     let config = local.sdk_config().into_builder().endpoint_url(format!("https://{address}"));
-    let client = HttpClient::trusting(&cert.pem()).unwrap();
+    let client = HttpClient::with_trusted_pem(&cert.pem()).unwrap();
     let api = AwsKinesis::new(&config.http_client(client).build());
     let (stream, entry) =
-        (StreamName::from("s"), Entry { key: "k".into(), hash: None, data: "data".into() });
+        (StreamName::from("s"), PutEntry { key: "k".into(), hash: None, data: "data".into() });
     let (put, ()) = tokio::join!(api.put_record(&stream, &entry, None), answer);
     let error = put.unwrap_err();
     (error.fault, error.to_string())
@@ -83,7 +83,7 @@ async fn connections_that_are_closed_at_once_are_no_reason_to_make_more_of_them(
     let client = HttpClient::from_env().unwrap();
     let api = AwsKinesis::new(&config.http_client(client.clone()).build());
     let (stream, entry) =
-        (StreamName::from("s"), Entry { key: "k".into(), hash: None, data: "data".into() });
+        (StreamName::from("s"), PutEntry { key: "k".into(), hash: None, data: "data".into() });
     for _ in 0..50 {
         let put = tokio::select! {
             biased;

@@ -4,7 +4,7 @@ use crate::network::Wire;
 use crate::world::{self, Fetching, STREAM};
 use anabranch::producer::Producer;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, StreamApi};
+use anabranch::stream::api::{PutEntry, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
 use anabranch_model::ids::StreamName;
@@ -44,7 +44,7 @@ async fn more_puts_than_streams_are_all_in_flight() {
         let api = api.clone();
         puts.spawn(async move {
             let data = number.to_string().into();
-            let entry = Entry { key: "k".into(), hash: None, data };
+            let entry = PutEntry { key: "k".into(), hash: None, data };
             api.put_record(&StreamName::from(STREAM), &entry, None).await
         });
     }

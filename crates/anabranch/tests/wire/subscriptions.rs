@@ -5,7 +5,7 @@ use crate::world::{self, Fetching, STREAM, Seen};
 use anabranch::consumer::{Delivery, HandlerError};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::AwsKinesis;
-use anabranch::stream::api::{Entry, ReadFrom, ShardFilter, StreamApi};
+use anabranch::stream::api::{PutEntry, ReadFrom, ShardFilter, StreamApi};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::Layout;
@@ -19,11 +19,11 @@ const WAITING_BYTES: usize = 512 * 1024;
 const ROUNDS: usize = 60;
 
 /// An entry for a shard.
-fn entry(shard: u32, data: Bytes) -> Entry {
+fn entry(shard: u32, data: Bytes) -> PutEntry {
     // Four shards share the range by the first two bits.
     let hash = u128::from(shard) << 126;
     let key = if shard == 3 { "goes-on" } else { "hangs" };
-    Entry { key: key.into(), hash: Some(HashKey(hash)), data }
+    PutEntry { key: key.into(), hash: Some(HashKey(hash)), data }
 }
 
 /// Puts more into three shards than their windows take.

@@ -21,7 +21,7 @@ use anabranch::clock::Clock;
 use anabranch::consumer::{Consumer, OnError, RunError};
 use anabranch::event::{Event, Events, ShardEvent};
 use anabranch::lease::LeaseStore;
-use anabranch::lease::dynamodb::StreamId;
+use anabranch::lease::dynamodb::KclStreamId;
 use anabranch_model::ids::StreamName;
 use exec::Exec;
 use outlet::{Form, Outlet};
@@ -104,8 +104,8 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
     let leases = connection.leases(&options.app).await?;
     let aws = connection.aws().await?;
     // KCL's word for a stream has colons, which no stream's name has.
-    let named: Option<StreamId> = options.stream.parse().ok();
-    let stream = StreamName::from(named.as_ref().map_or(&*options.stream, StreamId::stream));
+    let named: Option<KclStreamId> = options.stream.parse().ok();
+    let stream = StreamName::from(named.as_ref().map_or(&*options.stream, KclStreamId::stream));
     let summary = if options.fan_out {
         aws.look_at(&stream).await?
     } else {
@@ -210,7 +210,7 @@ impl Asked {
 /// Tells the operator, and lets go of the children of shards that are no longer read.
 fn events(children: Option<Exec>, verbose: bool) -> Events {
     let notices = notice::printed(verbose);
-    Events::to(move |event| {
+    Events::new(move |event| {
         if let (Event::Shard(ShardEvent::Stopped { shard, .. }), Some(children)) =
             (event, &children)
         {

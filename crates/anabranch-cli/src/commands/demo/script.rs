@@ -3,7 +3,7 @@
 use super::Scene;
 use super::fleet::{Fleet, TAKE_OVER_MS};
 use crate::failure::Failure;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch_model::ids::ShardId;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -46,7 +46,7 @@ pub(super) async fn run(
     say: mpsc::Sender<String>,
 ) -> Result<Told, Failure> {
     let clock = Clock::machine();
-    let chance = Chance::seeded(scene.options.seed);
+    let chance = Rng::seeded(scene.options.seed);
     let began_ms = clock.now_ms();
     let mut told = Told::default();
     let tell = async |text: String| drop(say.send(text).await);
@@ -84,7 +84,7 @@ pub(super) async fn run(
 }
 
 /// A worker that reads a shard, and its shards.
-async fn somebody(fleet: &mut Fleet, chance: &Chance) -> Result<(String, Vec<ShardId>), Failure> {
+async fn somebody(fleet: &mut Fleet, chance: &Rng) -> Result<(String, Vec<ShardId>), Failure> {
     let mut busy = Vec::new();
     for name in fleet.names() {
         let shards = fleet.shards_of(&name).await?;

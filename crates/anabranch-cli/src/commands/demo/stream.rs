@@ -1,7 +1,7 @@
 //! The demo's stream: the few calls that it makes, through the AWS SDK over HTTP.
 
 use crate::failure::Failure;
-use anabranch::clock::Chance;
+use anabranch::clock::Rng;
 use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ShardFilter, StreamApi, StreamStatus};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -63,7 +63,7 @@ impl Stream {
     }
 
     /// Splits an open shard in half. Says what became what.
-    pub(super) async fn split(&self, chance: &Chance) -> Result<String, Failure> {
+    pub(super) async fn split(&self, chance: &Rng) -> Result<String, Failure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
         let parent = open[pick(chance, open.len())];
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// Merges two neighbours. Says what became what.
-    pub(super) async fn merge(&self, chance: &Chance) -> Result<String, Failure> {
+    pub(super) async fn merge(&self, chance: &Rng) -> Result<String, Failure> {
         let lineage = self.lineage().await?;
         let open = by_keys(&lineage);
         let at = pick(chance, open.len() - 1);
@@ -102,7 +102,7 @@ fn by_keys(lineage: &Lineage) -> Vec<&Shard> {
     open
 }
 
-fn pick(chance: &Chance, among: usize) -> usize {
+fn pick(chance: &Rng, among: usize) -> usize {
     usize::try_from(chance.below(among as u64)).unwrap_or(0)
 }
 

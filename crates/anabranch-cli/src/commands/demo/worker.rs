@@ -59,7 +59,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
             move |shard, record| deliveries::line(&name, clock.now_ms(), shard, record)
         }),
     };
-    let events = Events::to(move |event| {
+    let events = Events::new(move |event| {
         if let Event::Lease(LeaseEvent::Expelled { .. }) = event {
             // A worker that starved is like one that crashed, and the verdict has to know.
             let _ = (&*file).write_all(deliveries::expelled(&name, clock.now_ms()).as_bytes());

@@ -2,7 +2,7 @@
 
 use super::snapshot::WantedLease;
 use crate::failure::Failure;
-use anabranch::clock::{Chance, Clock};
+use anabranch::clock::{Rng, Clock};
 use anabranch::lease::{AnyStore, LeaseStore, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -36,7 +36,7 @@ pub(super) struct Editor<'a> {
     /// The name under which leases are held for a moment.
     me: WorkerId,
     /// For names and nonces.
-    chance: Chance,
+    chance: Rng,
     /// The command that is to be found when it was killed.
     command: Option<String>,
     /// Whether its row is there.
@@ -46,7 +46,7 @@ pub(super) struct Editor<'a> {
 impl<'a> Editor<'a> {
     /// For one write a lease.
     pub(super) fn new(store: &'a AnyStore) -> Self {
-        let chance = Chance::of_system();
+        let chance = Rng::of_system();
         let me = WorkerId::of_join(NAME, chance.bits());
         Self { store, me, chance, command: None, announced: AtomicBool::new(false) }
     }

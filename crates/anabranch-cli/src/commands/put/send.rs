@@ -267,7 +267,7 @@ enum Access {
 
 /// Keeps what events tell of the stream's access.
 fn watched(access: watch::Sender<Access>) -> Events {
-    Events::to(move |event| {
+    Events::new(move |event| {
         let now = match event {
             Event::Producer(ProducerEvent::Paused { .. }) => Access::Refused,
             Event::Producer(ProducerEvent::Placed { .. } | ProducerEvent::Resumed { .. }) => {

@@ -117,7 +117,7 @@ async fn cancel(
 /// Prints what an operator has to know, and counts rows.
 fn events(sent: Arc<AtomicU64>) -> Events {
     let printed = notice::printed(true);
-    Events::to(move |event| {
+    Events::new(move |event| {
         if let Event::Relay(RelayEvent::Sent { rows, .. }) = event {
             sent.fetch_add(*rows, Ordering::Relaxed);
         }

@@ -71,7 +71,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
             turn: Arc::default(),
             overtaken: CancellationToken::new(),
             clock,
-            chance: Chance::seeded(1),
+            chance: Rng::seeded(1),
         }),
     };
     let progress = Progress::new(&Resume::of(&lease.checkpoint, 1));
@@ -128,7 +128,7 @@ impl Office {
             turn: Arc::default(),
             overtaken: CancellationToken::new(),
             clock,
-            chance: Chance::seeded(1),
+            chance: Rng::seeded(1),
         });
         let options = SqliteConnectOptions::new().filename(file);
         Self { folder, desk, lease, pool: SqlitePool::connect_with(options).await.unwrap() }

@@ -10,7 +10,7 @@ mod ending;
 pub(super) use latest::Latest;
 
 use super::decode::Feed;
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError, StreamSummary};
 use crate::stream::summaries::{MaxAge, Summaries};
@@ -102,7 +102,7 @@ pub(super) struct Source<A> {
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.
-    pub(super) chance: Chance,
+    pub(super) chance: Rng,
 }
 
 impl<A: StreamApi> Source<A> {

@@ -24,7 +24,7 @@ pub use redrive::Redriven;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use table::{BadTableName, ParkTable};
 
-use crate::stream::api::{Entry, StreamApi, StreamError, upload_time};
+use crate::stream::api::{PutEntry, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
@@ -133,7 +133,7 @@ impl Park {
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::Table(table) => table.park(&parked).await,
             Self::Stream(stream) => {
-                let entry = Entry {
+                let entry = PutEntry {
                     key: record.partition_key.clone(),
                     hash: record.explicit_hash_key,
                     data: parked.to_data(),
@@ -146,7 +146,7 @@ impl Park {
 }
 
 /// Puts a parked record, and gives up when its upload should be over for long.
-async fn put<A: StreamApi>(api: &A, stream: &StreamName, entry: &Entry) -> Result<(), StreamError> {
+async fn put<A: StreamApi>(api: &A, stream: &StreamName, entry: &PutEntry) -> Result<(), StreamError> {
     let timeout = PUT_TIMEOUT + upload_time(entry.data.len() as u64);
     let put = tokio::time::timeout(timeout, api.put_record(stream, entry, None)).await;
     put.unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
 //! Many workers at one row.
 
-use super::scene::Scene;
+use super::scene::StoreFixture;
 use crate::lease::LeaseStore;
 use anabranch_model::lease::{Layout, LeaseChange, Nonce, WriteOutcome, WorkerChange, WorkerId, Write};
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ pub(super) async fn prepare_at_once<S: LeaseStore + Clone>(store: &S) {
 }
 
 pub(super) async fn one_winner_each_round<S: LeaseStore + Clone>(store: &S) {
-    let mut scene = Scene::new(store, "contest");
+    let mut scene = StoreFixture::new(store, "contest");
     scene.create(0).await;
     let key = scene.key(0);
     for round in 0..ROUNDS {
@@ -44,7 +44,7 @@ pub(super) async fn one_fence_counts<S: LeaseStore + Clone>(store: &S) {
     if store.layout() == Layout::Kcl {
         return;
     }
-    let mut scene = Scene::new(store, "fence-contest");
+    let mut scene = StoreFixture::new(store, "fence-contest");
     scene.join("a").await;
     let fences = (0..RIVALS).map(|rival| {
         // A beat and the fences on the counter before it: one of both sides wins.

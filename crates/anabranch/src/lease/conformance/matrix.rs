@@ -1,6 +1,6 @@
 //! Every write in every circumstance.
 
-use super::scene::{Scene, at, start};
+use super::scene::{StoreFixture, at, start};
 use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::{
@@ -10,7 +10,7 @@ use anabranch_model::lease::{
 
 /// A write to a lease that `a` owns and that is at its start.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum LeaseWrite {
     Renew,
     Take,
     Release,
@@ -39,21 +39,21 @@ enum Circumstance {
     AppliedLate,
 }
 
-const ACTS: [Act; 14] = [
-    Act::Renew,
-    Act::Take,
-    Act::Release,
-    Act::Name,
-    Act::Withdraw,
-    Act::Refuse,
-    Act::Unrefuse,
-    Act::Pass,
-    Act::Checkpoint,
-    Act::Prepare,
-    Act::End,
-    Act::NoteChildren,
-    Act::NoteRange,
-    Act::Delete,
+const ACTS: [LeaseWrite; 14] = [
+    LeaseWrite::Renew,
+    LeaseWrite::Take,
+    LeaseWrite::Release,
+    LeaseWrite::Name,
+    LeaseWrite::Withdraw,
+    LeaseWrite::Refuse,
+    LeaseWrite::Unrefuse,
+    LeaseWrite::Pass,
+    LeaseWrite::Checkpoint,
+    LeaseWrite::Prepare,
+    LeaseWrite::End,
+    LeaseWrite::NoteChildren,
+    LeaseWrite::NoteRange,
+    LeaseWrite::Delete,
 ];
 
 const CIRCUMSTANCES: [Circumstance; 8] = [
@@ -67,7 +67,7 @@ const CIRCUMSTANCES: [Circumstance; 8] = [
     Circumstance::AppliedLate,
 ];
 
-impl Act {
+impl LeaseWrite {
     fn exists_in(self, layout: Layout) -> bool {
         match self {
             Self::Renew => layout == Layout::Kcl,
@@ -94,7 +94,7 @@ impl Act {
     }
 
     /// Writes that bring the lease to where this one makes sense.
-    fn before<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &LeaseToken) -> Option<Write> {
+    fn before<S: LeaseStore>(self, scene: &mut StoreFixture<'_, S>, hold: &LeaseToken) -> Option<Write> {
         let nonce = scene.nonce();
         match self {
             Self::Withdraw | Self::Pass => Some(name(scene, hold, nonce)),
@@ -103,7 +103,7 @@ impl Act {
         }
     }
 
-    fn write<S: LeaseStore>(self, scene: &mut Scene<'_, S>, hold: &LeaseToken) -> Write {
+    fn write<S: LeaseStore>(self, scene: &mut StoreFixture<'_, S>, hold: &LeaseToken) -> Write {
         let (b, term, nonce) = (scene.id("b"), hold.term, scene.nonce());
         let lease = |change| Write::lease(&hold.key, change, nonce);
         match self {
@@ -135,7 +135,7 @@ impl Act {
     }
 }
 
-fn name<S: LeaseStore>(scene: &Scene<'_, S>, hold: &LeaseToken, nonce: Nonce) -> Write {
+fn name<S: LeaseStore>(scene: &StoreFixture<'_, S>, hold: &LeaseToken, nonce: Nonce) -> Write {
     let change = LeaseChange::RequestHandOver { taker: scene.id("b"), term: hold.term };
     Write::lease(&hold.key, change, nonce)
 }
@@ -150,8 +150,8 @@ pub(super) async fn every_write_in_every_circumstance<S: LeaseStore>(store: &S) 
     }
 }
 
-async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
-    let (mut scene, mut hold) = Scene::owned(store, format!("{act:?}-{circumstance:?}")).await;
+async fn one<S: LeaseStore>(store: &S, act: LeaseWrite, circumstance: Circumstance) {
+    let (mut scene, mut hold) = StoreFixture::owned(store, format!("{act:?}-{circumstance:?}")).await;
     // A second time of ownership, so that there is an older counter.
     let again = hold.retake(scene.nonce());
     hold = scene.done(&again).await.expect("taken again");
@@ -183,10 +183,10 @@ async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
             let write = act.write(&mut scene, &hold);
             let outcome = scene.write(&write).await;
             // KCL deletes without a condition.
-            assert_eq!(outcome.is_done(), matches!(act, Act::Delete) && !scene.is_native());
+            assert_eq!(outcome.is_done(), matches!(act, LeaseWrite::Delete) && !scene.is_native());
         }
         Circumstance::HandOverPending => {
-            if !matches!(act, Act::Withdraw | Act::Pass) {
+            if !matches!(act, LeaseWrite::Withdraw | LeaseWrite::Pass) {
                 let nonce = scene.nonce();
                 let write = name(&scene, &hold, nonce);
                 scene.done(&write).await;
@@ -214,7 +214,7 @@ async fn one<S: LeaseStore>(store: &S, act: Act, circumstance: Circumstance) {
 
 /// A row is made once, whoever comes second and whatever became of it.
 pub(super) async fn creates<S: LeaseStore>(store: &S) {
-    let mut scene = Scene::new(store, "creates");
+    let mut scene = StoreFixture::new(store, "creates");
     scene.join("a").await;
     let (create, other) = (scene.new_lease(0), scene.new_lease(0));
     assert_eq!(scene.resolve(&create).await, Resolution::StillUnknown, "not yet sent");
@@ -292,7 +292,7 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
         ),
     ];
     for (i, (before, change, applied)) in cases.into_iter().enumerate() {
-        let mut scene = Scene::new(store, format!("worker-{i}"));
+        let mut scene = StoreFixture::new(store, format!("worker-{i}"));
         scene.join("a").await;
         for change in before {
             let write = Write::worker(&scene.id("a"), change.clone(), scene.nonce());
@@ -307,8 +307,8 @@ pub(super) async fn worker_rows<S: LeaseStore>(store: &S) {
         scene.compare().await;
         scene.tidy().await;
     }
-    let (mut scene, _) = Scene::owned(store, "worker-named").await;
-    let write = |scene: &mut Scene<'_, S>, change| {
+    let (mut scene, _) = StoreFixture::owned(store, "worker-named").await;
+    let write = |scene: &mut StoreFixture<'_, S>, change| {
         let id = scene.id("a");
         Write::worker(&id, change, scene.nonce())
     };
@@ -324,7 +324,7 @@ pub(super) async fn facts<S: LeaseStore>(store: &S) {
     if store.layout() == Layout::Kcl {
         return;
     }
-    let mut scene = Scene::new(store, "facts");
+    let mut scene = StoreFixture::new(store, "facts");
     let stream = scene.stream.clone();
     let note = |t0_ms| Write::stream(&stream, StreamChange::NoteStart { t0_ms, created_ms: 5 });
     let mark = |created_ms| Write::stream(&stream, StreamChange::MarkSynced { created_ms });

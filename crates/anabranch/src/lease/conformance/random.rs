@@ -1,7 +1,7 @@
 //! Random writes: whatever the pure table says, the store says too.
 
-use super::scene::{Scene, at, start};
-use crate::clock::Chance;
+use super::scene::{StoreFixture, at, start};
+use crate::clock::Rng;
 use crate::lease::LeaseStore;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
@@ -17,8 +17,8 @@ const SHARDS: u64 = 2;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: u64) {
-    let mut scene = Scene::new(store, format!("random-{seed}"));
-    let chance = Chance::seeded(seed);
+    let mut scene = StoreFixture::new(store, format!("random-{seed}"));
+    let chance = Rng::seeded(seed);
     for step in 0..STEPS {
         let write = if chance.below(4) == 0 && scene.is_native() {
             worker_write(&mut scene, &chance)
@@ -36,13 +36,13 @@ pub(super) async fn writes_agree_with_the_table<S: LeaseStore>(store: &S, seed: 
     scene.tidy().await;
 }
 
-fn some_worker<S: LeaseStore>(scene: &Scene<'_, S>, chance: &Chance) -> WorkerId {
+fn some_worker<S: LeaseStore>(scene: &StoreFixture<'_, S>, chance: &Rng) -> WorkerId {
     let index = usize::try_from(chance.below(3)).unwrap_or(0);
     // Java's workers hand nothing over.
     if index == 2 && !scene.is_native() { "java".into() } else { scene.id(NAMES[index]) }
 }
 
-fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Write {
+fn worker_write<S: LeaseStore>(scene: &mut StoreFixture<'_, S>, chance: &Rng) -> Write {
     let id = some_worker(scene, chance);
     let known = scene.table.worker(&id).map_or(0, |worker| worker.counter);
     let counter = near(known, chance);
@@ -63,7 +63,7 @@ fn worker_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Wri
     Write::worker(&id, pulse, scene.nonce())
 }
 
-fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Write {
+fn lease_write<S: LeaseStore>(scene: &mut StoreFixture<'_, S>, chance: &Rng) -> Write {
     let shard = u32::try_from(chance.below(SHARDS)).unwrap_or(0);
     let key = scene.key(shard);
     let row = scene.table.lease(&key).cloned();
@@ -102,7 +102,7 @@ fn lease_write<S: LeaseStore>(scene: &mut Scene<'_, S>, chance: &Chance) -> Writ
     }
 }
 
-fn some_streams(chance: &Chance) -> Vec<StreamName> {
+fn some_streams(chance: &Rng) -> Vec<StreamName> {
     ["orders", "payments.v2", "re_funds"]
         .into_iter()
         .filter(|_| chance.below(2) == 0)
@@ -111,7 +111,7 @@ fn some_streams(chance: &Chance) -> Vec<StreamName> {
 }
 
 /// The number itself mostly, else one beside it.
-fn near(number: u64, chance: &Chance) -> u64 {
+fn near(number: u64, chance: &Rng) -> u64 {
     match chance.below(9) {
         0 => number + 1,
         1 => number.saturating_sub(1),
@@ -119,8 +119,8 @@ fn near(number: u64, chance: &Chance) -> u64 {
     }
 }
 
-fn some_checkpoint(chance: &Chance) -> Checkpoint {
-    let position = |chance: &Chance| match chance.below(9) {
+fn some_checkpoint(chance: &Rng) -> Checkpoint {
+    let position = |chance: &Rng| match chance.below(9) {
         0 => Position::TrimHorizon,
         1 => Position::Latest,
         _ => at(chance.below(1_000)).lowest(),
@@ -129,7 +129,7 @@ fn some_checkpoint(chance: &Chance) -> Checkpoint {
     Checkpoint::of_lanes(lanes).unwrap_or_else(start)
 }
 
-fn some_pending(chance: &Chance) -> Option<PendingCheckpoint> {
+fn some_pending(chance: &Rng) -> Option<PendingCheckpoint> {
     let state = (chance.below(2) == 0).then(|| bytes::Bytes::from(vec![0, 1, 255]));
     let pending = PendingCheckpoint { position: at(chance.below(1_000)).lowest(), state };
     (chance.below(3) == 0).then_some(pending)

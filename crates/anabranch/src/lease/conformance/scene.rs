@@ -11,7 +11,7 @@ use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
 
 /// Where the suite stands: the store under test and what it should hold.
-pub(super) struct Scene<'a, S> {
+pub(super) struct StoreFixture<'a, S> {
     store: &'a S,
     /// The same rows by the pure rules.
     pub(super) table: LeaseTable,
@@ -23,7 +23,7 @@ pub(super) struct Scene<'a, S> {
     looked: Option<StorePoll>,
 }
 
-impl<'a, S: LeaseStore> Scene<'a, S> {
+impl<'a, S: LeaseStore> StoreFixture<'a, S> {
     /// A scene without rows. `name` sets it apart from the others on the same store.
     pub(super) fn new(store: &'a S, name: impl Into<StreamName>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
     pub(super) async fn write_only(&mut self, write: &Write) -> WriteOutcome {
         let before = match self.looked.take() {
             Some(look) => look,
-            None => self.look().await,
+            None => self.poll().await,
         };
         let expected = self.table.apply(write);
         let got = self.store.write(write).await.expect("the store answers");
@@ -99,7 +99,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
             _ => assert_eq!(got, expected, "{write:?}"),
         }
         let moves = self.is_native() && expected.is_done() && write.changes_plan();
-        let after = self.look().await;
+        let after = self.poll().await;
         assert_eq!(after.version != before.version, moves, "the version after {write:?}");
         self.looked = Some(after);
         got
@@ -129,7 +129,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         let got = self.store.list(&self.stream).await.expect("the store answers").rows;
         let expected: Vec<Lease> = self.table.leases(&self.stream).cloned().collect();
         assert_eq!(got, expected, "the leases of {}", self.stream);
-        let look = self.look().await;
+        let look = self.poll().await;
         let suffix = format!("@{}", self.stream);
         let mine = look.workers.into_iter().filter(|worker| worker.id.as_str().ends_with(&suffix));
         let expected: Vec<_> = self.table.workers().cloned().collect();
@@ -195,7 +195,7 @@ impl<'a, S: LeaseStore> Scene<'a, S> {
         self.done(&write).await.expect("a lease that was taken has an owner")
     }
 
-    async fn look(&self) -> StorePoll {
+    async fn poll(&self) -> StorePoll {
         self.store.poll().await.expect("the store answers")
     }
 

@@ -1,11 +1,11 @@
 //! Who has lost a lease can't touch it any more, however late its writes arrive.
 
-use super::scene::{Scene, at, start};
+use super::scene::{StoreFixture, at, start};
 use crate::lease::LeaseStore;
 use anabranch_model::lease::{LeaseChange, Resolution, WorkerChange, Write};
 
 pub(super) async fn a_paused_owner_is_shut_out<S: LeaseStore>(store: &S) {
-    let (mut scene, hold) = Scene::owned(store, "paused-owner").await;
+    let (mut scene, hold) = StoreFixture::owned(store, "paused-owner").await;
     let (a, b) = (scene.id("a"), scene.id("b"));
     if scene.is_native() {
         let fence = Write::worker(&a, WorkerChange::Fence { counter: 0 }, scene.nonce());
@@ -34,7 +34,7 @@ pub(super) async fn a_paused_owner_is_shut_out<S: LeaseStore>(store: &S) {
 pub(super) async fn a_late_pass_is_void_after_the_own_row_was_taken_again<S: LeaseStore>(
     store: &S,
 ) {
-    let (mut scene, hold) = Scene::owned(store, "late-pass").await;
+    let (mut scene, hold) = StoreFixture::owned(store, "late-pass").await;
     let b = scene.id("b");
     let release = hold.release(scene.nonce());
     assert_eq!(scene.resolve(&release).await, Resolution::StillUnknown);
@@ -55,7 +55,7 @@ pub(super) async fn a_late_pass_is_void_after_the_own_row_was_taken_again<S: Lea
 }
 
 pub(super) async fn a_late_checkpoint_undoes_nothing<S: LeaseStore>(store: &S) {
-    let (mut scene, hold) = Scene::owned(store, "late-checkpoint").await;
+    let (mut scene, hold) = StoreFixture::owned(store, "late-checkpoint").await;
     let late = hold.checkpoint(start(), at(1), None, scene.nonce());
     assert_eq!(scene.resolve(&late).await, Resolution::StillUnknown);
     let newer = hold.checkpoint(start(), at(2), None, scene.nonce());

@@ -39,7 +39,7 @@ pub(crate) use tools::LeaseContext;
 
 use super::grip::DrainReason;
 use super::{LeaseHandle, LeaseStore};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::stream::api::StreamApi;
 use crate::stream::shard_lists::ShardLists;
@@ -100,7 +100,7 @@ impl<S: LeaseStore, A: StreamApi> Coordinator<S, A> {
         api: Arc<A>,
         settings: CoordinatorSettings,
         clock: Clock,
-        chance: Chance,
+        chance: Rng,
         events: Events,
     ) -> Result<(Self, mpsc::Receiver<LeaseHandle<S, A>>), CoordinatorStartError> {
         let (grips, receiver) = mpsc::channel(settings.max_waiting_handles.max(1));

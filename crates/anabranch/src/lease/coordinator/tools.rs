@@ -3,7 +3,7 @@
 use super::CoordinatorSettings;
 use super::suspects::SuspectStreams;
 use super::unreadable::ReportedRows;
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::event::{Events, LeaseEvent};
 use crate::lease::settle::{WriteResult, WriteRetry};
 use crate::lease::{LeaseStore, StoreError};
@@ -30,7 +30,7 @@ pub(crate) struct LeaseContext<S, A> {
     /// The worker's clock.
     pub(crate) clock: Clock,
     /// The worker's chance.
-    pub(crate) rng: Chance,
+    pub(crate) rng: Rng,
     /// Who wants to know.
     pub(crate) events: Events,
     /// The streams' summaries, which all shards share.

@@ -1,46 +1,46 @@
 //! What a write changes and which condition it has, in DynamoDB's expression language.
 
-use super::item::Item;
+use super::item::AttributeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::collections::HashMap;
 
 /// One write to one item: a value, so that it can be sent again, alone or in a transaction.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Request {
+pub(super) struct WriteRequest {
     /// The key of the item.
-    pub(super) key: Item,
+    pub(super) key: AttributeMap,
     /// What to do to it.
-    pub(super) action: Action,
+    pub(super) action: WriteAction,
     /// What changes, and under which condition.
     pub(super) expression: Expression,
 }
 
 /// What to do to an item.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Action {
+pub(super) enum WriteAction {
     /// Write it whole. Only ever for an item that must not exist.
-    Put(Item),
+    Put(AttributeMap),
     /// Change some attributes and leave the others as they are.
     Update,
     /// Remove it.
     Delete,
 }
 
-impl Request {
+impl WriteRequest {
     /// Makes an item that must not exist.
-    pub(super) fn create(key: Item, item: Item) -> Self {
+    pub(super) fn create(key: AttributeMap, item: AttributeMap) -> Self {
         let expression = key.keys().fold(Expression::default(), |e, name| e.when_absent(name));
-        Self { key, action: Action::Put(item), expression }
+        Self { key, action: WriteAction::Put(item), expression }
     }
 
     /// Changes an item.
-    pub(super) fn update(key: Item, expression: Expression) -> Self {
-        Self { key, action: Action::Update, expression }
+    pub(super) fn update(key: AttributeMap, expression: Expression) -> Self {
+        Self { key, action: WriteAction::Update, expression }
     }
 
     /// Removes an item.
-    pub(super) fn delete(key: Item, expression: Expression) -> Self {
-        Self { key, action: Action::Delete, expression }
+    pub(super) fn delete(key: AttributeMap, expression: Expression) -> Self {
+        Self { key, action: WriteAction::Delete, expression }
     }
 }
 

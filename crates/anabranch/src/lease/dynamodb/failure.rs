@@ -7,7 +7,7 @@ use std::error::Error;
 
 /// What a failed call means.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum DynamoFailure {
     /// The service did nothing, and this is why.
     Error(StoreError),
     /// The service did nothing, because another write was in progress. Try again.
@@ -18,7 +18,7 @@ pub(super) enum Failure {
 
 /// Where a call went, for messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct TableCall<'a> {
     /// The table.
     pub(super) table: &'a str,
     /// The action as policies name it, such as `GetItem`.
@@ -27,28 +27,28 @@ pub(super) struct Call<'a> {
     pub(super) has_region: bool,
 }
 
-impl Call<'_> {
+impl TableCall<'_> {
     /// How messages name the store.
     pub(super) fn store(&self) -> String {
         store_name(self.table)
     }
 
     /// What the failure of this call means.
-    pub(super) fn failure<E>(&self, error: &SdkError<E, HttpResponse>) -> Failure
+    pub(super) fn failure<E>(&self, error: &SdkError<E, HttpResponse>) -> DynamoFailure
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
         match error {
-            SdkError::ConstructionFailure(_) => Failure::Error(self.unusable(told(error))),
+            SdkError::ConstructionFailure(_) => DynamoFailure::Error(self.unusable(error_chain(error))),
             SdkError::ServiceError(context) => {
                 // The service may have done it before it fell over.
                 if context.raw().status().as_u16() >= 500 {
-                    return Failure::Lost(told(error));
+                    return DynamoFailure::Lost(error_chain(error));
                 }
                 let code = context.err().code().unwrap_or_default();
                 self.of_code(code, context.err().message().unwrap_or_default())
             }
-            _ => Failure::Lost(told(error)),
+            _ => DynamoFailure::Lost(error_chain(error)),
         }
     }
 
@@ -58,30 +58,30 @@ impl Call<'_> {
         E: ProvideErrorMetadata + Error + 'static,
     {
         match self.failure(error) {
-            Failure::Error(error) => error,
-            Failure::Conflict(detail) => StoreError::Busy { store: self.store(), detail },
-            Failure::Lost(detail) => self.unreachable(&detail),
+            DynamoFailure::Error(error) => error,
+            DynamoFailure::Conflict(detail) => StoreError::Busy { store: self.store(), detail },
+            DynamoFailure::Lost(detail) => self.unreachable(&detail),
         }
     }
 
     /// What the service says with an error code.
-    fn of_code(&self, code: &str, message: &str) -> Failure {
+    fn of_code(&self, code: &str, message: &str) -> DynamoFailure {
         let store = self.store();
         let said = if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") };
         match code {
             "TransactionConflictException" | "TransactionInProgressException" => {
-                Failure::Conflict(said)
+                DynamoFailure::Conflict(said)
             }
             "ThrottlingException"
             | "ProvisionedThroughputExceededException"
             | "RequestLimitExceeded"
             | "LimitExceededException" => {
-                Failure::Error(StoreError::Throttled { store, detail: said })
+                DynamoFailure::Error(StoreError::Throttled { store, detail: said })
             }
             "AccessDeniedException" => {
                 let (action, table) = (self.action, self.table);
                 let detail = format!("dynamodb:{action} on table `{table}` ({message})");
-                Failure::Error(StoreError::Denied { store, detail })
+                DynamoFailure::Error(StoreError::Denied { store, detail })
             }
             "UnrecognizedClientException"
             | "InvalidSignatureException"
@@ -90,9 +90,9 @@ impl Call<'_> {
             | "MissingAuthenticationToken"
             | "ExpiredTokenException" => {
                 let detail = format!("it does not accept these credentials ({said})");
-                Failure::Error(StoreError::Denied { store, detail })
+                DynamoFailure::Error(StoreError::Denied { store, detail })
             }
-            "ResourceNotFoundException" => Failure::Error(StoreError::Missing {
+            "ResourceNotFoundException" => DynamoFailure::Error(StoreError::Missing {
                 store,
                 detail: format!(
                     "there is no table `{}` (dynamodb:{}: {said}); if it was deleted, restore it \
@@ -102,17 +102,17 @@ impl Call<'_> {
                 ),
             }),
             "ValidationException" if !is_table_name(self.table) => {
-                Failure::Error(self.unusable(format!(
+                DynamoFailure::Error(self.unusable(format!(
                     "`{}` can't be the name of a table: one has 3 to 255 characters, of letters, \
                      digits, `_`, `-` and `.`",
                     self.table
                 )))
             }
-            "ValidationException" => Failure::Error(StoreError::ForeignSchema {
+            "ValidationException" => DynamoFailure::Error(StoreError::ForeignSchema {
                 store,
                 detail: format!("dynamodb:{} was not accepted ({said})", self.action),
             }),
-            _ => Failure::Error(self.unusable(format!("dynamodb:{}: {said}", self.action))),
+            _ => DynamoFailure::Error(self.unusable(format!("dynamodb:{}: {said}", self.action))),
         }
     }
 
@@ -153,7 +153,7 @@ pub(super) fn store_name(table: &str) -> String {
 }
 
 /// The error and what lies below it, in one line.
-fn told<E: Error + 'static>(error: &SdkError<E, HttpResponse>) -> String {
+fn error_chain<E: Error + 'static>(error: &SdkError<E, HttpResponse>) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(source) = below {

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::fmt;
 
 /// An item, or the key of one: attributes by name.
-pub(super) type Item = HashMap<String, AttributeValue>;
+pub(super) type AttributeMap = HashMap<String, AttributeValue>;
 
 /// Why an item can't be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Malformed(pub(super) String);
+pub(super) struct MalformedItem(pub(super) String);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -50,9 +50,9 @@ pub(super) fn shard_set(shards: &[ShardId]) -> Option<AttributeValue> {
 
 /// An item's fields. What is NULL counts as absent: some clients write it so.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a>(pub(super) &'a Item);
+pub(super) struct ItemFields<'a>(pub(super) &'a AttributeMap);
 
-impl<'a> Fields<'a> {
+impl<'a> ItemFields<'a> {
     fn value(self, name: &str) -> Option<&'a AttributeValue> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -63,7 +63,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A string that may be absent.
-    pub(super) fn text(self, name: &str) -> Result<Option<&'a str>, Malformed> {
+    pub(super) fn text(self, name: &str) -> Result<Option<&'a str>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
             Some(AttributeValue::S(text)) => Ok(Some(text)),
@@ -72,29 +72,29 @@ impl<'a> Fields<'a> {
     }
 
     /// A string that must be there.
-    pub(super) fn need_text(self, name: &str) -> Result<&'a str, Malformed> {
+    pub(super) fn need_text(self, name: &str) -> Result<&'a str, MalformedItem> {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
     /// A whole number that may be absent.
-    pub(super) fn number(self, name: &str) -> Result<Option<u64>, Malformed> {
+    pub(super) fn number(self, name: &str) -> Result<Option<u64>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
             Some(AttributeValue::N(digits)) => match digits.parse() {
                 Ok(value) => Ok(Some(value)),
-                Err(_) => Err(Malformed(format!("`{name}` is {digits}, not a whole number"))),
+                Err(_) => Err(MalformedItem(format!("`{name}` is {digits}, not a whole number"))),
             },
             Some(other) => Err(wrong(name, "a number", other)),
         }
     }
 
     /// A whole number that must be there.
-    pub(super) fn need_number(self, name: &str) -> Result<u64, Malformed> {
+    pub(super) fn need_number(self, name: &str) -> Result<u64, MalformedItem> {
         self.number(name)?.ok_or_else(|| missing(name))
     }
 
     /// Bytes that may be absent.
-    pub(super) fn binary(self, name: &str) -> Result<Option<Bytes>, Malformed> {
+    pub(super) fn binary(self, name: &str) -> Result<Option<Bytes>, MalformedItem> {
         match self.value(name) {
             None => Ok(None),
             Some(AttributeValue::B(blob)) => Ok(Some(Bytes::copy_from_slice(blob.as_ref()))),
@@ -103,7 +103,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The strings of a list, in their order. Empty where it is absent.
-    pub(super) fn list(self, name: &str) -> Result<Vec<&'a str>, Malformed> {
+    pub(super) fn list(self, name: &str) -> Result<Vec<&'a str>, MalformedItem> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let AttributeValue::L(values) = value else { return Err(wrong(name, "a list", value)) };
         let strings = values.iter().map(|value| match value {
@@ -114,7 +114,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The shards of a set, by name. Empty where it is absent.
-    pub(super) fn shard_set(self, name: &str) -> Result<Vec<ShardId>, Malformed> {
+    pub(super) fn shard_set(self, name: &str) -> Result<Vec<ShardId>, MalformedItem> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let AttributeValue::Ss(names) = value else {
             return Err(wrong(name, "a set of strings", value));
@@ -125,11 +125,11 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn missing(name: &str) -> Malformed {
-    Malformed(format!("`{name}` is missing"))
+fn missing(name: &str) -> MalformedItem {
+    MalformedItem(format!("`{name}` is missing"))
 }
 
-fn wrong(name: &str, wanted: &str, got: &AttributeValue) -> Malformed {
+fn wrong(name: &str, wanted: &str, got: &AttributeValue) -> MalformedItem {
     let got = match got {
         AttributeValue::S(_) => "a string",
         AttributeValue::N(_) => "a number",
@@ -140,5 +140,5 @@ fn wrong(name: &str, wanted: &str, got: &AttributeValue) -> Malformed {
         AttributeValue::Bool(_) => "a boolean",
         _ => "of another type",
     };
-    Malformed(format!("`{name}` is {got}, not {wanted}"))
+    MalformedItem(format!("`{name}` is {got}, not {wanted}"))
 }

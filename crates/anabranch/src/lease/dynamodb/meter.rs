@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a store has cost since it was made.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Usage {
+pub struct StoreUsage {
     /// Calls that read: get, query and scan, by page.
     pub reads: u64,
     /// Calls that write. A transaction is one call.
@@ -21,10 +21,10 @@ pub struct Usage {
 
 /// Counts what is used. Clones share one count.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Meter(Arc<Counts>);
+pub(super) struct UsageMeter(Arc<UsageCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct UsageCounts {
     reads: AtomicU64,
     writes: AtomicU64,
     conflicts: AtomicU64,
@@ -33,10 +33,10 @@ struct Counts {
     write_tenths: AtomicU64,
 }
 
-impl Meter {
-    pub(super) fn usage(&self) -> Usage {
+impl UsageMeter {
+    pub(super) fn usage(&self) -> StoreUsage {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Usage {
+        StoreUsage {
             reads: load(&self.0.reads),
             writes: load(&self.0.writes),
             conflicts: load(&self.0.conflicts),

@@ -25,12 +25,12 @@ mod provision;
 mod native;
 mod kcl;
 
-pub use kcl::{NotAStreamId, StreamId};
-pub use meter::Usage;
+pub use kcl::{ParseKclStreamIdError, KclStreamId};
+pub use meter::StoreUsage;
 pub use provision::Billing;
 
 use super::store::{LeaseStore, StorePoll, StoreError};
-use crate::clock::{Chance, Clock};
+use crate::clock::{Rng, Clock};
 use crate::http_client::HttpClient;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -41,13 +41,13 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_types::SdkConfig;
 use kcl::KclRows;
-use kcl::keys::Streams;
+use kcl::keys::KclStreams;
 use native::NativeRows;
 use provision::{KeySchema, NewTable};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use table::Table;
+use table::DynamoTable;
 
 /// How long one call may take. Below a third of the default lease time, so that a beat that hangs
 /// leaves room for another.
@@ -69,13 +69,13 @@ const READ_ATTEMPTS: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct DynamoDbStore {
     /// The rows, by layout.
-    rows: Rows,
+    rows: LayoutRows,
     /// How the table is made, if it has to be.
     new_table: NewTable,
 }
 
 #[derive(Clone, Debug)]
-enum Rows {
+enum LayoutRows {
     Native(NativeRows),
     Kcl(KclRows),
 }
@@ -84,12 +84,12 @@ impl DynamoDbStore {
     /// Our own layout in a table of its own: a worker's beat is one write, whatever it owns. The
     /// table is the application's: two applications need two tables.
     pub fn native(config: &SdkConfig, table: impl Into<String>) -> Self {
-        Self::of(Rows::Native(NativeRows::new(open(config, table.into()))))
+        Self::of(LayoutRows::Native(NativeRows::new(open(config, table.into()))))
     }
 
     /// The table of a KCL application that reads one stream. KCL names it after the application.
     pub fn kcl(config: &SdkConfig, table: impl Into<String>) -> Self {
-        Self::of_kcl(config, table.into(), Streams::Single)
+        Self::of_kcl(config, table.into(), KclStreams::Single)
     }
 
     /// The table of a KCL application that reads several streams. `identify` says how KCL names a
@@ -97,19 +97,19 @@ impl DynamoDbStore {
     pub fn kcl_multi_stream(
         config: &SdkConfig,
         table: impl Into<String>,
-        identify: impl Fn(&StreamName) -> Option<StreamId> + Send + Sync + 'static,
+        identify: impl Fn(&StreamName) -> Option<KclStreamId> + Send + Sync + 'static,
     ) -> Self {
-        Self::of_kcl(config, table.into(), Streams::Multi(Arc::new(identify)))
+        Self::of_kcl(config, table.into(), KclStreams::Multi(Arc::new(identify)))
     }
 
-    fn of_kcl(config: &SdkConfig, table: String, streams: Streams) -> Self {
+    fn of_kcl(config: &SdkConfig, table: String, streams: KclStreams) -> Self {
         let start = StartPosition::TrimHorizon;
-        let (table, starts) = (open(config, table), kcl::Starts::default());
-        let pace = kcl::Pace::default();
-        Self::of(Rows::Kcl(KclRows { table, streams, start, starts, pace }))
+        let (table, starts) = (open(config, table), kcl::StartPositions::default());
+        let pace = kcl::ScanSchedule::default();
+        Self::of(LayoutRows::Kcl(KclRows { table, streams, start, starts, pace }))
     }
 
-    fn of(rows: Rows) -> Self {
+    fn of(rows: LayoutRows) -> Self {
         Self { rows, new_table: NewTable::default() }
     }
 
@@ -118,7 +118,7 @@ impl DynamoDbStore {
     /// table without one needs this. Default: `TRIM_HORIZON`, and such rows can't be read.
     #[must_use]
     pub fn with_start(mut self, start: StartPosition) -> Self {
-        if let Rows::Kcl(rows) = &mut self.rows {
+        if let LayoutRows::Kcl(rows) = &mut self.rows {
             rows.start = start;
         }
         self
@@ -129,8 +129,8 @@ impl DynamoDbStore {
     #[must_use]
     pub fn with_call_timeout(mut self, timeout: Duration) -> Self {
         let table = match &mut self.rows {
-            Rows::Native(rows) => &mut rows.table,
-            Rows::Kcl(rows) => &mut rows.table,
+            LayoutRows::Native(rows) => &mut rows.table,
+            LayoutRows::Kcl(rows) => &mut rows.table,
         };
         for client in [&mut table.reads, &mut table.writes] {
             let config = client.config().to_builder().timeout_config(call_timeout(timeout));
@@ -183,24 +183,24 @@ impl DynamoDbStore {
     }
 
     /// What this store and its clones have cost since it was made.
-    pub fn usage(&self) -> Usage {
+    pub fn usage(&self) -> StoreUsage {
         self.table().meter.usage()
     }
 
     async fn prepare_once(&self) -> Result<(), StoreError> {
         let (table, backups) = (self.table(), self.new_table.point_in_time_recovery);
         match &self.rows {
-            Rows::Native(rows) => {
+            LayoutRows::Native(rows) => {
                 table.provision(KeySchema::Native, &self.new_table).await?;
-                table.settled(|| rows.check_format()).await?;
+                table.wait_visible(|| rows.check_format()).await?;
                 if backups {
                     rows.keep_backups_once(table.preparation.is_new()).await?;
                 }
             }
-            Rows::Kcl(_) => {
+            LayoutRows::Kcl(_) => {
                 table.provision(KeySchema::Kcl, &self.new_table).await?;
                 let key = kcl::keys::any_key();
-                table.settled(|| table.get(key.clone())).await?;
+                table.wait_visible(|| table.get(key.clone())).await?;
                 if backups && table.preparation.is_new() {
                     table.keep_backups().await?;
                 }
@@ -209,10 +209,10 @@ impl DynamoDbStore {
         Ok(())
     }
 
-    fn table(&self) -> &Table {
+    fn table(&self) -> &DynamoTable {
         match &self.rows {
-            Rows::Native(rows) => &rows.table,
-            Rows::Kcl(rows) => &rows.table,
+            LayoutRows::Native(rows) => &rows.table,
+            LayoutRows::Kcl(rows) => &rows.table,
         }
     }
 }
@@ -220,20 +220,20 @@ impl DynamoDbStore {
 impl LeaseStore for DynamoDbStore {
     fn layout(&self) -> Layout {
         match &self.rows {
-            Rows::Native(_) => Layout::Native,
-            Rows::Kcl(_) => Layout::Kcl,
+            LayoutRows::Native(_) => Layout::Native,
+            LayoutRows::Kcl(_) => Layout::Kcl,
         }
     }
 
     fn poll_interval(&self) -> u64 {
         match &self.rows {
-            Rows::Native(_) => super::store::DEFAULT_POLL_INTERVAL,
-            Rows::Kcl(rows) => rows.pace.look_ms(),
+            LayoutRows::Native(_) => super::store::DEFAULT_POLL_INTERVAL,
+            LayoutRows::Kcl(rows) => rows.pace.look_ms(),
         }
     }
 
     fn note_start(&self, stream: &StreamName, start: StartPosition) {
-        if let Rows::Kcl(rows) = &self.rows {
+        if let LayoutRows::Kcl(rows) = &self.rows {
             rows.starts.note(stream, start);
         }
     }
@@ -246,29 +246,29 @@ impl LeaseStore for DynamoDbStore {
 
     async fn probe(&self) -> Result<KclProbe, StoreError> {
         match &self.rows {
-            Rows::Native(_) => Ok(KclProbe::default()),
-            Rows::Kcl(rows) => rows.survey().await,
+            LayoutRows::Native(_) => Ok(KclProbe::default()),
+            LayoutRows::Kcl(rows) => rows.probe().await,
         }
     }
 
     async fn application(&self) -> Result<ApplicationFacts, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.application().await,
-            Rows::Kcl(_) => Ok(ApplicationFacts::default()),
+            LayoutRows::Native(rows) => rows.application().await,
+            LayoutRows::Kcl(_) => Ok(ApplicationFacts::default()),
         }
     }
 
     async fn poll(&self) -> Result<StorePoll, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.look().await,
-            Rows::Kcl(_) => Ok(StorePoll { version: None, workers: Vec::new(), unreadable: Vec::new() }),
+            LayoutRows::Native(rows) => rows.look().await,
+            LayoutRows::Kcl(_) => Ok(StorePoll { version: None, workers: Vec::new(), unreadable: Vec::new() }),
         }
     }
 
     async fn list(&self, stream: &StreamName) -> Result<LeaseListing, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.list(stream).await,
-            Rows::Kcl(rows) => rows.list(stream).await,
+            LayoutRows::Native(rows) => rows.list(stream).await,
+            LayoutRows::Kcl(rows) => rows.list(stream).await,
         }
     }
 
@@ -277,40 +277,40 @@ impl LeaseStore for DynamoDbStore {
         streams: &[StreamName],
     ) -> Result<BTreeMap<StreamName, LeaseListing>, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => {
+            LayoutRows::Native(rows) => {
                 let mut leases = BTreeMap::new();
                 for stream in streams {
                     leases.insert(stream.clone(), rows.list(stream).await?);
                 }
                 Ok(leases)
             }
-            Rows::Kcl(rows) => rows.list_recent(streams).await,
+            LayoutRows::Kcl(rows) => rows.list_recent(streams).await,
         }
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.get(key).await,
-            Rows::Kcl(rows) => rows.get(key).await,
+            LayoutRows::Native(rows) => rows.get(key).await,
+            LayoutRows::Kcl(rows) => rows.get(key).await,
         }
     }
 
     async fn worker(&self, id: &WorkerId) -> Result<Option<WorkerRow>, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.worker(id).await,
-            Rows::Kcl(_) => Ok(None),
+            LayoutRows::Native(rows) => rows.worker(id).await,
+            LayoutRows::Kcl(_) => Ok(None),
         }
     }
 
     async fn write(&self, write: &Write) -> Result<WriteOutcome, StoreError> {
         match &self.rows {
-            Rows::Native(rows) => rows.write(write).await,
-            Rows::Kcl(rows) => rows.write(write).await,
+            LayoutRows::Native(rows) => rows.write(write).await,
+            LayoutRows::Kcl(rows) => rows.write(write).await,
         }
     }
 }
 
-fn open(config: &SdkConfig, name: String) -> Table {
+fn open(config: &SdkConfig, name: String) -> DynamoTable {
     let mut builder = aws_sdk_dynamodb::config::Builder::from(config);
     builder = builder.timeout_config(call_timeout(CALL_TIMEOUT));
     if config.http_client().is_none() {
@@ -320,14 +320,14 @@ fn open(config: &SdkConfig, name: String) -> Table {
         let config = builder.clone().retry_config(retry).build();
         aws_sdk_dynamodb::Client::from_conf(config)
     };
-    Table {
+    DynamoTable {
         name,
         reads: client(RetryConfig::standard().with_max_attempts(READ_ATTEMPTS)),
         writes: client(RetryConfig::disabled()),
         clock: Clock::machine(),
-        chance: Chance::of_system(),
-        meter: meter::Meter::default(),
-        preparation: preparation::Preparation::default(),
+        chance: Rng::of_system(),
+        meter: meter::UsageMeter::default(),
+        preparation: preparation::TablePreparation::default(),
         has_region: config.region().is_some(),
     }
 }

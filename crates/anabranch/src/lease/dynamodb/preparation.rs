@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How far the making of the table is. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Preparation(Arc<Mutex<State>>);
+pub(super) struct TablePreparation(Arc<Mutex<PreparationState>>);
 
 /// What is waited for, each for a time of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Wait {
+pub(super) enum PreparationWait {
     /// The table becomes ACTIVE.
     Active,
     /// Reads know the table.
@@ -21,14 +21,14 @@ pub(super) enum Wait {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PreparationState {
     /// Whether the table was absent at first, so that no operator can have changed it.
     is_new: bool,
     /// Since when something has been waited for.
-    since_ms: BTreeMap<Wait, u64>,
+    since_ms: BTreeMap<PreparationWait, u64>,
 }
 
-impl Preparation {
+impl TablePreparation {
     /// Notes that the table is not there.
     pub(super) fn note_absent(&self) {
         self.lock().is_new = true;
@@ -41,7 +41,7 @@ impl Preparation {
 
     /// Whether a wait has taken `within_ms` by now, counted from its first attempt. Then the next one
     /// counts from the start.
-    pub(super) fn is_over(&self, wait: Wait, within_ms: u64, now_ms: u64) -> bool {
+    pub(super) fn is_over(&self, wait: PreparationWait, within_ms: u64, now_ms: u64) -> bool {
         let mut state = self.lock();
         let since_ms = *state.since_ms.entry(wait).or_insert(now_ms);
         let over = now_ms.saturating_sub(since_ms) >= within_ms;
@@ -52,18 +52,18 @@ impl Preparation {
     }
 
     /// Notes that a wait is over because its end has come.
-    pub(super) fn end(&self, wait: Wait) {
+    pub(super) fn end(&self, wait: PreparationWait) {
         self.lock().since_ms.remove(&wait);
     }
 
     /// Forgets everything, unless the same attempt is to be made again.
     pub(super) fn after(&self, outcome: &Result<(), StoreError>) {
         if !matches!(outcome, Err(error) if error.is_retryable()) {
-            *self.lock() = State::default();
+            *self.lock() = PreparationState::default();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PreparationState> {
         // Each change is one assignment, so a panic leaves no half of one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,17 +75,17 @@ mod tests {
 
     #[test]
     fn a_wait_goes_on_over_several_attempts() {
-        let preparation = Preparation::default();
+        let preparation = TablePreparation::default();
         let check = |wait, now_ms, expected| {
             assert_eq!(preparation.is_over(wait, 600, now_ms), expected, "{wait:?} at {now_ms}");
         };
-        check(Wait::Backups, 1_000, false);
-        check(Wait::Active, 1_500, false);
-        check(Wait::Backups, 1_599, false);
-        check(Wait::Backups, 1_600, true);
-        check(Wait::Backups, 1_601, false);
-        preparation.end(Wait::Active);
-        check(Wait::Active, 2_150, false);
+        check(PreparationWait::Backups, 1_000, false);
+        check(PreparationWait::Active, 1_500, false);
+        check(PreparationWait::Backups, 1_599, false);
+        check(PreparationWait::Backups, 1_600, true);
+        check(PreparationWait::Backups, 1_601, false);
+        preparation.end(PreparationWait::Active);
+        check(PreparationWait::Active, 2_150, false);
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
             StoreError::Unreachable { store: "s".into(), detail: "d".into(), source: None };
         let denied = StoreError::Denied { store: "s".into(), detail: "d".into() };
         for (outcome, is_new) in [(Ok(()), false), (Err(denied), false), (Err(unreachable), true)] {
-            let preparation = Preparation::default();
+            let preparation = TablePreparation::default();
             preparation.note_absent();
             preparation.after(&outcome);
             assert_eq!(preparation.is_new(), is_new, "{outcome:?}");

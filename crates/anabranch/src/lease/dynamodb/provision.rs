@@ -1,8 +1,8 @@
 //! Making the table: once, whoever comes first, and waiting until it can be used.
 
 use super::native::keys::{PARTITION, SORT};
-use super::preparation::Wait;
-use super::table::Table;
+use super::preparation::PreparationWait;
+use super::table::DynamoTable;
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
@@ -69,7 +69,7 @@ impl KeySchema {
     }
 }
 
-impl Table {
+impl DynamoTable {
     /// Makes the table unless it is there, and waits until it can be used.
     pub(super) async fn provision(
         &self,
@@ -95,36 +95,36 @@ impl Table {
                     }
                 }
             }
-            if self.is_over(Wait::Active, ACTIVE_WITHIN_MS) {
+            if self.is_over(PreparationWait::Active, ACTIVE_WITHIN_MS) {
                 let minutes = ACTIVE_WITHIN_MS / 60_000;
                 let detail = format!("the table did not become ACTIVE within {minutes} minutes");
                 return Err(StoreError::Unreachable { store: self.store(), detail, source: None });
             }
             self.clock.sleep(POLL_MS).await;
         }
-        self.preparation.end(Wait::Active);
+        self.preparation.end(PreparationWait::Active);
         Ok(())
     }
 
-    fn is_over(&self, wait: Wait, within_ms: u64) -> bool {
+    fn is_over(&self, wait: PreparationWait, within_ms: u64) -> bool {
         self.preparation.is_over(wait, within_ms, self.clock.now_ms())
     }
 
     /// Repeats a first read while it does not find the table: DynamoDB may describe a table as
     /// ACTIVE a moment before reads know it.
-    pub(super) async fn settled<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
+    pub(super) async fn wait_visible<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         loop {
             match read().await {
                 Err(StoreError::Missing { .. })
-                    if !self.is_over(Wait::Settled, SETTLED_WITHIN_MS) =>
+                    if !self.is_over(PreparationWait::Settled, SETTLED_WITHIN_MS) =>
                 {
                     self.clock.sleep(POLL_MS).await;
                 }
                 done => {
-                    self.preparation.end(Wait::Settled);
+                    self.preparation.end(PreparationWait::Settled);
                     return done;
                 }
             }
@@ -192,7 +192,7 @@ impl Table {
             let sent = update.point_in_time_recovery_specification(on).send().await;
             let Err(error) = sent else { return Ok(()) };
             let being_enabled = error.code() == Some("ContinuousBackupsUnavailableException");
-            if !being_enabled || self.is_over(Wait::Backups, ACTIVE_WITHIN_MS) {
+            if !being_enabled || self.is_over(PreparationWait::Backups, ACTIVE_WITHIN_MS) {
                 return Err(self.call("UpdateContinuousBackups").read_error(&error));
             }
             self.clock.sleep(POLL_MS).await;

@@ -1,11 +1,11 @@
 //! One table: the calls that the store makes, and what their replies mean.
 
-use super::expression::{Action, Expression, Request};
-use super::failure::{Call, Failure, store_name};
-use super::item::Item;
-use super::meter::Meter;
-use super::preparation::Preparation;
-use crate::clock::{Chance, Clock};
+use super::expression::{WriteAction, Expression, WriteRequest};
+use super::failure::{TableCall, DynamoFailure, store_name};
+use super::item::AttributeMap;
+use super::meter::UsageMeter;
+use super::preparation::TablePreparation;
+use crate::clock::{Rng, Clock};
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
@@ -23,7 +23,7 @@ const CONFLICT_PAUSE_MAX_MS: u64 = 500;
 
 /// A table, and the way to it. Clones share everything.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct DynamoTable {
     /// Its name.
     pub(super) name: String,
     /// For what may be asked twice: the SDK retries.
@@ -34,31 +34,31 @@ pub(super) struct Table {
     /// Where pauses are waited.
     pub(super) clock: Clock,
     /// Where pauses draw their length.
-    pub(super) chance: Chance,
+    pub(super) chance: Rng,
     /// What was used.
-    pub(super) meter: Meter,
+    pub(super) meter: UsageMeter,
     /// How far the making of the table is.
-    pub(super) preparation: Preparation,
+    pub(super) preparation: TablePreparation,
     /// Whether a region is set, for the message when there is none.
     pub(super) has_region: bool,
 }
 
 /// What became of a write.
 #[derive(Debug)]
-pub(super) enum Attempt {
+pub(super) enum WriteAttempt {
     /// It was applied.
-    Applied(After),
+    Applied(ItemAfter),
     /// Its condition was false. The item, if the service told it.
-    Refused(Option<Item>),
+    Refused(Option<AttributeMap>),
     /// The reply was lost.
     Lost,
 }
 
 /// The item after a write.
 #[derive(Debug)]
-pub(super) enum After {
+pub(super) enum ItemAfter {
     /// As the service returned it, or as it was put.
-    Item(Item),
+    Item(AttributeMap),
     /// It is gone.
     Absent,
     /// The service does not tell.
@@ -67,7 +67,7 @@ pub(super) enum After {
 
 /// What a query or a scan asks for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Range {
+pub(super) struct KeyRange {
     /// The condition on the key; a scan has none.
     pub(super) key: Option<String>,
     /// The condition on the other attributes.
@@ -78,9 +78,9 @@ pub(super) struct Range {
     pub(super) may_be_old: bool,
 }
 
-impl Table {
-    pub(super) fn call(&self, action: &'static str) -> Call<'_> {
-        Call { table: &self.name, action, has_region: self.has_region }
+impl DynamoTable {
+    pub(super) fn call(&self, action: &'static str) -> TableCall<'_> {
+        TableCall { table: &self.name, action, has_region: self.has_region }
     }
 
     pub(super) fn store(&self) -> String {
@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// One item, as it is now.
-    pub(super) async fn get(&self, key: Item) -> Result<Option<Item>, StoreError> {
+    pub(super) async fn get(&self, key: AttributeMap) -> Result<Option<AttributeMap>, StoreError> {
         let get = self.reads.get_item().table_name(&self.name).set_key(Some(key));
         let get = get.consistent_read(true).return_consumed_capacity(ReturnConsumedCapacity::Total);
         let reply = get.send().await.map_err(|e| self.call("GetItem").read_error(&e))?;
@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// One item of a table that may not be there.
-    pub(super) async fn get_if_there(&self, key: Item) -> Result<Option<Item>, StoreError> {
+    pub(super) async fn get_if_there(&self, key: AttributeMap) -> Result<Option<AttributeMap>, StoreError> {
         match self.describe().await? {
             Some(_) => self.get(key).await,
             None => Ok(None),
@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// The items of a partition, by sort key.
-    pub(super) async fn query(&self, range: Range) -> Result<Vec<Item>, StoreError> {
+    pub(super) async fn query(&self, range: KeyRange) -> Result<Vec<AttributeMap>, StoreError> {
         let query = self.reads.query().table_name(&self.name).consistent_read(true);
         let query = query.set_key_condition_expression(range.key);
         let query = query.set_filter_expression(range.filter);
@@ -122,12 +122,12 @@ impl Table {
     }
 
     /// The items of the whole table, in no order.
-    pub(super) async fn scan(&self, range: Range) -> Result<Vec<Item>, StoreError> {
+    pub(super) async fn scan(&self, range: KeyRange) -> Result<Vec<AttributeMap>, StoreError> {
         Ok(self.scan_at_cost(range).await?.0)
     }
 
     /// The same, and the read units that it took. A service that does not count tells 0.
-    pub(super) async fn scan_at_cost(&self, range: Range) -> Result<(Vec<Item>, f64), StoreError> {
+    pub(super) async fn scan_at_cost(&self, range: KeyRange) -> Result<(Vec<AttributeMap>, f64), StoreError> {
         let scan = self.reads.scan().table_name(&self.name).consistent_read(!range.may_be_old);
         let scan = scan.set_filter_expression(range.filter);
         let scan = scan.set_expression_attribute_names(range.expression.names());
@@ -149,9 +149,9 @@ impl Table {
     /// progress is no answer: it is sent again after a pause.
     pub(super) async fn write(
         &self,
-        request: &Request,
-        beside: Option<&Request>,
-    ) -> Result<Attempt, StoreError> {
+        request: &WriteRequest,
+        beside: Option<&WriteRequest>,
+    ) -> Result<WriteAttempt, StoreError> {
         let mut pause_ms = CONFLICT_PAUSE_MS;
         let mut conflict = String::new();
         for attempt in 0..CONFLICT_TRIES {
@@ -162,15 +162,15 @@ impl Table {
             self.meter.write();
             let sent = match (beside, &request.action) {
                 (Some(beside), _) => self.transact(request, beside).await,
-                (None, Action::Put(item)) => self.put(item, &request.expression).await,
-                (None, Action::Update) => self.update(request).await,
-                (None, Action::Delete) => self.delete(request).await,
+                (None, WriteAction::Put(item)) => self.put(item, &request.expression).await,
+                (None, WriteAction::Update) => self.update(request).await,
+                (None, WriteAction::Delete) => self.delete(request).await,
             };
             match sent {
                 Ok(attempt) => return Ok(attempt),
-                Err(Failure::Lost(_)) => return Ok(Attempt::Lost),
-                Err(Failure::Error(error)) => return Err(error),
-                Err(Failure::Conflict(detail)) => {
+                Err(DynamoFailure::Lost(_)) => return Ok(WriteAttempt::Lost),
+                Err(DynamoFailure::Error(error)) => return Err(error),
+                Err(DynamoFailure::Conflict(detail)) => {
                     self.meter.conflict();
                     conflict = detail;
                 }
@@ -179,7 +179,7 @@ impl Table {
         Err(StoreError::Busy { store: self.store(), detail: conflict })
     }
 
-    async fn update(&self, request: &Request) -> Result<Attempt, Failure> {
+    async fn update(&self, request: &WriteRequest) -> Result<WriteAttempt, DynamoFailure> {
         let expression = &request.expression;
         let update = self.writes.update_item().table_name(&self.name);
         let update = update.set_key(Some(request.key.clone()));
@@ -194,18 +194,18 @@ impl Table {
         match update.send().await {
             Ok(reply) => {
                 self.meter.written(reply.consumed_capacity.as_slice());
-                Ok(Attempt::Applied(reply.attributes.map_or(After::Unseen, After::Item)))
+                Ok(WriteAttempt::Applied(reply.attributes.map_or(ItemAfter::Unseen, ItemAfter::Item)))
             }
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(e)) => {
-                    Ok(Attempt::Refused(e.item.clone()))
+                    Ok(WriteAttempt::Refused(e.item.clone()))
                 }
                 _ => Err(self.call("UpdateItem").failure(&error)),
             },
         }
     }
 
-    async fn put(&self, item: &Item, expression: &Expression) -> Result<Attempt, Failure> {
+    async fn put(&self, item: &AttributeMap, expression: &Expression) -> Result<WriteAttempt, DynamoFailure> {
         let put = self.writes.put_item().table_name(&self.name).set_item(Some(item.clone()));
         let put = put.set_condition_expression(expression.condition_text());
         let put = put.set_expression_attribute_names(expression.names());
@@ -216,18 +216,18 @@ impl Table {
         match put.send().await {
             Ok(reply) => {
                 self.meter.written(reply.consumed_capacity.as_slice());
-                Ok(Attempt::Applied(After::Item(item.clone())))
+                Ok(WriteAttempt::Applied(ItemAfter::Item(item.clone())))
             }
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(e)) => {
-                    Ok(Attempt::Refused(e.item.clone()))
+                    Ok(WriteAttempt::Refused(e.item.clone()))
                 }
                 _ => Err(self.call("PutItem").failure(&error)),
             },
         }
     }
 
-    async fn delete(&self, request: &Request) -> Result<Attempt, Failure> {
+    async fn delete(&self, request: &WriteRequest) -> Result<WriteAttempt, DynamoFailure> {
         let expression = &request.expression;
         let delete = self.writes.delete_item().table_name(&self.name);
         let delete = delete.set_key(Some(request.key.clone()));
@@ -240,11 +240,11 @@ impl Table {
         match delete.send().await {
             Ok(reply) => {
                 self.meter.written(reply.consumed_capacity.as_slice());
-                Ok(Attempt::Applied(After::Absent))
+                Ok(WriteAttempt::Applied(ItemAfter::Absent))
             }
             Err(error) => match error.as_service_error() {
                 Some(DeleteItemError::ConditionalCheckFailedException(e)) => {
-                    Ok(Attempt::Refused(e.item.clone()))
+                    Ok(WriteAttempt::Refused(e.item.clone()))
                 }
                 _ => Err(self.call("DeleteItem").failure(&error)),
             },

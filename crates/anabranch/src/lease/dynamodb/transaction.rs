@@ -1,8 +1,8 @@
 //! Two writes in one transaction: the row, and the version that tells the others to look.
 
-use super::expression::{Action, Request};
-use super::failure::Failure;
-use super::table::{After, Attempt, Table};
+use super::expression::{WriteAction, WriteRequest};
+use super::failure::DynamoFailure;
+use super::table::{ItemAfter, WriteAttempt, DynamoTable};
 use crate::lease::StoreError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::error::TransactionCanceledException;
@@ -11,23 +11,23 @@ use aws_sdk_dynamodb::types::{
     Update,
 };
 
-impl Table {
+impl DynamoTable {
     /// Makes both writes or none. The condition is the first one's.
     pub(super) async fn transact(
         &self,
-        request: &Request,
-        beside: &Request,
-    ) -> Result<Attempt, Failure> {
+        request: &WriteRequest,
+        beside: &WriteRequest,
+    ) -> Result<WriteAttempt, DynamoFailure> {
         let items = [self.item_of(request), self.item_of(beside)];
         let transact = self.writes.transact_write_items().set_transact_items(Some(items.into()));
         let transact = transact.return_consumed_capacity(ReturnConsumedCapacity::Total);
         match transact.send().await {
             Ok(reply) => {
                 self.meter.written(reply.consumed_capacity());
-                Ok(Attempt::Applied(match &request.action {
-                    Action::Put(item) => After::Item(item.clone()),
-                    Action::Update => After::Unseen,
-                    Action::Delete => After::Absent,
+                Ok(WriteAttempt::Applied(match &request.action {
+                    WriteAction::Put(item) => ItemAfter::Item(item.clone()),
+                    WriteAction::Update => ItemAfter::Unseen,
+                    WriteAction::Delete => ItemAfter::Absent,
                 }))
             }
             Err(error) => match error.as_service_error() {
@@ -41,7 +41,7 @@ impl Table {
 
     /// Why a transaction was cancelled: one reason for each of its items, `None` for those that
     /// would have passed.
-    fn cancelled(&self, cancelled: &TransactionCanceledException) -> Result<Attempt, Failure> {
+    fn cancelled(&self, cancelled: &TransactionCanceledException) -> Result<WriteAttempt, DynamoFailure> {
         let reasons = cancelled.cancellation_reasons();
         let has = |code: &str| reasons.iter().any(|reason| reason.code() == Some(code));
         let said = reasons
@@ -55,28 +55,28 @@ impl Table {
         let (store, detail) = (self.store(), format!("TransactionCanceledException: {said}"));
         // Where another write is in progress, the condition will be asked again after it.
         if has("TransactionConflict") {
-            return Err(Failure::Conflict(detail));
+            return Err(DynamoFailure::Conflict(detail));
         }
         if let Some(reason) = reasons.first()
             && reason.code() == Some("ConditionalCheckFailed")
         {
-            return Ok(Attempt::Refused(reason.item.clone()));
+            return Ok(WriteAttempt::Refused(reason.item.clone()));
         }
-        Err(Failure::Error(if has("ThrottlingError") || has("ProvisionedThroughputExceeded") {
+        Err(DynamoFailure::Error(if has("ThrottlingError") || has("ProvisionedThroughputExceeded") {
             StoreError::Throttled { store, detail }
         } else {
             StoreError::Unusable { store, detail }
         }))
     }
 
-    fn item_of(&self, request: &Request) -> TransactWriteItem {
+    fn item_of(&self, request: &WriteRequest) -> TransactWriteItem {
         let expression = &request.expression;
         let (condition, names) = (expression.condition_text(), expression.names());
         let (values, table) = (expression.values(), &self.name);
         let on_failure = ReturnValuesOnConditionCheckFailure::AllOld;
         let item = TransactWriteItem::builder();
         match &request.action {
-            Action::Put(whole) => {
+            WriteAction::Put(whole) => {
                 let put = Put::builder().table_name(table).set_item(Some(whole.clone()));
                 let put = put.set_condition_expression(condition);
                 let put = put.set_expression_attribute_names(names);
@@ -84,7 +84,7 @@ impl Table {
                 let put = put.return_values_on_condition_check_failure(on_failure);
                 item.put(put.build().expect("table and item are set"))
             }
-            Action::Update => {
+            WriteAction::Update => {
                 let update = Update::builder().table_name(table).set_key(Some(request.key.clone()));
                 let update = update.set_update_expression(expression.update_text());
                 let update = update.set_condition_expression(condition);
@@ -93,7 +93,7 @@ impl Table {
                 let update = update.return_values_on_condition_check_failure(on_failure);
                 item.update(update.build().expect("every update sets something"))
             }
-            Action::Delete => {
+            WriteAction::Delete => {
                 let delete = Delete::builder().table_name(table).set_key(Some(request.key.clone()));
                 let delete = delete.set_condition_expression(condition);
                 let delete = delete.set_expression_attribute_names(names);

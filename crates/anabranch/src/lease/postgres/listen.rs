@@ -3,7 +3,7 @@
 //! A notification can be lost with its connection, so each new connection counts as a change. Behind
 //! a pooler in transaction mode there is nothing to hear: looks go on by the clock.
 
-use super::session::{self, in_time};
+use super::session::{self, with_timeout};
 use crate::lease::sql::CHANNEL;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Executor};
@@ -23,23 +23,23 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// The failure in a row that is worth a warning: a server that starts again is not.
 const COMPLAINS_AFTER: u32 = 3;
 /// The warning.
-const DEAF: &str = "no connection can be had to listen for lease changes: leases are polled, and a \
+const NO_LISTENER_WARNING: &str = "no connection can be had to listen for lease changes: leases are polled, and a \
                     hand-over takes up to a poll longer, until one can be had";
 /// What is said of a pooler that keeps no sessions.
-const UNHEARD: &str = "the address of the leases is that of a pooler in transaction mode, which \
+const POOLER_WARNING: &str = "the address of the leases is that of a pooler in transaction mode, which \
                        passes no notifications: leases are polled, and a hand-over takes up to a \
                        poll longer; name the server itself, or a pool in session mode, to hear of \
                        changes at once";
 
 /// Tells when the plan of an application may have changed.
-pub(super) struct Listener {
+pub(super) struct ChangeListener {
     /// What all clones share.
-    ear: Arc<Ear>,
+    ear: Arc<ListenTask>,
     /// The number of changes that this clone was told of.
     told: AtomicU64,
 }
 
-struct Ear {
+struct ListenTask {
     /// Where to listen.
     address: PgConnectOptions,
     /// What a notification carries when it is about this application.
@@ -52,11 +52,11 @@ struct Ear {
     task: Mutex<JoinSet<()>>,
 }
 
-impl Listener {
+impl ChangeListener {
     pub(super) fn new(address: PgConnectOptions, payload: String, patience: Duration) -> Self {
         let (heard, _) = watch::channel(0);
         let task = Mutex::default();
-        let ear = Arc::new(Ear { address, payload, patience, heard, task });
+        let ear = Arc::new(ListenTask { address, payload, patience, heard, task });
         Self { ear, told: AtomicU64::new(0) }
     }
 
@@ -73,14 +73,14 @@ impl Listener {
 }
 
 /// A clone was told what its original was.
-impl Clone for Listener {
+impl Clone for ChangeListener {
     fn clone(&self) -> Self {
         let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
         Self { ear: Arc::clone(&self.ear), told }
     }
 }
 
-impl Ear {
+impl ListenTask {
     /// Starts the task that listens, unless it runs.
     fn listen(&self) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,11 +104,11 @@ async fn listen(
         match Box::pin(keeps_sessions(&address, patience)).await {
             Ok(true) => {}
             Ok(false) => {
-                tracing::warn!("{UNHEARD}");
+                tracing::warn!("{POOLER_WARNING}");
                 return std::future::pending().await;
             }
             Err(error) => {
-                rest(&mut failures, &error).await;
+                back_off(&mut failures, &error).await;
                 continue;
             }
         }
@@ -120,22 +120,22 @@ async fn listen(
             .acquire_timeout(CONNECT_PATIENCE.max(patience))
             .connect_lazy_with(address.clone());
         let before = *heard.borrow();
-        let ended = Box::pin(hear(&pool, &payload, patience, &heard)).await;
+        let ended = Box::pin(run_listen(&pool, &payload, patience, &heard)).await;
         if *heard.borrow() != before {
             failures = 0;
         }
         match ended {
             Ok(()) => tokio::time::sleep(PAUSE).await,
-            Err(error) => rest(&mut failures, &error).await,
+            Err(error) => back_off(&mut failures, &error).await,
         }
     }
 }
 
 /// Waits before the next attempt, longer after each failure.
-async fn rest(failures: &mut u32, error: &sqlx::Error) {
+async fn back_off(failures: &mut u32, error: &sqlx::Error) {
     *failures += 1;
     if *failures == COMPLAINS_AFTER {
-        tracing::warn!(%error, "{DEAF}");
+        tracing::warn!(%error, "{NO_LISTENER_WARNING}");
     } else {
         tracing::debug!(%error, "no connection that listens for lease changes");
     }
@@ -153,18 +153,18 @@ async fn keeps_sessions(
     patience: Duration,
 ) -> Result<bool, sqlx::Error> {
     let connecting = CONNECT_PATIENCE.max(patience);
-    let mut mine = in_time(connecting, address.connect()).await?;
-    let mut other = in_time(connecting, address.connect()).await?;
-    let kept = session::is_kept(&mut mine, &mut other, patience).await?;
+    let mut mine = with_timeout(connecting, address.connect()).await?;
+    let mut other = with_timeout(connecting, address.connect()).await?;
+    let kept = session::keeps_session(&mut mine, &mut other, patience).await?;
     for connection in [other, mine] {
         // What it answers to a goodbye changes nothing.
-        let _closed = in_time(patience, connection.close()).await;
+        let _closed = with_timeout(patience, connection.close()).await;
     }
     Ok(kept)
 }
 
 /// Listens until the connection is lost.
-async fn hear(
+async fn run_listen(
     pool: &sqlx::PgPool,
     payload: &str,
     patience: Duration,
@@ -173,7 +173,7 @@ async fn hear(
     let mut listener = PgListener::connect_with(pool).await?;
     // Ours is the loop that connects again: it has to know, so as to count it as a change.
     listener.eager_reconnect(false);
-    in_time(patience, Box::pin(listener.listen(CHANNEL))).await?;
+    with_timeout(patience, Box::pin(listener.listen(CHANNEL))).await?;
     heard.send_modify(|changes| *changes += 1);
     loop {
         match tokio::time::timeout(SILENCE, listener.try_recv()).await {
@@ -184,7 +184,7 @@ async fn hear(
             Ok(Ok(None)) => return Ok(()),
             Ok(Err(error)) => return Err(error),
             Err(_) => {
-                in_time(patience, Box::pin(listener.execute("SELECT 1"))).await?;
+                with_timeout(patience, Box::pin(listener.execute("SELECT 1"))).await?;
             }
         }
     }

@@ -5,7 +5,7 @@ mod address;
 pub mod session;
 mod listen;
 
-use super::sql::{Names, POSTGRES, Patience, SqlStore, Wire};
+use super::sql::{TableNames, POSTGRES, StoreTimeouts, SqlStore, SqlExecutor};
 use super::store::{LeaseStore, StorePoll, StoreError};
 use super::transactional::{StoreTransaction, TransactionCheckpoint, TransactionalStore};
 use anabranch_model::ids::StreamName;
@@ -13,7 +13,7 @@ use anabranch_model::lease::{
     ApplicationFacts, Checkpoint, LeaseToken, Layout, Lease, LeaseKey, LeaseListing, Nonce, WriteOutcome, WorkerRow,
     WorkerId, Write,
 };
-use listen::Listener;
+use listen::ChangeListener;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
 use std::sync::Arc;
@@ -45,20 +45,20 @@ const CONNECTIONS: usize = 4;
 #[derive(Clone)]
 pub struct PostgresStore {
     /// What the store was made from.
-    settings: Settings,
+    settings: PostgresSettings,
     /// The store itself.
     inner: Arc<SqlStore>,
     /// What hears of changes. Each clone remembers what it was told.
-    listener: Listener,
+    listener: ChangeListener,
 }
 
 #[derive(Clone)]
-struct Settings {
+struct PostgresSettings {
     options: PgConnectOptions,
     application: String,
     schema: String,
     connections: usize,
-    patience: Patience,
+    patience: StoreTimeouts,
 }
 
 impl PostgresStore {
@@ -75,23 +75,23 @@ impl PostgresStore {
         options: PgConnectOptions,
         application: impl Into<String>,
     ) -> Result<Self, StoreError> {
-        Self::of(Settings {
+        Self::of(PostgresSettings {
             options,
             application: application.into(),
             schema: "anabranch".to_owned(),
             connections: CONNECTIONS,
-            patience: Patience::default(),
+            patience: StoreTimeouts::default(),
         })
     }
 
     /// The schema that the tables lie in, `anabranch` by default. It is made if it is missing.
     pub fn with_schema(self, schema: impl Into<String>) -> Result<Self, StoreError> {
-        Self::of(Settings { schema: schema.into(), ..self.settings })
+        Self::of(PostgresSettings { schema: schema.into(), ..self.settings })
     }
 
     /// How many connections the store may use at the same time, 4 by default, at least 1.
     pub fn with_connections(self, connections: usize) -> Result<Self, StoreError> {
-        Self::of(Settings { connections: connections.max(1), ..self.settings })
+        Self::of(PostgresSettings { connections: connections.max(1), ..self.settings })
     }
 
     /// How long a call may take before it is given up, 2 s by default, and once more for the answer
@@ -124,11 +124,11 @@ impl PostgresStore {
         to: &Checkpoint,
         nonce: Nonce,
     ) -> Result<TransactionCheckpoint, StoreError> {
-        let mut wire = Wire::Postgres(&mut *transaction);
+        let mut wire = SqlExecutor::Postgres(&mut *transaction);
         self.inner.checkpoint_in(&mut wire, hold, replaces, to, nonce).await
     }
 
-    fn of(settings: Settings) -> Result<Self, StoreError> {
+    fn of(settings: PostgresSettings) -> Result<Self, StoreError> {
         let label = address::label(&settings.options, &settings.schema);
         if let Some(detail) = settings.problem() {
             return Err(StoreError::Unusable { store: label, detail });
@@ -138,17 +138,17 @@ impl PostgresStore {
             settings.application.clone(),
             label,
             &POSTGRES,
-            Names::in_schema(&settings.schema),
-            super::sql::Address::Postgres(Box::new(address.clone())),
+            TableNames::in_schema(&settings.schema),
+            super::sql::DatabaseAddress::Postgres(Box::new(address.clone())),
             (settings.connections, settings.connections),
             settings.patience,
         ));
-        let listener = Listener::new(address, inner.payload(), settings.patience.call);
+        let listener = ChangeListener::new(address, inner.payload(), settings.patience.call);
         Ok(Self { settings, inner, listener })
     }
 }
 
-impl Settings {
+impl PostgresSettings {
     fn problem(&self) -> Option<String> {
         let schema = &self.schema;
         if schema.is_empty() || schema.len() > 63 || schema.contains('\0') {

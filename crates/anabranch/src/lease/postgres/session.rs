@@ -16,7 +16,7 @@ const ROUNDS: u32 = 5;
 /// Each round asks on the other connection, in a transaction, what the server process of the first
 /// one did last. Behind a pooler with a free connection both are that process, or the transaction
 /// pushes the first to another. If all are in use, the process has served somebody else meanwhile.
-pub async fn is_kept(
+pub async fn keeps_session(
     mine: &mut PgConnection,
     other: &mut PgConnection,
     step: Duration,
@@ -54,7 +54,7 @@ fn seen_by_other(process: i32) -> String {
 }
 
 /// What a server process says.
-struct Said {
+struct ServerProcess {
     process: i32,
     /// When a statement began.
     started: Option<String>,
@@ -64,15 +64,15 @@ async fn ask(
     connection: &mut PgConnection,
     sql: &str,
     step: Duration,
-) -> Result<Said, sqlx::Error> {
+) -> Result<ServerProcess, sqlx::Error> {
     // Without a prepared statement, which may not live until it is run.
     let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-    let row = in_time(step, Box::pin(sql.fetch_one(connection))).await?;
-    Ok(Said { process: row.try_get(0)?, started: row.try_get(1)? })
+    let row = with_timeout(step, Box::pin(sql.fetch_one(connection))).await?;
+    Ok(ServerProcess { process: row.try_get(0)?, started: row.try_get(1)? })
 }
 
 /// The answer, if it comes in time.
-pub(super) async fn in_time<T>(
+pub(super) async fn with_timeout<T>(
     patience: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {

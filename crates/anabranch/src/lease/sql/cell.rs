@@ -1,6 +1,6 @@
 //! One value of a row, as both databases store it.
 
-use super::failure::Failure;
+use super::failure::SqlFailure;
 
 /// A value to store, or one that was read. Absent values keep their type, which PostgreSQL asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,20 +34,20 @@ impl Cell {
 }
 
 /// Reads the values of a row in the order of its columns.
-pub(super) struct Reader {
+pub(super) struct RowReader {
     columns: std::slice::Iter<'static, &'static str>,
     cells: std::vec::IntoIter<Cell>,
     /// Which row, for errors: as much as was read of its key.
     row: String,
 }
 
-impl Reader {
+impl RowReader {
     pub(super) fn new(columns: &'static [&'static str], cells: Vec<Cell>) -> Self {
         Self { columns: columns.iter(), cells: cells.into_iter(), row: String::new() }
     }
 
     /// A text that is part of the row's key.
-    pub(super) fn key(&mut self) -> Result<String, Failure> {
+    pub(super) fn key(&mut self) -> Result<String, SqlFailure> {
         let text = self.text()?;
         if !self.row.is_empty() {
             self.row.push('/');
@@ -56,28 +56,28 @@ impl Reader {
         Ok(text)
     }
 
-    pub(super) fn text(&mut self) -> Result<String, Failure> {
+    pub(super) fn text(&mut self) -> Result<String, SqlFailure> {
         match self.next()? {
             (_, Cell::Text(Some(text))) => Ok(text),
             (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
         }
     }
 
-    pub(super) fn optional_text(&mut self) -> Result<Option<String>, Failure> {
+    pub(super) fn optional_text(&mut self) -> Result<Option<String>, SqlFailure> {
         match self.next()? {
             (_, Cell::Text(text)) => Ok(text),
             (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no text"))),
         }
     }
 
-    pub(super) fn number(&mut self) -> Result<u64, Failure> {
+    pub(super) fn number(&mut self) -> Result<u64, SqlFailure> {
         match self.next()? {
             (_, Cell::Number(number)) => Ok(number.cast_unsigned()),
             (column, cell) => Err(self.unreadable(column, &format!("{cell:?} is no number"))),
         }
     }
 
-    pub(super) fn optional_number(&mut self) -> Result<Option<u64>, Failure> {
+    pub(super) fn optional_number(&mut self) -> Result<Option<u64>, SqlFailure> {
         match self.next()? {
             (_, Cell::Number(number)) => Ok(Some(number.cast_unsigned())),
             (_, Cell::Text(None)) => Ok(None),
@@ -86,7 +86,7 @@ impl Reader {
     }
 
     /// A yes or no, which SQLite keeps as a number.
-    pub(super) fn flag(&mut self) -> Result<bool, Failure> {
+    pub(super) fn flag(&mut self) -> Result<bool, SqlFailure> {
         match self.next()? {
             (_, Cell::Flag(flag)) => Ok(flag),
             (_, Cell::Number(number @ (0 | 1))) => Ok(number == 1),
@@ -94,7 +94,7 @@ impl Reader {
         }
     }
 
-    pub(super) fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<Vec<u8>>, SqlFailure> {
         match self.next()? {
             (_, Cell::Bytes(bytes)) => Ok(bytes),
             (_, Cell::Text(None)) => Ok(None),
@@ -106,7 +106,7 @@ impl Reader {
     pub(super) fn parsed<T, E: std::fmt::Display>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlFailure> {
         let column = self.columns.as_slice().first().copied().unwrap_or_default();
         let text = self.text()?;
         parse(&text).map_err(|why| self.unreadable(column, &why.to_string()))
@@ -116,7 +116,7 @@ impl Reader {
     pub(super) fn optional_parsed<T, E: std::fmt::Display>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>, SqlFailure> {
         let column = self.columns.as_slice().first().copied().unwrap_or_default();
         let text = self.optional_text()?;
         text.map(|text| parse(&text))
@@ -124,14 +124,14 @@ impl Reader {
             .map_err(|why| self.unreadable(column, &why.to_string()))
     }
 
-    fn next(&mut self) -> Result<(&'static str, Cell), Failure> {
+    fn next(&mut self) -> Result<(&'static str, Cell), SqlFailure> {
         match (self.columns.next(), self.cells.next()) {
             (Some(column), Some(cell)) => Ok((*column, cell)),
             (column, _) => Err(self.unreadable(column.unwrap_or(&""), "it is missing")),
         }
     }
 
-    fn unreadable(&self, column: &str, why: &str) -> Failure {
-        Failure::Unreadable { row: self.row.clone(), detail: format!("column {column}: {why}") }
+    fn unreadable(&self, column: &str, why: &str) -> SqlFailure {
+        SqlFailure::Unreadable { row: self.row.clone(), detail: format!("column {column}: {why}") }
     }
 }

@@ -4,8 +4,8 @@
 //! writes wait for each other, and a write that waits for a row keeps nobody else waiting.
 
 use super::cell::Cell;
-use super::failure::{Failure, LostConnection};
-use super::link::Wire;
+use super::failure::{SqlFailure, LostConnection};
+use super::link::SqlExecutor;
 use super::pool::Urgency;
 use super::row;
 use super::statement::RowStatements;
@@ -22,7 +22,7 @@ use anabranch_model::lease::{
 const RACES: u32 = 5;
 
 /// Where a write stands before its `COMMIT`.
-enum Step {
+enum WriteStep {
     /// Its condition was false.
     Refused(WriteOutcome),
     /// Another write made or removed the row after it was read: the decision is void.
@@ -48,7 +48,7 @@ impl SqlStore {
     }
 
     /// One transaction. `None` if the decision was void.
-    async fn attempt(&self, write: &Write) -> Result<Option<WriteOutcome>, Failure> {
+    async fn attempt(&self, write: &Write) -> Result<Option<WriteOutcome>, SqlFailure> {
         let is_heart = matches!(write, Write::Worker { .. });
         let _turn = self.turn(if is_heart { Urgency::Heartbeat } else { Urgency::Normal }).await?;
         let up_to_commit = async {
@@ -64,19 +64,19 @@ impl SqlStore {
             }
         };
         // Nothing of this can be applied: `COMMIT` was not sent.
-        let (mut lent, step) = self.within(self.patience.call, up_to_commit).await?;
+        let (mut lent, step) = self.with_timeout(self.patience.call, up_to_commit).await?;
         let outcome = match step {
-            Step::Written(outcome) => outcome,
-            Step::Refused(outcome) => {
+            WriteStep::Written(outcome) => outcome,
+            WriteStep::Refused(outcome) => {
                 self.roll_back(lent).await;
                 return Ok(Some(outcome));
             }
-            Step::Raced => {
+            WriteStep::Raced => {
                 self.roll_back(lent).await;
                 return Ok(None);
             }
         };
-        match self.within(self.patience.call, lent.wire().run("COMMIT")).await {
+        match self.with_timeout(self.patience.call, lent.wire().run("COMMIT")).await {
             Ok(()) => {
                 lent.give_back();
                 Ok(Some(outcome))
@@ -86,7 +86,7 @@ impl SqlStore {
         }
     }
 
-    async fn step(&self, wire: &mut Wire<'_>, write: &Write) -> Result<Step, Failure> {
+    async fn step(&self, wire: &mut SqlExecutor<'_>, write: &Write) -> Result<WriteStep, SqlFailure> {
         let step = match write {
             Write::Lease { key, change, nonce } => {
                 self.change_lease(wire, key, change, *nonce).await?
@@ -98,7 +98,7 @@ impl SqlStore {
         };
         // The removal of a worker has moved the version already.
         let removal = matches!(write, Write::Worker { change: WorkerChange::Delete, .. });
-        if matches!(step, Step::Written(_)) && write.changes_plan() && !removal {
+        if matches!(step, WriteStep::Written(_)) && write.changes_plan() && !removal {
             self.bump(wire).await?;
         }
         Ok(step)
@@ -106,11 +106,11 @@ impl SqlStore {
 
     async fn change_lease(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         key: &LeaseKey,
         change: &LeaseChange,
         nonce: Nonce,
-    ) -> Result<Step, Failure> {
+    ) -> Result<WriteStep, SqlFailure> {
         let of = &self.statements.lease;
         let now = self.locked(wire, of, row::lease_key(key)).await?;
         let now = now.map(row::lease).transpose()?;
@@ -126,11 +126,11 @@ impl SqlStore {
 
     async fn change_worker(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         id: &WorkerId,
         change: &WorkerChange,
         nonce: Nonce,
-    ) -> Result<Step, Failure> {
+    ) -> Result<WriteStep, SqlFailure> {
         let of = &self.statements.worker;
         let key = vec![Cell::text(id.as_str())];
         let now = self.locked(wire, of, key.clone()).await?.map(row::worker).transpose()?;
@@ -155,10 +155,10 @@ impl SqlStore {
 
     async fn change_stream(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         stream: &StreamName,
         change: StreamChange,
-    ) -> Result<Step, Failure> {
+    ) -> Result<WriteStep, SqlFailure> {
         let of = &self.statements.stream;
         let key = vec![Cell::text(stream.as_str())];
         let now = self.locked(wire, of, key.clone()).await?.map(row::stream).transpose()?;
@@ -176,33 +176,33 @@ impl SqlStore {
     /// Reads a row and keeps others from changing it until the transaction ends.
     async fn locked(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         of: &RowStatements,
         key: Vec<Cell>,
-    ) -> Result<Option<Vec<Cell>>, Failure> {
+    ) -> Result<Option<Vec<Cell>>, SqlFailure> {
         Ok(wire.rows(&of.lock, self.with_application(key)).await?.into_iter().next())
     }
 
     /// Makes, changes or removes a row as decided.
     async fn replace(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         of: &RowStatements,
         key: Vec<Cell>,
         is_there: bool,
         after: Option<Vec<Cell>>,
         done: WriteOutcome,
-    ) -> Result<Step, Failure> {
+    ) -> Result<WriteStep, SqlFailure> {
         let changed = match (is_there, after) {
             (false, Some(cells)) => wire.change(&of.insert, self.with_application(cells)).await?,
             (true, Some(cells)) => wire.change(&of.update, self.with_application(cells)).await?,
             (true, None) => wire.change(&of.delete, self.with_application(key)).await?,
             (false, None) => 1,
         };
-        Ok(if changed == 1 { Step::Written(done) } else { Step::Raced })
+        Ok(if changed == 1 { WriteStep::Written(done) } else { WriteStep::Raced })
     }
 
-    async fn bump(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+    async fn bump(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let mut cells = self.with_application(vec![]);
         if self.statements.dialect.notifies {
             cells.extend([Cell::text(CHANNEL), Cell::text(&self.payload())]);
@@ -211,6 +211,6 @@ impl SqlStore {
     }
 }
 
-fn refused(why: WriteRefusal, now: StoredRow) -> Step {
-    Step::Refused(WriteOutcome::Refused { why, now: Some(now) })
+fn refused(why: WriteRefusal, now: StoredRow) -> WriteStep {
+    WriteStep::Refused(WriteOutcome::Refused { why, now: Some(now) })
 }

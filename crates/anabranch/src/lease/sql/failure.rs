@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why a statement was not carried out, or its answer not understood.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SqlFailure {
     /// The database or the way to it.
     Sql(sqlx::Error),
     /// No answer came in time.
@@ -14,7 +14,7 @@ pub(crate) enum Failure {
         within: Duration,
     },
     /// All connections are in use; nothing was sent.
-    Crowded {
+    PoolBusy {
         /// How long was waited.
         waited: Duration,
     },
@@ -47,18 +47,18 @@ enum Code {
     Sqlite(i32),
 }
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for SqlFailure {
     fn from(error: sqlx::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl Failure {
+impl SqlFailure {
     /// Whether the connection went away, so that another one may do better.
     pub(crate) fn lost_connection(&self) -> LostConnection {
         let lost = match self {
             Self::NoAnswer { .. } => true,
-            Self::Crowded { .. } | Self::InUse(_) | Self::Unreadable { .. } | Self::Foreign(_) => {
+            Self::PoolBusy { .. } | Self::InUse(_) | Self::Unreadable { .. } | Self::Foreign(_) => {
                 false
             }
             Self::Sql(error) => match code(error) {
@@ -135,7 +135,7 @@ impl Failure {
                 detail: format!("no answer within {} ms", within.as_millis()),
                 source: None,
             },
-            Self::Crowded { waited } => StoreError::Throttled {
+            Self::PoolBusy { waited } => StoreError::Throttled {
                 store,
                 detail: format!(
                     "no connection was free for {} ms; allow more of them, or write less often",

@@ -2,8 +2,8 @@
 //! stored together or not at all.
 
 use super::cell::Cell;
-use super::failure::Failure;
-use super::link::Wire;
+use super::failure::SqlFailure;
+use super::link::SqlExecutor;
 use super::row;
 use super::store::SqlStore;
 use crate::lease::{TransactionCheckpoint, StoreError};
@@ -12,7 +12,7 @@ use anabranch_model::lease::{Checkpoint, LeaseToken, Layout, LeaseChange, Nonce,
 impl SqlStore {
     pub(crate) async fn checkpoint_in(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
@@ -22,19 +22,19 @@ impl SqlStore {
             return Ok(TransactionCheckpoint::Refused { why: WriteRefusal::CheckpointBehind });
         }
         let moved = self.move_checkpoint(wire, hold, replaces, to, nonce);
-        self.within(self.patience.call, moved)
+        self.with_timeout(self.patience.call, moved)
             .await
             .map_err(|failure| failure.of_store(&self.label))
     }
 
     async fn move_checkpoint(
         &self,
-        wire: &mut Wire<'_>,
+        wire: &mut SqlExecutor<'_>,
         hold: &LeaseToken,
         replaces: &Checkpoint,
         to: &Checkpoint,
         nonce: Nonce,
-    ) -> Result<TransactionCheckpoint, Failure> {
+    ) -> Result<TransactionCheckpoint, SqlFailure> {
         let mut cells = self.with_application(row::lease_key(&hold.key));
         cells.extend([
             Cell::text(hold.owner.as_str()),

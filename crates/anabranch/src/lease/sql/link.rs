@@ -1,7 +1,7 @@
 //! One connection, to either database: where the two differ in calls.
 
 use super::cell::Cell;
-use super::failure::Failure;
+use super::failure::SqlFailure;
 #[cfg(feature = "postgres")]
 use super::literal::{bytes_of, with_values};
 #[cfg(feature = "sqlite")]
@@ -26,25 +26,25 @@ const ACKNOWLEDGED_IS_KEPT: &str = "SELECT set_config('synchronous_commit', 'on'
 
 /// Where a database is, and how to log in.
 #[derive(Clone)]
-pub(crate) enum Address {
+pub(crate) enum DatabaseAddress {
     #[cfg(feature = "postgres")]
     Postgres(Box<PgConnectOptions>),
     #[cfg(feature = "sqlite")]
     Sqlite(Box<SqliteConnectOptions>),
 }
 
-impl Address {
+impl DatabaseAddress {
     /// Opens a connection. The caller bounds the time.
-    pub(super) async fn connect(&self) -> Result<Link, Failure> {
+    pub(super) async fn connect(&self) -> Result<SqlConnection, SqlFailure> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(options) => Ok(Link::Postgres(options.connect().await?)),
+            Self::Postgres(options) => Ok(SqlConnection::Postgres(options.connect().await?)),
             // The change to WAL on a fresh file does not wait for others that make it too.
             #[cfg(feature = "sqlite")]
             Self::Sqlite(options) => loop {
-                match options.connect().await.map_err(Failure::from) {
+                match options.connect().await.map_err(SqlFailure::from) {
                     Err(failure) if failure.is_busy() => tokio::time::sleep(BUSY_PAUSE).await,
-                    connected => return Ok(Link::Sqlite(connected?)),
+                    connected => return Ok(SqlConnection::Sqlite(connected?)),
                 }
             },
         }
@@ -74,39 +74,39 @@ impl Address {
 }
 
 /// A connection of our own.
-pub(crate) enum Link {
+pub(crate) enum SqlConnection {
     #[cfg(feature = "postgres")]
     Postgres(PgConnection),
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteConnection),
 }
 
-impl Link {
-    pub(crate) fn wire(&mut self) -> Wire<'_> {
+impl SqlConnection {
+    pub(crate) fn wire(&mut self) -> SqlExecutor<'_> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres(connection) => Wire::Postgres(connection),
+            Self::Postgres(connection) => SqlExecutor::Postgres(connection),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(connection) => Wire::Sqlite(connection),
+            Self::Sqlite(connection) => SqlExecutor::Sqlite(connection),
         }
     }
 }
 
 /// A connection to send statements on: ours, or that of the user's transaction.
-pub(crate) enum Wire<'a> {
+pub(crate) enum SqlExecutor<'a> {
     #[cfg(feature = "postgres")]
     Postgres(&'a mut PgConnection),
     #[cfg(feature = "sqlite")]
     Sqlite(&'a mut SqliteConnection),
 }
 
-impl Wire<'_> {
+impl SqlExecutor<'_> {
     /// The rows that a statement answers.
     pub(super) async fn rows(
         &mut self,
         sql: &Arc<str>,
         cells: Vec<Cell>,
-    ) -> Result<Vec<Vec<Cell>>, Failure> {
+    ) -> Result<Vec<Vec<Cell>>, SqlFailure> {
         match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(connection) => {
@@ -127,7 +127,7 @@ impl Wire<'_> {
         &mut self,
         sql: &Arc<str>,
         cells: Vec<Cell>,
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, SqlFailure> {
         Ok(match self {
             #[cfg(feature = "postgres")]
             Self::Postgres(connection) => {
@@ -144,7 +144,7 @@ impl Wire<'_> {
     }
 
     /// Runs statements without arguments, in one round trip.
-    pub(super) async fn run(&mut self, sql: &str) -> Result<(), Failure> {
+    pub(super) async fn run(&mut self, sql: &str) -> Result<(), SqlFailure> {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql));
         match self {
             #[cfg(feature = "postgres")]
@@ -157,7 +157,7 @@ impl Wire<'_> {
 }
 
 #[cfg(feature = "sqlite")]
-fn arguments(cells: Vec<Cell>) -> Result<SqliteArguments, Failure> {
+fn arguments(cells: Vec<Cell>) -> Result<SqliteArguments, SqlFailure> {
     let mut arguments = SqliteArguments::default();
     for cell in cells {
         match cell {
@@ -173,7 +173,7 @@ fn arguments(cells: Vec<Cell>) -> Result<SqliteArguments, Failure> {
 }
 
 #[cfg(feature = "postgres")]
-fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
+fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, SqlFailure> {
     let cell = |(i, column): (usize, &sqlx::postgres::PgColumn)| {
         Ok(match column.type_info().name() {
             "TEXT" | "VARCHAR" | "NAME" => Cell::Text(row.try_get(i)?),
@@ -182,7 +182,7 @@ fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
             "INT8" => Cell::Number(row.try_get(i)?),
             "INT4" => Cell::Number(row.try_get::<i32, _>(i)?.into()),
             "BOOL" => Cell::Flag(row.try_get(i)?),
-            other => return Err(strange(column.name(), other)),
+            other => return Err(unexpected_type(column.name(), other)),
         })
     };
     row.columns().iter().enumerate().map(cell).collect()
@@ -190,17 +190,17 @@ fn postgres_cells(row: &PgRow) -> Result<Vec<Cell>, Failure> {
 
 /// Bytes as text, in whichever form the role or the database asks for with `bytea_output`.
 #[cfg(feature = "postgres")]
-fn postgres_bytes(row: &PgRow, i: usize, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+fn postgres_bytes(row: &PgRow, i: usize, name: &str) -> Result<Option<Vec<u8>>, SqlFailure> {
     let raw = row.try_get_raw(i)?;
     if raw.is_null() {
         return Ok(None);
     }
     let text = raw.as_str().map_err(sqlx::Error::Decode)?;
-    Ok(Some(bytes_of(text).ok_or_else(|| strange(name, "BYTEA"))?))
+    Ok(Some(bytes_of(text).ok_or_else(|| unexpected_type(name, "BYTEA"))?))
 }
 
 #[cfg(feature = "sqlite")]
-fn sqlite_cells(row: &SqliteRow) -> Result<Vec<Cell>, Failure> {
+fn sqlite_cells(row: &SqliteRow) -> Result<Vec<Cell>, SqlFailure> {
     let cell = |(i, column): (usize, &sqlx::sqlite::SqliteColumn)| {
         let raw = row.try_get_raw(i)?;
         if raw.is_null() {
@@ -212,14 +212,14 @@ fn sqlite_cells(row: &SqliteRow) -> Result<Vec<Cell>, Failure> {
             "TEXT" => Cell::Text(row.try_get(i)?),
             "BLOB" => Cell::Bytes(row.try_get(i)?),
             "INTEGER" => Cell::Number(row.try_get(i)?),
-            other => return Err(strange(column.name(), other)),
+            other => return Err(unexpected_type(column.name(), other)),
         })
     };
     row.columns().iter().enumerate().map(cell).collect()
 }
 
-fn strange(column: &str, kind: &str) -> Failure {
-    Failure::Unreadable {
+fn unexpected_type(column: &str, kind: &str) -> SqlFailure {
+    SqlFailure::Unreadable {
         row: String::new(),
         detail: format!("column {column} holds a value of type {kind}"),
     }

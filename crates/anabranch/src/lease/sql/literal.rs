@@ -5,11 +5,11 @@
 //! Text in one message needs one round trip and leaves nothing behind, whatever lies in between.
 
 use super::cell::Cell;
-use super::failure::Failure;
+use super::failure::SqlFailure;
 use std::fmt::Write as _;
 
 /// Replaces `$1`, `$2` and so on by the values, but not inside quotes.
-pub(super) fn with_values(sql: &str, cells: &[Cell]) -> Result<String, Failure> {
+pub(super) fn with_values(sql: &str, cells: &[Cell]) -> Result<String, SqlFailure> {
     let mut text = String::with_capacity(sql.len() + 32 * cells.len());
     let mut rest = sql;
     let mut quote = None;
@@ -35,7 +35,7 @@ pub(super) fn with_values(sql: &str, cells: &[Cell]) -> Result<String, Failure> 
     Ok(text)
 }
 
-fn write_value(sql: &mut String, cell: &Cell) -> Result<(), Failure> {
+fn write_value(sql: &mut String, cell: &Cell) -> Result<(), SqlFailure> {
     let written = match cell {
         Cell::Text(None) | Cell::Bytes(None) | Cell::NoNumber => write!(sql, "NULL"),
         Cell::Text(Some(text)) => return write_text(sql, text),
@@ -48,7 +48,7 @@ fn write_value(sql: &mut String, cell: &Cell) -> Result<(), Failure> {
 
 /// Writes a text that `standard_conforming_strings` does not change. Letters beyond ASCII stay as
 /// they are, for every connection of `sqlx` speaks UTF-8: only a server in UTF-8 takes `\U` for them.
-fn write_text(sql: &mut String, text: &str) -> Result<(), Failure> {
+fn write_text(sql: &mut String, text: &str) -> Result<(), SqlFailure> {
     sql.push_str("E'");
     for letter in text.chars() {
         match letter {
@@ -99,8 +99,8 @@ fn number(digits: &[u8], length: usize, radix: u32) -> Option<u8> {
     u8::from_str_radix(digits, radix).ok()
 }
 
-fn failure(detail: String) -> Failure {
-    Failure::Sql(sqlx::Error::Encode(detail.into()))
+fn failure(detail: String) -> SqlFailure {
+    SqlFailure::Sql(sqlx::Error::Encode(detail.into()))
 }
 
 #[cfg(test)]

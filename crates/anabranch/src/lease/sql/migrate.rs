@@ -8,9 +8,9 @@
 //! disturbs no more than one worker does.
 
 use super::cell::Cell;
-use super::failure::Failure;
-use super::link::Wire;
-use super::schema::{ADDED, Added, Found, MIN_READER, TABLES_OF_1, VERSION};
+use super::failure::SqlFailure;
+use super::link::SqlExecutor;
+use super::schema::{ADDED, AddedColumn, FoundSchema, MIN_READER, TABLES_OF_1, VERSION};
 use super::store::SqlStore;
 use crate::lease::StoreError;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const TURNS: u32 = 5;
 
 /// What a transaction did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
+enum MigrationProgress {
     /// A step; there may be more.
     Step,
     /// The last one.
@@ -38,18 +38,18 @@ impl SqlStore {
         self.bring_up_to_date().await.map_err(|failure| failure.of_store(&self.label))
     }
 
-    async fn bring_up_to_date(&self) -> Result<(), Failure> {
+    async fn bring_up_to_date(&self) -> Result<(), SqlFailure> {
         // A worker that may not make tables can still use those that are there.
-        if self.within(self.patience.prepare, self.is_current()).await? {
+        if self.with_timeout(self.patience.prepare, self.is_current()).await? {
             return Ok(());
         }
         // Time for another worker to make them, and for our own turns.
         let time = self.patience.prepare * 2;
-        while self.within(time, self.transact_a_step()).await? == Progress::Step {}
+        while self.with_timeout(time, self.transact_a_step()).await? == MigrationProgress::Step {}
         Ok(())
     }
 
-    async fn transact_a_step(&self) -> Result<Progress, Failure> {
+    async fn transact_a_step(&self) -> Result<MigrationProgress, SqlFailure> {
         let mut lent = self.begin(&self.begin_prepare).await?;
         let done = self.next_step(&mut lent.wire()).await;
         match done {
@@ -66,53 +66,53 @@ impl SqlStore {
     }
 
     /// Whether the tables are there, up to date, and the application has its row.
-    async fn is_current(&self) -> Result<bool, Failure> {
+    async fn is_current(&self) -> Result<bool, SqlFailure> {
         // The first answer may come on a connection that has died; the rest follow it.
         let tables = self.statements.dialect.tables.into();
         let space = vec![Cell::text(self.statements.names.space())];
         self.read_once_or_twice(&tables, space).await?;
         let mut lent = self.pool.to_read().await?;
-        let found = self.look_for_tables(&mut lent.wire()).await;
+        let found = self.find_tables(&mut lent.wire()).await;
         lent.give_back();
-        if found? != Found::Usable {
+        if found? != FoundSchema::Usable {
             return Ok(false);
         }
         let look = self.with_application(vec![]);
         Ok(!self.read_once_or_twice(&self.statements.look, look).await?.is_empty())
     }
 
-    async fn next_step(&self, wire: &mut Wire<'_>) -> Result<Progress, Failure> {
+    async fn next_step(&self, wire: &mut SqlExecutor<'_>) -> Result<MigrationProgress, SqlFailure> {
         self.lock_schema(wire).await?;
-        let version = match self.look_for_tables(wire).await? {
-            Found::Nothing => {
+        let version = match self.find_tables(wire).await? {
+            FoundSchema::Nothing => {
                 self.make_tables(wire).await?;
                 VERSION
             }
-            Found::Version(version) => version,
-            Found::Usable => VERSION,
+            FoundSchema::Version(version) => version,
+            FoundSchema::Usable => VERSION,
         };
         // Versions count from 1, and the first is made, not added to.
         let Some(added) = ADDED.get(version.saturating_sub(1)) else {
-            return self.make_application(wire).await.map(|()| Progress::Done);
+            return self.make_application(wire).await.map(|()| MigrationProgress::Done);
         };
         for added in *added {
             // A step that was taken before a later one failed is not taken twice.
             if !self.has_column(wire, added).await? {
                 self.add_in_turns(wire, added).await?;
-                return Ok(Progress::Step);
+                return Ok(MigrationProgress::Step);
             }
         }
-        self.note_version(wire, version + 1).await.map(|()| Progress::Step)
+        self.note_version(wire, version + 1).await.map(|()| MigrationProgress::Step)
     }
 
-    async fn lock_schema(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+    async fn lock_schema(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let space = vec![Cell::text(self.statements.names.space())];
         let Some(lock) = self.statements.dialect.schema_lock else { return Ok(()) };
         let locked = wire.rows(&lock.into(), space).await;
         locked.map(drop).map_err(|failure| {
             if failure.is_busy() {
                 let what = "another worker has been bringing the tables up to date for long";
-                Failure::InUse(what.to_owned())
+                SqlFailure::InUse(what.to_owned())
             } else {
                 failure
             }
@@ -120,7 +120,7 @@ impl SqlStore {
     }
 
     /// Makes all tables. Nobody else sees them before that is done, so nobody is in the way.
-    async fn make_tables(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+    async fn make_tables(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let statements = &self.statements;
         let space = vec![Cell::text(statements.names.space())];
         if let Some(is_there) = statements.dialect.schema_is_there
@@ -138,7 +138,7 @@ impl SqlStore {
         Ok(())
     }
 
-    async fn make_application(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+    async fn make_application(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let first = self.statements.migration(
             "INSERT INTO {t}application (application, version) VALUES ($1, 0) \
              ON CONFLICT DO NOTHING",
@@ -146,18 +146,18 @@ impl SqlStore {
         wire.change(&first.into(), self.with_application(vec![])).await.map(drop)
     }
 
-    async fn has_column(&self, wire: &mut Wire<'_>, added: &Added) -> Result<bool, Failure> {
+    async fn has_column(&self, wire: &mut SqlExecutor<'_>, added: &AddedColumn) -> Result<bool, SqlFailure> {
         let cells = [self.statements.names.space(), added.table, added.column];
         let found = self.statements.dialect.column.into();
         Ok(!wire.rows(&found, cells.into_iter().map(Cell::text).collect()).await?.is_empty())
     }
 
-    fn addition(&self, Added { table, column, kind }: &Added) -> String {
+    fn addition(&self, AddedColumn { table, column, kind }: &AddedColumn) -> String {
         self.statements.migration(&format!("ALTER TABLE {{t}}{table} ADD COLUMN {column} {kind}"))
     }
 
     /// Adds a column as soon as the table is free for a moment.
-    async fn add_in_turns(&self, wire: &mut Wire<'_>, added: &Added) -> Result<(), Failure> {
+    async fn add_in_turns(&self, wire: &mut SqlExecutor<'_>, added: &AddedColumn) -> Result<(), SqlFailure> {
         let turn = TURN.min(self.patience.lock / 2).max(Duration::from_millis(1));
         let bound =
             self.statements.dialect.queue_for.replace("{ms}", &turn.as_millis().to_string());
@@ -176,14 +176,14 @@ impl SqlStore {
             }
         }
         let (table, column) = (self.statements.names.listed(added.table), added.column);
-        Err(Failure::InUse(format!(
+        Err(SqlFailure::InUse(format!(
             "the table {table} has to get the column {column}, and others have been using it all \
              the time: a dump or a transaction that was left open has to end first (pg_locks \
              names it); workers of the release before go on meanwhile"
         )))
     }
 
-    async fn note_version(&self, wire: &mut Wire<'_>, version: usize) -> Result<(), Failure> {
+    async fn note_version(&self, wire: &mut SqlExecutor<'_>, version: usize) -> Result<(), SqlFailure> {
         let mut cells = vec![Cell::number(version as u64)];
         // The column came with version 3, and only the last row counts.
         let note = if version == VERSION {

@@ -28,8 +28,8 @@ mod store;
 pub(super) use dialect::POSTGRES;
 #[cfg(feature = "sqlite")]
 pub(super) use dialect::SQLITE;
-pub(super) use link::{Address, Wire};
-pub(super) use statement::Names;
+pub(super) use link::{DatabaseAddress, SqlExecutor};
+pub(super) use statement::TableNames;
 #[cfg(feature = "postgres")]
 pub(super) use store::CHANNEL;
-pub(super) use store::{Patience, SqlStore, problem_with_application};
+pub(super) use store::{StoreTimeouts, SqlStore, problem_with_application};

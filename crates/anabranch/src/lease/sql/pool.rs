@@ -4,8 +4,8 @@
 //! open transaction back: nobody waits for an answer that may never come, and no connection of a
 //! network that went away is kept.
 
-use super::failure::Failure;
-use super::link::{Address, Link, Wire};
+use super::failure::SqlFailure;
+use super::link::{DatabaseAddress, SqlConnection, SqlExecutor};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -18,9 +18,9 @@ pub(super) enum Urgency {
     Normal,
 }
 
-pub(super) struct Pool {
+pub(super) struct SqlPool {
     /// Where to connect.
-    address: Address,
+    address: DatabaseAddress,
     /// One permit less than there are connections: what is not a heart waits here, so that a beat
     /// finds a connection however many checkpoints are queued.
     crowd: Semaphore,
@@ -30,11 +30,11 @@ pub(super) struct Pool {
     /// process queue for it better than they poll.
     writers: Semaphore,
     /// Connections that nobody uses.
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<SqlConnection>>,
 }
 
-impl Pool {
-    pub(super) fn new(address: Address, connections: usize, writers: usize) -> Self {
+impl SqlPool {
+    pub(super) fn new(address: DatabaseAddress, connections: usize, writers: usize) -> Self {
         Self {
             address,
             crowd: Semaphore::new(connections.saturating_sub(1).max(1)),
@@ -55,17 +55,17 @@ impl Pool {
     }
 
     /// A connection to read on. Waits for one that comes back, or opens one.
-    pub(super) async fn to_read(&self) -> Result<Lent<'_>, Failure> {
-        self.lend(None).await
+    pub(super) async fn to_read(&self) -> Result<SqlLoan<'_>, SqlFailure> {
+        self.acquire(None).await
     }
 
     /// A connection to write on.
-    pub(super) async fn to_write(&self) -> Result<Lent<'_>, Failure> {
+    pub(super) async fn to_write(&self) -> Result<SqlLoan<'_>, SqlFailure> {
         let turn = self.writers.acquire().await.expect("the semaphore is never closed");
-        self.lend(Some(turn)).await
+        self.acquire(Some(turn)).await
     }
 
-    async fn lend<'a>(&'a self, turn: Option<SemaphorePermit<'a>>) -> Result<Lent<'a>, Failure> {
+    async fn acquire<'a>(&'a self, turn: Option<SemaphorePermit<'a>>) -> Result<SqlLoan<'a>, SqlFailure> {
         let slot = self.slots.acquire().await.expect("the semaphore is never closed");
         let used = self.idle().pop();
         let was_idle = used.is_some();
@@ -73,7 +73,7 @@ impl Pool {
             Some(link) => link,
             None => self.address.connect().await?,
         };
-        Ok(Lent { link, was_idle, pool: self, _slot: slot, _turn: turn })
+        Ok(SqlLoan { link, was_idle, pool: self, _slot: slot, _turn: turn })
     }
 
     /// Closes what nobody uses: the server is gone, and its connections with it.
@@ -82,24 +82,24 @@ impl Pool {
         drop(idle);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<SqlConnection>> {
         // A list of connections has no state that a panic could leave half done.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A connection on loan. Dropping it closes it.
-pub(super) struct Lent<'a> {
-    link: Link,
+pub(super) struct SqlLoan<'a> {
+    link: SqlConnection,
     /// Whether it was opened for somebody else, so that the server may have hung up since.
     was_idle: bool,
-    pool: &'a Pool,
+    pool: &'a SqlPool,
     _slot: SemaphorePermit<'a>,
     _turn: Option<SemaphorePermit<'a>>,
 }
 
-impl Lent<'_> {
-    pub(super) fn wire(&mut self) -> Wire<'_> {
+impl SqlLoan<'_> {
+    pub(super) fn wire(&mut self) -> SqlExecutor<'_> {
         self.link.wire()
     }
 

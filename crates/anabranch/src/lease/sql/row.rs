@@ -1,7 +1,7 @@
 //! Leases, workers and facts as rows, and back.
 
-use super::cell::{Cell, Reader};
-use super::failure::Failure;
+use super::cell::{Cell, RowReader};
+use super::failure::SqlFailure;
 use super::statement::{LEASE, STREAM, WORKER};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
@@ -47,8 +47,8 @@ pub(super) fn lease_key(key: &LeaseKey) -> Vec<Cell> {
 }
 
 /// Reads what [`lease_cells`] wrote.
-pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, Failure> {
-    let mut row = Reader::new(&LEASE, cells);
+pub(super) fn lease(cells: Vec<Cell>) -> Result<Lease, SqlFailure> {
+    let mut row = RowReader::new(&LEASE, cells);
     let key = LeaseKey::new(row.key()?, row.key()?);
     let owner = row.optional_text()?.map(WorkerId::from);
     let term = row.number()?;
@@ -113,8 +113,8 @@ pub(super) fn worker_cells(worker: &WorkerRow) -> Vec<Cell> {
 }
 
 /// Reads what [`worker_cells`] wrote.
-pub(super) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, Failure> {
-    let mut row = Reader::new(&WORKER, cells);
+pub(super) fn worker(cells: Vec<Cell>) -> Result<WorkerRow, SqlFailure> {
+    let mut row = RowReader::new(&WORKER, cells);
     Ok(WorkerRow {
         id: row.key()?.into(),
         counter: row.number()?,
@@ -145,8 +145,8 @@ pub(super) fn stream_cells(stream: &StreamName, facts: StreamFacts) -> Vec<Cell>
 }
 
 /// Reads what [`stream_cells`] wrote.
-pub(super) fn stream(cells: Vec<Cell>) -> Result<(StreamName, StreamFacts), Failure> {
-    let mut row = Reader::new(&STREAM, cells);
+pub(super) fn stream(cells: Vec<Cell>) -> Result<(StreamName, StreamFacts), SqlFailure> {
+    let mut row = RowReader::new(&STREAM, cells);
     let name = row.key()?.into();
     let (t0_ms, created_ms) = (row.number()?, row.number()?);
     Ok((name, StreamFacts { t0_ms, created_ms, first_sync_done: row.flag()? }))

@@ -5,8 +5,8 @@
 //! the oldest version that may use the tables, so that such a worker can be started again too.
 
 use super::cell::Cell;
-use super::failure::Failure;
-use super::link::Wire;
+use super::failure::SqlFailure;
+use super::link::SqlExecutor;
 use super::statement::{LEASE, STREAM, TABLES, WORKER};
 use super::store::SqlStore;
 use std::sync::Arc;
@@ -66,20 +66,20 @@ CREATE INDEX {i}lease_owner ON {t}lease (application, owner);
 ";
 
 /// A column that a later version adds. It may be empty.
-pub(super) struct Added {
+pub(super) struct AddedColumn {
     pub(super) table: &'static str,
     pub(super) column: &'static str,
     pub(super) kind: &'static str,
 }
 
 /// What each version after the first adds.
-pub(super) const ADDED: [&[Added]; 3] = [
+pub(super) const ADDED: [&[AddedColumn]; 3] = [
     &[
-        Added { table: "lease", column: "bytes_per_second", kind: "{number}" },
-        Added { table: "worker", column: "streams", kind: "{text}" },
+        AddedColumn { table: "lease", column: "bytes_per_second", kind: "{number}" },
+        AddedColumn { table: "worker", column: "streams", kind: "{text}" },
     ],
-    &[Added { table: "schema_version", column: "min_reader", kind: "{number}" }],
-    &[Added { table: "worker", column: "lease_time_ms", kind: "{number}" }],
+    &[AddedColumn { table: "schema_version", column: "min_reader", kind: "{number}" }],
+    &[AddedColumn { table: "worker", column: "lease_time_ms", kind: "{number}" }],
 ];
 
 /// The version that this release makes.
@@ -93,7 +93,7 @@ const _: () = assert!(MIN_READER <= VERSION);
 
 /// What stands in the database under our names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum FoundSchema {
     /// Nothing.
     Nothing,
     /// Our tables, of this version.
@@ -104,7 +104,7 @@ pub(super) enum Found {
 
 impl SqlStore {
     /// What stands under our names, or why we must not touch it.
-    pub(super) async fn look_for_tables(&self, wire: &mut Wire<'_>) -> Result<Found, Failure> {
+    pub(super) async fn find_tables(&self, wire: &mut SqlExecutor<'_>) -> Result<FoundSchema, SqlFailure> {
         let names = &self.statements.names;
         let space = names.space();
         let all =
@@ -112,10 +112,10 @@ impl SqlStore {
         let is_there = |table: &str| all.contains(&vec![Cell::text(&names.listed(table))]);
         let ours: Vec<&str> = TABLES.into_iter().filter(|table| is_there(table)).collect();
         if ours.is_empty() {
-            return Ok(Found::Nothing);
+            return Ok(FoundSchema::Nothing);
         }
         if ours.len() < TABLES.len() {
-            return Err(Failure::Foreign(format!(
+            return Err(SqlFailure::Foreign(format!(
                 "there is a table {}, and none called {}, so they are not a lease store's: name \
                  another schema or prefix",
                 names.listed(ours[0]),
@@ -127,17 +127,17 @@ impl SqlStore {
         }
         let version = self.version(wire).await?;
         if version < VERSION as u64 {
-            return Ok(Found::Version(usize::try_from(version).unwrap_or(0)));
+            return Ok(FoundSchema::Version(usize::try_from(version).unwrap_or(0)));
         }
         if version > VERSION as u64 {
             self.may_use(wire, version).await?;
         }
         self.probe(wire).await?;
-        Ok(Found::Usable)
+        Ok(FoundSchema::Usable)
     }
 
     /// Refuses tables of a later version, unless it says that ours may use them.
-    async fn may_use(&self, wire: &mut Wire<'_>, version: u64) -> Result<(), Failure> {
+    async fn may_use(&self, wire: &mut SqlExecutor<'_>, version: u64) -> Result<(), SqlFailure> {
         let asked = self
             .statements
             .migration("SELECT min_reader FROM {t}schema_version WHERE version = $1");
@@ -148,21 +148,21 @@ impl SqlStore {
             Some(Cell::Number(oldest @ 1..)) => format!(", which those of {oldest} and later know"),
             _ => String::new(),
         };
-        Err(Failure::Foreign(format!(
+        Err(SqlFailure::Foreign(format!(
             "its tables are of version {version}{since}, and this release knows those of {known}: \
              use the release that made them, or a newer one; a deploy goes on with it, and can't \
              be taken back"
         )))
     }
 
-    async fn version(&self, wire: &mut Wire<'_>) -> Result<u64, Failure> {
+    async fn version(&self, wire: &mut SqlExecutor<'_>) -> Result<u64, SqlFailure> {
         let last = self.statements.migration("SELECT max(version) FROM {t}schema_version");
         let rows = wire.rows(&Arc::from(last), vec![]).await.map_err(|failure| {
             if failure.is_missing_table() { self.not_ours(failure) } else { failure }
         })?;
         match rows.into_iter().flatten().next() {
             Some(Cell::Number(version @ 1..)) => Ok(version.cast_unsigned()),
-            other => Err(Failure::Foreign(format!(
+            other => Err(SqlFailure::Foreign(format!(
                 "the table {} holds {other:?} where a version belongs: name another schema or \
                  prefix",
                 self.statements.names.listed("schema_version"),
@@ -171,7 +171,7 @@ impl SqlStore {
     }
 
     /// Tables of our version have our columns, unless they are somebody else's.
-    async fn probe(&self, wire: &mut Wire<'_>) -> Result<(), Failure> {
+    async fn probe(&self, wire: &mut SqlExecutor<'_>) -> Result<(), SqlFailure> {
         let tables: [(&str, &[&str]); 4] = [
             ("application", &["application", "version"]),
             ("stream", &STREAM),
@@ -187,13 +187,13 @@ impl SqlStore {
         Ok(())
     }
 
-    fn not_ours(&self, failure: Failure) -> Failure {
+    fn not_ours(&self, failure: SqlFailure) -> SqlFailure {
         let said = match failure {
-            Failure::Sql(sqlx::Error::Database(error)) => error.message().to_owned(),
+            SqlFailure::Sql(sqlx::Error::Database(error)) => error.message().to_owned(),
             other => format!("{other:?}"),
         };
         let space = self.statements.names.space();
-        Failure::Foreign(format!(
+        SqlFailure::Foreign(format!(
             "{said}: the tables under {space:?} are not a lease store's; name another schema or \
              prefix"
         ))

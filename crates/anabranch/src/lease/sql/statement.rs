@@ -35,7 +35,7 @@ pub(super) const LEASE: [&str; 16] = [
 
 /// How the tables are told apart from those of others in the same database.
 #[derive(Clone, Debug)]
-pub(crate) struct Names {
+pub(crate) struct TableNames {
     /// The schema (PostgreSQL) or the prefix of every name (SQLite).
     space: String,
     /// What stands before a table's name.
@@ -44,7 +44,7 @@ pub(crate) struct Names {
     before_index: String,
 }
 
-impl Names {
+impl TableNames {
     /// Tables in a schema of their own.
     #[cfg(feature = "postgres")]
     pub(crate) fn in_schema(schema: &str) -> Self {
@@ -75,7 +75,7 @@ pub(crate) struct Statements {
     /// The words of the database.
     pub(super) dialect: &'static Dialect,
     /// How the tables are called.
-    pub(super) names: Names,
+    pub(super) names: TableNames,
     /// The version and all facts about streams.
     pub(super) application: Arc<str>,
     /// The version and all workers, in one read.
@@ -112,7 +112,7 @@ pub(crate) struct RowStatements {
 }
 
 impl Statements {
-    pub(super) fn new(dialect: &'static Dialect, names: Names) -> Self {
+    pub(super) fn new(dialect: &'static Dialect, names: TableNames) -> Self {
         let t = &names.before_table;
         let now = dialect.now;
         let of = |alias: &str, columns: &[&str]| {

@@ -1,12 +1,12 @@
 //! The reads of a store on SQL, and how long it waits.
 
-use super::cell::{Cell, Reader};
+use super::cell::{Cell, RowReader};
 use super::dialect::Dialect;
-use super::failure::{Failure, LostConnection};
-use super::link::Address;
-use super::pool::{Lent, Pool, Urgency};
+use super::failure::{SqlFailure, LostConnection};
+use super::link::DatabaseAddress;
+use super::pool::{SqlLoan, SqlPool, Urgency};
 use super::row;
-use super::statement::{Names, Statements};
+use super::statement::{TableNames, Statements};
 use crate::lease::{StorePoll, StoreError};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{ApplicationFacts, Lease, LeaseKey, LeaseListing, UnreadableRow, WorkerRow, WorkerId};
@@ -24,7 +24,7 @@ const LONGEST_APPLICATION: usize = 255;
 
 /// How long a store waits. All of it has to lie well below the lease time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StoreTimeouts {
     /// For the lock of a row that another transaction holds.
     pub(crate) lock: Duration,
     /// For a whole call up to its `COMMIT`, and once more for the answer to that.
@@ -33,7 +33,7 @@ pub(crate) struct Patience {
     pub(crate) prepare: Duration,
 }
 
-impl Default for Patience {
+impl Default for StoreTimeouts {
     fn default() -> Self {
         Self {
             lock: Duration::from_millis(500),
@@ -52,13 +52,13 @@ pub(crate) struct SqlStore {
     /// What is sent.
     pub(super) statements: Statements,
     /// The connections.
-    pub(super) pool: Pool,
+    pub(super) pool: SqlPool,
     /// What opens the transaction of a write.
     pub(super) begin: Arc<str>,
     /// What opens the transaction that makes the tables.
     pub(super) begin_prepare: Arc<str>,
     /// How long to wait.
-    pub(super) patience: Patience,
+    pub(super) patience: StoreTimeouts,
 }
 
 impl SqlStore {
@@ -66,10 +66,10 @@ impl SqlStore {
         application: String,
         label: String,
         dialect: &'static Dialect,
-        names: Names,
-        address: Address,
+        names: TableNames,
+        address: DatabaseAddress,
         (connections, writers): (usize, usize),
-        patience: Patience,
+        patience: StoreTimeouts,
     ) -> Self {
         Self {
             begin: address.begin(patience.lock, patience.call),
@@ -77,7 +77,7 @@ impl SqlStore {
             application,
             label,
             statements: Statements::new(dialect, names),
-            pool: Pool::new(address, connections, writers),
+            pool: SqlPool::new(address, connections, writers),
             patience,
         }
     }
@@ -154,10 +154,10 @@ impl SqlStore {
     fn unreadable<K: for<'a> From<&'a str>>(
         &self,
         key: Option<String>,
-        failure: Failure,
+        failure: SqlFailure,
     ) -> Result<UnreadableRow<K>, StoreError> {
         match (key, failure) {
-            (Some(key), Failure::Unreadable { detail, .. }) => {
+            (Some(key), SqlFailure::Unreadable { detail, .. }) => {
                 Ok(UnreadableRow { key: key.as_str().into(), why: detail })
             }
             (_, failure) => Err(failure.of_store(&self.label)),
@@ -167,7 +167,7 @@ impl SqlStore {
     /// Parts a joined row: the version, and the other table's columns if it had a row.
     fn after_version(&self, mut cells: Vec<Cell>) -> Result<(u64, Option<Vec<Cell>>), StoreError> {
         let rest = cells.split_off(1.min(cells.len()));
-        let version = Reader::new(&["version"], cells).number();
+        let version = RowReader::new(&["version"], cells).number();
         let version = version.map_err(|f| f.of_store(&self.label))?;
         let is_there = rest.first().is_some_and(|key| !key.is_absent());
         Ok((version, is_there.then_some(rest)))
@@ -190,7 +190,7 @@ impl SqlStore {
         let read = async {
             let _turn = self.turn(urgency).await?;
             let cells = self.with_application(cells);
-            self.within(self.patience.call, self.read_once_or_twice(sql, cells)).await
+            self.with_timeout(self.patience.call, self.read_once_or_twice(sql, cells)).await
         };
         read.await.map_err(|failure| failure.of_store(&self.label))
     }
@@ -199,9 +199,9 @@ impl SqlStore {
     pub(super) async fn turn(
         &self,
         urgency: Urgency,
-    ) -> Result<Option<SemaphorePermit<'_>>, Failure> {
+    ) -> Result<Option<SemaphorePermit<'_>>, SqlFailure> {
         let turn = tokio::time::timeout(self.patience.call, self.pool.acquire_slot(urgency)).await;
-        turn.map_err(|_| Failure::Crowded { waited: self.patience.call })
+        turn.map_err(|_| SqlFailure::PoolBusy { waited: self.patience.call })
     }
 
     /// Once, or again on a new connection if the server had hung up on an idle one.
@@ -209,11 +209,11 @@ impl SqlStore {
         &self,
         sql: &Arc<str>,
         cells: Vec<Cell>,
-    ) -> Result<Vec<Vec<Cell>>, Failure> {
+    ) -> Result<Vec<Vec<Cell>>, SqlFailure> {
         loop {
             let mut lent = self.pool.to_read().await?;
             let rows = lent.wire().rows(sql, cells.clone()).await;
-            match rows.as_ref().err().map(Failure::lost_connection) {
+            match rows.as_ref().err().map(SqlFailure::lost_connection) {
                 Some(LostConnection::Yes) if lent.was_idle() => self.pool.forget_idle(),
                 Some(LostConnection::Yes) => return rows,
                 Some(LostConnection::No) | None => {
@@ -225,7 +225,7 @@ impl SqlStore {
     }
 
     /// Opens a transaction.
-    pub(super) async fn begin(&self, begin: &str) -> Result<Lent<'_>, Failure> {
+    pub(super) async fn begin(&self, begin: &str) -> Result<SqlLoan<'_>, SqlFailure> {
         loop {
             let mut lent = self.pool.to_write().await?;
             match lent.wire().run(begin).await {
@@ -241,22 +241,22 @@ impl SqlStore {
     }
 
     /// Ends a transaction that changed nothing. A connection that can't even do that is closed.
-    pub(super) async fn roll_back(&self, mut lent: Lent<'_>) {
-        if self.within(self.patience.call, lent.wire().run("ROLLBACK")).await.is_ok() {
+    pub(super) async fn roll_back(&self, mut lent: SqlLoan<'_>) {
+        if self.with_timeout(self.patience.call, lent.wire().run("ROLLBACK")).await.is_ok() {
             lent.give_back();
         }
     }
 
     /// Bounds the time of a call. One that takes longer is dropped, and its connection with it.
-    pub(super) async fn within<T>(
+    pub(super) async fn with_timeout<T>(
         &self,
         time: Duration,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        call: impl Future<Output = Result<T, SqlFailure>>,
+    ) -> Result<T, SqlFailure> {
         tokio::time::timeout(time, call).await.unwrap_or_else(|_| {
             // Whatever made this one hang may have made the others dead too.
             self.pool.forget_idle();
-            Err(Failure::NoAnswer { within: time })
+            Err(SqlFailure::NoAnswer { within: time })
         })
     }
 }

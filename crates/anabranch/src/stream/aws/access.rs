@@ -11,7 +11,7 @@ use std::error::Error;
 /// What a caller says about AWS. What is left out comes from the environment: its variables, the
 /// profile, the role of the machine.
 #[derive(Clone, Debug, Default)]
-pub struct Access {
+pub struct AwsAccess {
     /// The address of the service, for all of its clients.
     pub endpoint: Option<String>,
     /// The region.
@@ -24,7 +24,7 @@ pub struct Access {
 
 /// Why the SDK can't be set up from the environment.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub enum AwsSetupError {
     /// Nothing says which region.
     #[error(
         "no AWS region is set: set AWS_REGION, or `region` in the profile that AWS_PROFILE names"
@@ -50,18 +50,18 @@ pub enum SetupError {
 
 /// Kinesis with the region, credentials and endpoint of the environment: its variables, the
 /// profile, the role of the machine.
-pub async fn from_env() -> Result<AwsKinesis, SetupError> {
+pub async fn from_env() -> Result<AwsKinesis, AwsSetupError> {
     Ok(AwsKinesis::new(&config_from_env().await?))
 }
 
 /// The configuration that [`from_env`] uses, for other clients of the same application.
-pub async fn config_from_env() -> Result<SdkConfig, SetupError> {
-    Access::default().config().await
+pub async fn config_from_env() -> Result<SdkConfig, AwsSetupError> {
+    AwsAccess::default().config().await
 }
 
-impl Access {
+impl AwsAccess {
     /// The configuration for all clients of the application.
-    pub async fn config(self) -> Result<SdkConfig, SetupError> {
+    pub async fn config(self) -> Result<SdkConfig, AwsSetupError> {
         let loader = aws_config::defaults(BehaviorVersion::latest());
         let mut loader = loader.http_client(HttpClient::from_env()?);
         if let Some(endpoint) = self.endpoint {
@@ -78,9 +78,9 @@ impl Access {
         }
         let config = loader.load().await;
         if config.region().is_none() {
-            return Err(SetupError::NoRegion);
+            return Err(AwsSetupError::NoRegion);
         }
-        let no_credentials = |detail: String, source| SetupError::NoCredentials { detail, source };
+        let no_credentials = |detail: String, source| AwsSetupError::NoCredentials { detail, source };
         match config.credentials_provider() {
             None => Err(no_credentials("no provider".to_owned(), "no provider".into())),
             Some(provider) => match provider.provide_credentials().await {

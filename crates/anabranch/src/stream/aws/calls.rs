@@ -4,16 +4,16 @@
 //! may make any of them. So it is made apart from the task, when it is needed.
 
 use super::super::api::{
-    Entry, EntryResult, FanOutConsumer, Fetched, Placement, ReadFrom, ShardFilter, ShardIterator,
+    PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription,
 };
-use super::super::cbor::records::with_basket;
+use super::super::cbor::records::with_captured_records;
 use super::super::consumer_limit;
 use super::AwsKinesis;
 use super::date::ReplyDate;
-use super::fault::Call;
+use super::fault::AwsCall;
 use super::reply;
-use super::told::Effect;
+use super::told::CallEffect;
 use anabranch_model::ids::{ShardId, StreamName, is_arn};
 use anabranch_model::limits;
 use anabranch_model::sequence::SequenceNumber;
@@ -32,7 +32,7 @@ fn target(stream: &StreamName) -> (Option<String>, Option<String>) {
 
 impl StreamApi for AwsKinesis {
     async fn describe(&self, stream: &StreamName) -> Result<StreamSummary, StreamError> {
-        let call = Call::on("DescribeStreamSummary", stream);
+        let call = AwsCall::on("DescribeStreamSummary", stream);
         let (name, arn) = target(stream);
         let request = self.client.describe_stream_summary();
         let request = request.set_stream_name(name).set_stream_arn(arn);
@@ -46,7 +46,7 @@ impl StreamApi for AwsKinesis {
         stream: &StreamName,
         filter: ShardFilter,
     ) -> Result<ShardList, StreamError> {
-        let call = Call::on("ListShards", stream);
+        let call = AwsCall::on("ListShards", stream);
         let page_size = i32::try_from(limits::LIST_SHARDS_MAX_RESULTS).ok();
         let (name, arn) = target(stream);
         let first_date = ReplyDate::default();
@@ -54,7 +54,7 @@ impl StreamApi for AwsKinesis {
         let first = first.set_stream_name(name).set_stream_arn(arn).set_max_results(page_size);
         let first = first.set_shard_filter(listed(filter));
         let send = || Box::pin(first.clone().customize().interceptor(first_date.clone()).send());
-        let page = self.told(Effect::Reads, send).await;
+        let page = self.send_with_fallback(CallEffect::Reads, send).await;
         let mut page = page.map_err(|error| call.failed(error))?;
         let mut shards = Vec::new();
         loop {
@@ -84,14 +84,14 @@ impl StreamApi for AwsKinesis {
         shard: &ShardId,
         at: ReadFrom,
     ) -> Result<ShardIterator, StreamError> {
-        let call = Call { shard: Some(shard), ..Call::on("GetShardIterator", stream) };
+        let call = AwsCall { shard: Some(shard), ..AwsCall::on("GetShardIterator", stream) };
         let (name, arn) = target(stream);
         let (kind, number, moment) = place(at);
         let request = self.client.get_shard_iterator();
         let request = request.set_stream_name(name).set_stream_arn(arn).shard_id(shard.as_str());
         let request = request.shard_iterator_type(kind).set_starting_sequence_number(number);
         let request = request.set_timestamp(moment);
-        let reply = self.told(Effect::Reads, || Box::pin(request.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
         let text = reply.map_err(|error| call.failed(error))?.shard_iterator;
         Ok(ShardIterator(text.ok_or_else(|| call.unreadable("iterator", "absent"))?.into()))
     }
@@ -101,14 +101,14 @@ impl StreamApi for AwsKinesis {
         stream: &StreamName,
         iterator: &ShardIterator,
         limit: u32,
-    ) -> Result<Fetched, StreamError> {
-        let call = Call::on("GetRecords", stream);
+    ) -> Result<FetchedRecords, StreamError> {
+        let call = AwsCall::on("GetRecords", stream);
         let (_, arn) = target(stream);
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().set_stream_arn(arn);
         let request = request.shard_iterator(iterator.0.as_ref()).limit(limit);
         let reply =
-            self.told(Effect::Reads, || with_basket(Box::pin(request.clone().send()))).await;
+            self.send_with_fallback(CallEffect::Reads, || with_captured_records(Box::pin(request.clone().send()))).await;
         let (reply, given) = reply.map_err(|error| call.failed(error))?;
         let records = match given {
             Some(records) => records,
@@ -123,7 +123,7 @@ impl StreamApi for AwsKinesis {
         if says_nothing {
             return Err(call.unreadable("body", ""));
         }
-        Ok(Fetched {
+        Ok(FetchedRecords {
             records,
             next: reply.next_shard_iterator.map(|text| ShardIterator(text.into())),
             behind_ms: reply.millis_behind_latest.and_then(|ms| ms.try_into().ok()).unwrap_or(0),
@@ -139,7 +139,7 @@ impl StreamApi for AwsKinesis {
         let call = consumer_call("RegisterStreamConsumer", &stream.arn);
         let request = self.client.register_stream_consumer();
         let request = request.stream_arn(&stream.arn).consumer_name(name);
-        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         let consumer = match reply {
             Ok(reply) => reply.consumer,
             Err(error) => {
@@ -169,7 +169,7 @@ impl StreamApi for AwsKinesis {
         } else {
             request.stream_arn(&stream.arn).consumer_name(name)
         };
-        let reply = self.told(Effect::Reads, || Box::pin(request.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(request.clone().send())).await;
         let consumer = reply.map_err(|error| call.failed(error))?.consumer_description;
         call.consumer(consumer.map(reply::described))
     }
@@ -177,7 +177,7 @@ impl StreamApi for AwsKinesis {
     async fn deregister_consumer(&self, consumer: &FanOutConsumer) -> Result<(), StreamError> {
         let call = consumer_call("DeregisterStreamConsumer", &consumer.arn);
         let request = self.client.deregister_stream_consumer().consumer_arn(&consumer.arn);
-        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         reply.map(|_| ()).map_err(|error| call.failed(error))
     }
 
@@ -188,7 +188,7 @@ impl StreamApi for AwsKinesis {
         at: ReadFrom,
     ) -> Result<Subscription, StreamError> {
         let arn = &consumer.arn;
-        let call = Call { shard: Some(shard), ..consumer_call("SubscribeToShard", arn) };
+        let call = AwsCall { shard: Some(shard), ..consumer_call("SubscribeToShard", arn) };
         let (kind, number, moment) = place(at);
         let position = StartingPosition::builder().r#type(kind);
         let position = position.set_sequence_number(number).set_timestamp(moment).build();
@@ -206,11 +206,11 @@ impl StreamApi for AwsKinesis {
     async fn put_records(
         &self,
         stream: &StreamName,
-        entries: &[Entry],
-    ) -> Result<Vec<EntryResult>, StreamError> {
-        let call = Call::on("PutRecords", stream);
+        entries: &[PutEntry],
+    ) -> Result<Vec<PutEntryResult>, StreamError> {
+        let call = AwsCall::on("PutRecords", stream);
         let (name, arn) = target(stream);
-        let entry = |entry: &Entry| {
+        let entry = |entry: &PutEntry| {
             PutRecordsRequestEntry::builder()
                 .partition_key(entry.key.as_str())
                 .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
@@ -223,7 +223,7 @@ impl StreamApi for AwsKinesis {
             let records = entries.iter().map(entry).collect();
             request.set_stream_arn(arn.clone()).set_records(Some(records)).send()
         };
-        let reply = self.told(Effect::Writes, send).await;
+        let reply = self.send_with_fallback(CallEffect::Writes, send).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         if reply.records.len() != entries.len() {
             let count = format!("{} for {} entries", reply.records.len(), entries.len());
@@ -235,10 +235,10 @@ impl StreamApi for AwsKinesis {
     async fn put_record(
         &self,
         stream: &StreamName,
-        entry: &Entry,
+        entry: &PutEntry,
         after: Option<SequenceNumber>,
     ) -> Result<Placement, StreamError> {
-        let call = Call::on("PutRecord", stream);
+        let call = AwsCall::on("PutRecord", stream);
         let (name, arn) = target(stream);
         let request = self.puts.put_record().set_stream_name(name).set_stream_arn(arn);
         let request = request
@@ -246,7 +246,7 @@ impl StreamApi for AwsKinesis {
             .set_explicit_hash_key(entry.hash.map(|hash| hash.to_string()))
             .data(Blob::from_maybe_shared(entry.data.clone()))
             .set_sequence_number_for_ordering(after.map(|number| number.to_string()));
-        let reply = self.told(Effect::Writes, || Box::pin(request.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Writes, || Box::pin(request.clone().send())).await;
         let reply = reply.map_err(|error| call.failed(error))?;
         let sequence = call.sequence(&reply.sequence_number)?;
         Ok(Placement { shard: call.shard_id(reply.shard_id)?, sequence })
@@ -259,7 +259,7 @@ impl AwsKinesis {
         let list = self.client.list_stream_consumers().stream_arn(&stream.arn);
         // One page holds more than any stream may have.
         let list = list.max_results(100);
-        let reply = self.told(Effect::Reads, || Box::pin(list.clone().send())).await;
+        let reply = self.send_with_fallback(CallEffect::Reads, || Box::pin(list.clone().send())).await;
         let consumers = match reply {
             Ok(reply) => reply.consumers.unwrap_or_default(),
             Err(failed) => {
@@ -278,8 +278,8 @@ impl AwsKinesis {
     }
 }
 
-fn consumer_call<'a>(operation: &'static str, arn: &'a str) -> Call<'a> {
-    Call { operation, stream: arn, shard: None }
+fn consumer_call<'a>(operation: &'static str, arn: &'a str) -> AwsCall<'a> {
+    AwsCall { operation, stream: arn, shard: None }
 }
 
 fn listed(filter: ShardFilter) -> Option<types::ShardFilter> {

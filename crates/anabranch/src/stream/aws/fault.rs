@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 /// Which call, for messages.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct AwsCall<'a> {
     /// The operation's name.
     pub(super) operation: &'static str,
     /// The stream, by name or ARN.
@@ -19,7 +19,7 @@ pub(super) struct Call<'a> {
     pub(super) shard: Option<&'a ShardId>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> AwsCall<'a> {
     pub(super) fn on(operation: &'static str, stream: &'a StreamName) -> Self {
         Self { operation, stream: stream.as_str(), shard: None }
     }
@@ -28,7 +28,7 @@ impl<'a> Call<'a> {
     pub(super) fn failed<E, R>(self, error: SdkError<E, R>) -> StreamError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-        R: Status + std::fmt::Debug + Send + Sync + 'static,
+        R: HttpStatus + std::fmt::Debug + Send + Sync + 'static,
     {
         let code = error.as_service_error().and_then(|service| service.code().map(str::to_owned));
         self.failed_by(code.as_deref().unwrap_or_default(), error)
@@ -38,9 +38,9 @@ impl<'a> Call<'a> {
     pub(super) fn failed_by<E, R>(self, name: &str, error: SdkError<E, R>) -> StreamError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-        R: Status + std::fmt::Debug + Send + Sync + 'static,
+        R: HttpStatus + std::fmt::Debug + Send + Sync + 'static,
     {
-        let fault = judge(name, &error);
+        let fault = classify(name, &error);
         let detail = match error.as_service_error() {
             Some(service) => {
                 let name = if name.is_empty() { "an error without a name" } else { name };
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
     }
 
     /// Nothing came for too long.
-    pub(super) fn silent(self) -> StreamError {
+    pub(super) fn timed_out(self) -> StreamError {
         let seconds = super::SILENCE_TIMEOUT.as_secs();
         self.error(Fault::ReplyLost, format!("no event came for {seconds} s"), None)
     }
@@ -78,24 +78,24 @@ impl<'a> Call<'a> {
 }
 
 /// A reply as it came, which may have an HTTP status.
-pub(super) trait Status {
+pub(super) trait HttpStatus {
     /// The HTTP status.
     fn status(&self) -> Option<u16>;
 }
 
-impl Status for aws_smithy_runtime_api::client::orchestrator::HttpResponse {
+impl HttpStatus for aws_smithy_runtime_api::client::orchestrator::HttpResponse {
     fn status(&self) -> Option<u16> {
         Some(self.status().as_u16())
     }
 }
 
-impl Status for aws_smithy_types::event_stream::RawMessage {
+impl HttpStatus for aws_smithy_types::event_stream::RawMessage {
     fn status(&self) -> Option<u16> {
         None
     }
 }
 
-fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug + 'static>(
+fn classify<E: ProvideErrorMetadata + Error + 'static, R: HttpStatus + std::fmt::Debug + 'static>(
     name: &str,
     error: &SdkError<E, R>,
 ) -> Fault {
@@ -110,18 +110,18 @@ fn judge<E: ProvideErrorMetadata + Error + 'static, R: Status + std::fmt::Debug 
             status => Fault::of("", status),
         },
         // It was not even made, or its address or credentials were not found.
-        SdkError::ConstructionFailure(_) => match judge_unsent(error) {
+        SdkError::ConstructionFailure(_) => match classify_unsent(error) {
             Fault::CredentialsExpired => Fault::CredentialsExpired,
             _ => Fault::NotSent,
         },
-        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => judge_unsent(error),
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => classify_unsent(error),
         _ => Fault::Unknown,
     }
 }
 
 /// The request may not have left. Only what proves it is believed; the SDK keeps the proof in the
 /// errors below its own.
-fn judge_unsent(error: &(dyn Error + 'static)) -> Fault {
+fn classify_unsent(error: &(dyn Error + 'static)) -> Fault {
     let mut below = Some(error);
     while let Some(error) = below {
         if let Some(call) = error.downcast_ref::<CallError>() {

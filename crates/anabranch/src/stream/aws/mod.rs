@@ -8,10 +8,10 @@ mod reply;
 mod calls;
 mod subscribe;
 
-pub use access::{Access, SetupError, config_from_env, from_env};
+pub use access::{AwsAccess, AwsSetupError, config_from_env, from_env};
 
-use super::cbor::spoken::{Spoken, WireFormat};
-use super::cbor::{KinesisProtocol, NoteEncoding};
+use super::cbor::spoken::{WireFormatState, WireFormat};
+use super::cbor::{KinesisProtocol, EncodingInterceptor};
 use crate::http_client::{CONNECT_TIMEOUT, HttpClient};
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::config::StalledStreamProtectionConfig;
@@ -57,7 +57,7 @@ pub struct AwsKinesis {
     /// The same with the time-outs of puts.
     puts: Client,
     /// Whether it speaks CBOR or JSON.
-    spoken: Arc<Spoken>,
+    spoken: Arc<WireFormatState>,
 }
 
 impl AwsKinesis {
@@ -71,7 +71,7 @@ impl AwsKinesis {
 
     /// The same, in a format of choice.
     pub fn speaking(format: WireFormat, config: &SdkConfig) -> Self {
-        let spoken = Arc::new(Spoken::new(format));
+        let spoken = Arc::new(WireFormatState::new(format));
         // One attempt is the whole operation, so one clock is enough for both.
         let timeouts = || {
             let timeouts = TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT);
@@ -83,7 +83,7 @@ impl AwsKinesis {
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(stalls())
             .protocol(KinesisProtocol::new(Arc::clone(&spoken)))
-            .interceptor(NoteEncoding);
+            .interceptor(EncodingInterceptor);
         if config.http_client().is_none() {
             common = common.http_client(HttpClient::from_env_deferred());
         }

@@ -1,9 +1,9 @@
 //! The SDK's values as the library's own.
 
 use super::super::api::{
-    ChildShard, EntryResult, FanOutConsumer, Placement, StreamError, StreamStatus, StreamSummary,
+    ChildShard, PutEntryResult, FanOutConsumer, Placement, StreamError, StreamStatus, StreamSummary,
 };
-use super::fault::Call;
+use super::fault::AwsCall;
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::limits;
@@ -14,7 +14,7 @@ use anabranch_model::sequence::SequenceNumber;
 use aws_sdk_kinesis::primitives::DateTime;
 use aws_sdk_kinesis::types;
 
-impl Call<'_> {
+impl AwsCall<'_> {
     pub(super) fn summary(
         self,
         summary: types::StreamDescriptionSummary,
@@ -119,13 +119,13 @@ impl Call<'_> {
     pub(super) fn entry(
         self,
         entry: types::PutRecordsResultEntry,
-    ) -> Result<EntryResult, StreamError> {
+    ) -> Result<PutEntryResult, StreamError> {
         match (entry.error_code, entry.shard_id, entry.sequence_number) {
-            (None, Some(shard), Some(number)) => Ok(EntryResult::Placed(Placement {
+            (None, Some(shard), Some(number)) => Ok(PutEntryResult::Placed(Placement {
                 shard: self.shard_id(shard)?,
                 sequence: self.sequence(&number)?,
             })),
-            (Some(code), _, _) => Ok(EntryResult::Failed {
+            (Some(code), _, _) => Ok(PutEntryResult::Failed {
                 fault: Fault::of(&code, None),
                 code,
                 message: entry.error_message.unwrap_or_default(),

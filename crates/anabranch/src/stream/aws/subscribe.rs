@@ -1,9 +1,9 @@
 //! The events of a `SubscribeToShard` call.
 
 use super::super::api::{StreamError, Subscription, SubscriptionEvent};
-use super::super::subscription::{self, Source};
+use super::super::subscription::{self, EventSource};
 use super::SILENCE_TIMEOUT;
-use super::fault::Call;
+use super::fault::AwsCall;
 use anabranch_model::ids::ShardId;
 use aws_sdk_kinesis::error::SdkError;
 use aws_sdk_kinesis::primitives::event_stream::EventReceiver;
@@ -16,11 +16,11 @@ pub(super) fn events(
     arn: &str,
     shard: &ShardId,
 ) -> Subscription {
-    subscription::of_source(Live { messages, arn: arn.to_owned(), shard: shard.clone() })
+    subscription::of_source(AwsSubscription { messages, arn: arn.to_owned(), shard: shard.clone() })
 }
 
 /// A live subscription.
-struct Live {
+struct AwsSubscription {
     /// The connection.
     messages: EventReceiver<Message, MessageError>,
     /// The consumer, for messages.
@@ -29,13 +29,13 @@ struct Live {
     shard: ShardId,
 }
 
-impl Source for Live {
+impl EventSource for AwsSubscription {
     async fn next(&mut self) -> Option<Result<SubscriptionEvent, StreamError>> {
         let call =
-            Call { operation: "SubscribeToShard", stream: &self.arn, shard: Some(&self.shard) };
+            AwsCall { operation: "SubscribeToShard", stream: &self.arn, shard: Some(&self.shard) };
         loop {
             let message = match tokio::time::timeout(SILENCE_TIMEOUT, self.messages.recv()).await {
-                Err(_) => return Some(Err(call.silent())),
+                Err(_) => return Some(Err(call.timed_out())),
                 Ok(Err(error)) => return Some(Err(call.failed_by(name_of(&error), error))),
                 Ok(Ok(message)) => message?,
             };
@@ -63,7 +63,7 @@ fn name_of<R>(error: &SdkError<MessageError, R>) -> &'static str {
     }
 }
 
-impl Call<'_> {
+impl AwsCall<'_> {
     fn event(
         self,
         event: aws_sdk_kinesis::types::SubscribeToShardEvent,

@@ -8,7 +8,7 @@ use std::future::Future;
 
 /// What a repeated call may do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum CallEffect {
     /// Nothing that one call does not.
     Reads,
     /// Something twice, if the first one took effect.
@@ -18,9 +18,9 @@ pub(super) enum Effect {
 impl AwsKinesis {
     /// Sends what `send` makes. Where the endpoint shows by its answer that it does not speak CBOR,
     /// what `send` makes next is JSON; it is sent at once, unless the first may have taken effect.
-    pub(super) async fn told<T, E, F>(
+    pub(super) async fn send_with_fallback<T, E, F>(
         &self,
-        effect: Effect,
+        effect: CallEffect,
         send: impl Fn() -> F,
     ) -> Result<T, SdkError<E, HttpResponse>>
     where
@@ -31,7 +31,7 @@ impl AwsKinesis {
         let Err(error) = &reply else { return reply };
         if before == WireFormat::Cbor && self.format() == WireFormat::Json {
             let refused = error.raw_response().is_some_and(|raw| raw.status().is_client_error());
-            if refused || effect == Effect::Reads {
+            if refused || effect == CallEffect::Reads {
                 return send().await;
             }
         }

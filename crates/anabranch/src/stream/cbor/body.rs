@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Pieces that are sent one after the other. Clones share their memory.
 #[derive(Debug, Clone)]
-pub(super) struct Pieces {
+pub(super) struct SegmentedBody {
     all: Arc<[Bytes]>,
     /// The one that is sent next.
     next: usize,
@@ -20,7 +20,7 @@ pub(super) struct Pieces {
     left: u64,
 }
 
-impl Pieces {
+impl SegmentedBody {
     pub(super) fn new(all: Vec<Bytes>) -> Self {
         let left = all.iter().map(|piece| piece.len() as u64).sum();
         Self { all: all.into(), next: 0, left }
@@ -40,7 +40,7 @@ impl Pieces {
     }
 }
 
-impl Body for Pieces {
+impl Body for SegmentedBody {
     type Data = Bytes;
     type Error = Infallible;
 

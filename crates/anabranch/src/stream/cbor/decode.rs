@@ -1,7 +1,7 @@
 //! Reads a CBOR reply into an SDK output. Record data are slices of the reply, not copies.
 
 use super::records::{self, invalid};
-use super::spoken::Spoken;
+use super::spoken::WireFormatState;
 use anabranch_model::cbor::Cursor;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Reads one body.
-pub(super) struct Decoder<'a> {
+pub(super) struct CborDecoder<'a> {
     /// Where it is in the body.
     cursor: Cursor<'a>,
     /// The body once more, to be shared.
@@ -19,12 +19,12 @@ pub(super) struct Decoder<'a> {
     /// Whether records go to who waits for them, and not through the SDK.
     gives_records: bool,
     /// Told when the body is not Kinesis' CBOR.
-    spoken: Arc<Spoken>,
+    spoken: Arc<WireFormatState>,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> CborDecoder<'a> {
     /// A decoder of `body`. `shared` holds the same bytes, if they can be shared.
-    pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<Spoken>) -> Self {
+    pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<WireFormatState>) -> Self {
         let shared = shared.unwrap_or_else(|| Bytes::copy_from_slice(body));
         let gives_records = records::is_wanted();
         Self { cursor: Cursor::new(body), shared, gives_records, spoken }
@@ -36,7 +36,7 @@ fn fit<T: TryFrom<i64>>(value: i64) -> Result<T, SerdeError> {
     T::try_from(value).map_err(|_| SerdeError::invalid_input("a number too large"))
 }
 
-impl ShapeDeserializer for Decoder<'_> {
+impl ShapeDeserializer for CborDecoder<'_> {
     /// An empty body is a structure without members, and a member that is null is absent. A body
     /// that ends inside of a list or a structure is cut.
     fn read_struct(
@@ -52,7 +52,7 @@ impl ShapeDeserializer for Decoder<'_> {
             let name = self.cursor.text().map_err(invalid)?;
             let has_records = self.gives_records && name == "Records";
             if has_records && !self.cursor.is_at_null() {
-                records::give(records::read(&mut self.cursor, &self.shared, &self.spoken)?);
+                records::capture(records::read(&mut self.cursor, &self.shared, &self.spoken)?);
                 continue;
             }
             match schema.member_schema(&name) {
@@ -169,12 +169,12 @@ mod tests {
     /// come to the same.
     fn read(body: &[u8]) -> Result<GetRecordsOutput, SerdeError> {
         let decode = || {
-            let spoken = Arc::new(Spoken::new(WireFormat::Cbor));
-            GetRecordsOutput::deserialize(&mut Decoder::new(body, None, spoken))
+            let spoken = Arc::new(WireFormatState::new(WireFormat::Cbor));
+            GetRecordsOutput::deserialize(&mut CborDecoder::new(body, None, spoken))
         };
         let whole = decode();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let rest = runtime.block_on(records::with_basket(async { decode() }));
+        let rest = runtime.block_on(records::with_captured_records(async { decode() }));
         assert_eq!(whole.is_ok(), rest.is_ok(), "{whole:?} {rest:?} {body:x?}");
         if let (Ok(whole), Ok((rest, basket))) = (&whole, rest) {
             assert!(rest.records.is_empty());

@@ -1,6 +1,6 @@
 //! Writes an SDK input as CBOR, in the form of the SDKs for Java: containers without a length.
 
-use super::body::Pieces;
+use super::body::SegmentedBody;
 use anabranch_model::cbor::write;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, SerializableStruct, ShapeSerializer};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 const APART_BYTES: usize = 16 * 1024;
 
 /// Writes one body.
-pub(super) struct Encoder {
+pub(super) struct CborEncoder {
     /// What is written so far, but for what is apart.
     out: Vec<u8>,
     /// Large data, and how much is written before each.
@@ -22,13 +22,13 @@ pub(super) struct Encoder {
     has_time: bool,
 }
 
-impl Encoder {
+impl CborEncoder {
     pub(super) fn new() -> Self {
         Self { out: Vec::with_capacity(512), apart: Vec::new(), named: false, has_time: false }
     }
 
     /// The body, and whether a time is in it.
-    pub(super) fn finish(self) -> (Pieces, bool) {
+    pub(super) fn finish(self) -> (SegmentedBody, bool) {
         let written = Bytes::from(self.out);
         let mut pieces = Vec::with_capacity(self.apart.len() * 2 + 1);
         let mut from = 0;
@@ -37,7 +37,7 @@ impl Encoder {
             from = upto;
         }
         pieces.push(written.slice(from..));
-        (Pieces::new(pieces), self.has_time)
+        (SegmentedBody::new(pieces), self.has_time)
     }
 
     #[inline]
@@ -63,7 +63,7 @@ impl Encoder {
     }
 }
 
-impl ShapeSerializer for Encoder {
+impl ShapeSerializer for CborEncoder {
     fn write_struct(
         &mut self,
         schema: &Schema<'_>,

@@ -1,9 +1,9 @@
 //! The protocol: CBOR where it is worth it, and JSON for the rest.
 
-use super::body::{Pieces, digest};
-use super::decode::Decoder;
-use super::encode::Encoder;
-use super::spoken::{Answer, Spoken, WireFormat};
+use super::body::{SegmentedBody, digest};
+use super::decode::CborDecoder;
+use super::encode::CborEncoder;
+use super::spoken::{CborReply, WireFormatState, WireFormat};
 use anabranch_model::cbor::{Cursor, Malformed};
 use aws_runtime::auth::PayloadSigningOverride;
 use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;
@@ -41,22 +41,22 @@ pub(in crate::stream) struct KinesisProtocol {
     /// The SDK's own.
     json: AwsJsonRpcProtocol,
     /// Which is spoken.
-    spoken: Arc<Spoken>,
+    spoken: Arc<WireFormatState>,
 }
 
 /// How a request was written. Kept with the call, for whoever reads the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Encoding(WireFormat);
+struct RequestEncoding(WireFormat);
 
-impl Storable for Encoding {
+impl Storable for RequestEncoding {
     type Storer = StoreReplace<Self>;
 }
 
 /// Keeps with each call how its request was written, and what a body in pieces is signed by.
 #[derive(Debug)]
-pub(in crate::stream) struct NoteEncoding;
+pub(in crate::stream) struct EncodingInterceptor;
 
-impl Intercept for NoteEncoding {
+impl Intercept for EncodingInterceptor {
     fn name(&self) -> &'static str {
         "NoteEncoding"
     }
@@ -70,7 +70,7 @@ impl Intercept for NoteEncoding {
         let kind = context.request().headers().get("content-type");
         let is_cbor = kind.is_some_and(|kind| kind.starts_with(CONTENT_TYPE));
         let format = if is_cbor { WireFormat::Cbor } else { WireFormat::Json };
-        config.interceptor_state().store_put(Encoding(format));
+        config.interceptor_state().store_put(RequestEncoding(format));
         if let Some(digest) = digest(context.request().body()) {
             config.interceptor_state().store_put(PayloadSigningOverride::Precomputed(digest));
         }
@@ -79,7 +79,7 @@ impl Intercept for NoteEncoding {
 }
 
 impl KinesisProtocol {
-    pub(in crate::stream) fn new(spoken: Arc<Spoken>) -> Self {
+    pub(in crate::stream) fn new(spoken: Arc<WireFormatState>) -> Self {
         let json = AwsJsonRpcProtocol::aws_json_1_1();
         let json = json.with_default_namespace("com.amazonaws.kinesis");
         Self { json, spoken }
@@ -102,7 +102,7 @@ impl KinesisProtocol {
         if self.spoken.format() == WireFormat::Json || IN_JSON.contains(&operation) {
             return Ok(None);
         }
-        let mut encoder = Encoder::new();
+        let mut encoder = CborEncoder::new();
         encoder.write_struct(schema, input)?;
         let (body, has_time) = encoder.finish();
         if has_time {
@@ -112,7 +112,7 @@ impl KinesisProtocol {
     }
 }
 
-fn request(body: Pieces, target: &str) -> Result<Request, SerdeError> {
+fn request(body: SegmentedBody, target: &str) -> Result<Request, SerdeError> {
     let length = body.len().to_string();
     let mut request = Request::new(body.into_body());
     request.set_method("POST").map_err(|error| SerdeError::custom(error.to_string()))?;
@@ -130,7 +130,7 @@ fn is_cbor(response: &Response) -> bool {
 }
 
 fn was_cbor(config: &ConfigBag) -> bool {
-    config.load::<Encoding>() == Some(&Encoding(WireFormat::Cbor))
+    config.load::<RequestEncoding>() == Some(&RequestEncoding(WireFormat::Cbor))
 }
 
 fn body(response: &Response) -> &[u8] {
@@ -180,11 +180,11 @@ impl ClientProtocolInner for KinesisProtocol {
     ) -> Result<Box<dyn ShapeDeserializer + 'a>, SerdeError> {
         let is_cbor = is_cbor(response);
         if was_cbor(config) && response.status().is_success() {
-            self.spoken.answered(Answer { is_cbor, error: None });
+            self.spoken.note_reply(CborReply { is_cbor, error: None });
         }
         if is_cbor {
             let shared = shared_body(response);
-            let decoder = Decoder::new(body(response), shared, Arc::clone(&self.spoken));
+            let decoder = CborDecoder::new(body(response), shared, Arc::clone(&self.spoken));
             return Ok(Box::new(decoder));
         }
         self.json.deserialize_response(response, output_schema, config)
@@ -203,7 +203,7 @@ impl ClientProtocolInner for KinesisProtocol {
         };
         if was_cbor(config) {
             let error = metadata.as_ref().ok().and_then(ErrorMetadata::code).unwrap_or_default();
-            self.spoken.answered(Answer { is_cbor, error: Some(error) });
+            self.spoken.note_reply(CborReply { is_cbor, error: Some(error) });
         }
         metadata.map(ErrorMetadata::into_builder)
     }

@@ -5,7 +5,7 @@
 //! records puts out a basket, and the decoder of the reply lays them in. What is read in JSON goes
 //! the SDK's way.
 
-use super::spoken::Spoken;
+use super::spoken::WireFormatState;
 use anabranch_model::cbor::{Cursor, Malformed};
 use anabranch_model::record::{Key, Record};
 use anabranch_model::sequence::SequenceNumber;
@@ -25,7 +25,7 @@ tokio::task_local! {
 
 /// Waits for a reply, and gives with it the records that were read from it this way: `None` if its
 /// decoder went the SDK's way.
-pub(in crate::stream) async fn with_basket<T, E>(
+pub(in crate::stream) async fn with_captured_records<T, E>(
     reply: impl Future<Output = Result<T, E>>,
 ) -> Result<(T, Option<Vec<Record>>), E> {
     let reply = async { reply.await.map(|reply| (reply, BASKET.with(RefCell::take))) };
@@ -38,7 +38,7 @@ pub(super) fn is_wanted() -> bool {
 }
 
 /// Gives records to who waits for them.
-pub(super) fn give(records: Vec<Record>) {
+pub(super) fn capture(records: Vec<Record>) {
     // Who no longer waits has no use for them.
     let _ = BASKET.try_with(|basket| basket.replace(Some(records)));
 }
@@ -47,7 +47,7 @@ pub(super) fn give(records: Vec<Record>) {
 pub(super) fn read(
     cursor: &mut Cursor<'_>,
     body: &Bytes,
-    spoken: &Spoken,
+    spoken: &WireFormatState,
 ) -> Result<Vec<Record>, SerdeError> {
     let mut items = cursor.array().map_err(invalid)?;
     let left = body.len().saturating_sub(cursor.position());
@@ -58,7 +58,7 @@ pub(super) fn read(
     Ok(records)
 }
 
-fn record(cursor: &mut Cursor<'_>, body: &Bytes, spoken: &Spoken) -> Result<Record, SerdeError> {
+fn record(cursor: &mut Cursor<'_>, body: &Bytes, spoken: &WireFormatState) -> Result<Record, SerdeError> {
     let (mut sequence, mut partition_key, mut arrival_ms) = (None, None, 0);
     let mut data = Bytes::new();
     let mut members = cursor.map().map_err(invalid)?;
@@ -103,10 +103,10 @@ fn key(cursor: &mut Cursor<'_>, body: &Bytes) -> Result<Key, SerdeError> {
 pub(super) fn blob(
     cursor: &mut Cursor<'_>,
     body: &Bytes,
-    spoken: &Spoken,
+    spoken: &WireFormatState,
 ) -> Result<Bytes, SerdeError> {
     let blob = cursor.blob().map_err(|_| {
-        spoken.refute("it sends record data that are not a byte string");
+        spoken.mark_unsupported("it sends record data that are not a byte string");
         SerdeError::type_mismatch("record data that are not a byte string")
     })?;
     Ok(match blob {

@@ -40,7 +40,7 @@ impl WireFormat {
 
 /// What is known of an endpoint.
 #[derive(Debug)]
-pub(in crate::stream) struct Spoken(AtomicU8);
+pub(in crate::stream) struct WireFormatState(AtomicU8);
 
 /// CBOR is tried, and no reply has come yet.
 const TRIED: u8 = 0;
@@ -51,14 +51,14 @@ const JSON: u8 = 2;
 
 /// What came back for a CBOR request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer<'a> {
+pub(super) struct CborReply<'a> {
     /// Whether its content type says CBOR.
     pub(super) is_cbor: bool,
     /// The name of the error, if it is one. Empty if it has none.
     pub(super) error: Option<&'a str>,
 }
 
-impl Spoken {
+impl WireFormatState {
     pub(in crate::stream) fn new(format: WireFormat) -> Self {
         Self(AtomicU8::new(if format == WireFormat::Cbor { TRIED } else { JSON }))
     }
@@ -69,28 +69,28 @@ impl Spoken {
     }
 
     /// Learns from an answer to a CBOR request.
-    pub(super) fn answered(&self, answer: Answer<'_>) {
+    pub(super) fn note_reply(&self, answer: CborReply<'_>) {
         if self.0.load(Ordering::Relaxed) != TRIED {
             return;
         }
         match answer {
-            Answer { error: Some("SerializationException"), .. } => {
-                self.refute("it says that a CBOR request can't be read");
+            CborReply { error: Some("SerializationException"), .. } => {
+                self.mark_unsupported("it says that a CBOR request can't be read");
             }
-            Answer { is_cbor: true, .. } => {
+            CborReply { is_cbor: true, .. } => {
                 // Someone else may have learnt more since.
                 let order = Ordering::Relaxed;
                 let _ = self.0.compare_exchange(TRIED, WORKS, order, order);
             }
-            Answer { error: Some(_), .. } => {
-                self.refute("it answers a CBOR request with an error that is not CBOR");
+            CborReply { error: Some(_), .. } => {
+                self.mark_unsupported("it answers a CBOR request with an error that is not CBOR");
             }
-            Answer { error: None, .. } => {}
+            CborReply { error: None, .. } => {}
         }
     }
 
     /// The endpoint does not speak Kinesis' CBOR.
-    pub(super) fn refute(&self, why: &str) {
+    pub(super) fn mark_unsupported(&self, why: &str) {
         if self.0.swap(JSON, Ordering::Relaxed) != JSON {
             tracing::warn!(
                 "the endpoint does not speak Kinesis' CBOR: {why}; from now on it is spoken to in \
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn json_is_spoken_once_an_endpoint_shows_that_it_has_no_cbor() {
-        let good = |is_cbor| Answer { is_cbor, error: None };
-        let bad = |is_cbor, name| Answer { is_cbor, error: Some(name) };
-        let check = |answers: &[Answer<'_>], format| {
-            let spoken = Spoken::new(WireFormat::Cbor);
+        let good = |is_cbor| CborReply { is_cbor, error: None };
+        let bad = |is_cbor, name| CborReply { is_cbor, error: Some(name) };
+        let check = |answers: &[CborReply<'_>], format| {
+            let spoken = WireFormatState::new(WireFormat::Cbor);
             for answer in answers {
-                spoken.answered(*answer);
+                spoken.note_reply(*answer);
             }
             assert_eq!(spoken.format(), format, "{answers:?}");
         };
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn data_that_are_no_bytes_end_cbor_at_any_time() {
-        let spoken = Spoken::new(WireFormat::Cbor);
-        spoken.answered(Answer { is_cbor: true, error: None });
-        spoken.refute("its data are text");
+        let spoken = WireFormatState::new(WireFormat::Cbor);
+        spoken.note_reply(CborReply { is_cbor: true, error: None });
+        spoken.mark_unsupported("its data are text");
         assert_eq!(spoken.format(), WireFormat::Json);
-        spoken.answered(Answer { is_cbor: true, error: None });
+        spoken.note_reply(CborReply { is_cbor: true, error: None });
         assert_eq!(spoken.format(), WireFormat::Json);
     }
 

@@ -11,11 +11,11 @@ mod request;
 mod pace;
 mod survey;
 
-pub use stream_id::{NotAStreamId, StreamId};
+pub use stream_id::{ParseKclStreamIdError, KclStreamId};
 
-use super::item::{Fields, Item};
+use super::item::{ItemFields, AttributeMap};
 use super::provision::LEASE_KEY;
-use super::table::{After, Attempt, Range, Table};
+use super::table::{ItemAfter, WriteAttempt, KeyRange, DynamoTable};
 use crate::lease::StoreError;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::table::kcl as rules;
@@ -23,9 +23,9 @@ use anabranch_model::lease::{
     Lease, LeaseChange, LeaseKey, LeaseListing, WriteOutcome, WriteRefusal, StoredRow, UnreadableRow, Write,
 };
 use anabranch_model::position::StartPosition;
-use keys::{StreamOfTable, Streams};
-pub(super) use pace::Pace;
-use row::NotALease;
+use keys::{StreamOfTable, KclStreams};
+pub(super) use pace::ScanSchedule;
+use row::LeaseRowError;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,22 +36,22 @@ const TRIES: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct KclRows {
     /// The table that they are in.
-    pub(super) table: Table,
+    pub(super) table: DynamoTable,
     /// Whether the table is for one stream or for several.
-    pub(super) streams: Streams,
+    pub(super) streams: KclStreams,
     /// Where the application starts: rows say `AT_TIMESTAMP` and leave the time to the workers.
     pub(super) start: StartPosition,
     /// The same, by stream, as the workers of this process were told.
-    pub(super) starts: Starts,
+    pub(super) starts: StartPositions,
     /// How often the table may be scanned.
-    pub(super) pace: Pace,
+    pub(super) pace: ScanSchedule,
 }
 
 /// Where the application starts on each stream. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Starts(Arc<Mutex<BTreeMap<StreamName, StartPosition>>>);
+pub(super) struct StartPositions(Arc<Mutex<BTreeMap<StreamName, StartPosition>>>);
 
-impl Starts {
+impl StartPositions {
     /// Only a time helps: a row says everything else itself.
     pub(super) fn note(&self, stream: &StreamName, start: StartPosition) {
         if let StartPosition::AtTimestamp(_) = start {
@@ -73,7 +73,7 @@ impl KclRows {
     pub(super) async fn list(&self, name: &StreamName) -> Result<LeaseListing, StoreError> {
         let stream = self.stream(name)?;
         // A filter would cost as much, and leave out rows that have a lease's key and nothing else.
-        let items = self.table.scan(Range::default()).await?;
+        let items = self.table.scan(KeyRange::default()).await?;
         Ok(self.leases(&stream, items.iter().filter(|item| stream.has(item))))
     }
 
@@ -85,10 +85,10 @@ impl KclRows {
         if names.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let range = Range { may_be_old: true, ..Range::default() };
+        let range = KeyRange { may_be_old: true, ..KeyRange::default() };
         let (items, units) = self.table.scan_at_cost(range).await?;
         self.pace.scanned(items.len(), units);
-        let mut of_stream: BTreeMap<Option<&str>, Vec<&Item>> = BTreeMap::new();
+        let mut of_stream: BTreeMap<Option<&str>, Vec<&AttributeMap>> = BTreeMap::new();
         for item in &items {
             of_stream.entry(self.streams.of_row(item)).or_default().push(item);
         }
@@ -101,7 +101,7 @@ impl KclRows {
         Ok(rows)
     }
 
-    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a Item>) -> LeaseListing {
+    fn leases<'a>(&self, stream: &StreamOfTable, items: impl Iterator<Item = &'a AttributeMap>) -> LeaseListing {
         let mut listing = LeaseListing::default();
         for item in items {
             let why = match self.read(stream, item) {
@@ -109,9 +109,9 @@ impl KclRows {
                     listing.rows.push(lease);
                     continue;
                 }
-                Err(NotALease::Malformed(why)) => why.to_string(),
-                Err(NotALease::Position(why)) => why,
-                Err(NotALease::Other) => row::NOT_OF_THIS_STREAM.to_owned(),
+                Err(LeaseRowError::Malformed(why)) => why.to_string(),
+                Err(LeaseRowError::Position(why)) => why,
+                Err(LeaseRowError::Other) => row::NOT_OF_THIS_STREAM.to_owned(),
             };
             // What has no shard's key is of another kind.
             if let Some(key) = stream.shard_of(item).filter(|shard| shard.index().is_some()) {
@@ -140,14 +140,14 @@ impl KclRows {
             let request = request::lease(&stream, key, change, seen.as_ref(), start);
             let attempt = match &request {
                 Some(request) => self.table.write(request, None).await?,
-                None => Attempt::Refused(None),
+                None => WriteAttempt::Refused(None),
             };
             seen = match attempt {
-                Attempt::Lost => return Ok(WriteOutcome::Unknown),
-                Attempt::Applied(after) => return Ok(self.applied(&stream, after)),
+                WriteAttempt::Lost => return Ok(WriteOutcome::Unknown),
+                WriteAttempt::Applied(after) => return Ok(self.applied(&stream, after)),
                 // Without a row in the reply there is none, or the service does not tell.
-                Attempt::Refused(None) => self.get(key).await?,
-                Attempt::Refused(item) => self.lease(&stream, item.as_ref())?,
+                WriteAttempt::Refused(None) => self.get(key).await?,
+                WriteAttempt::Refused(item) => self.lease(&stream, item.as_ref())?,
             };
             if let Some(refused) = refused(key, change, seen.as_ref()) {
                 return Ok(refused);
@@ -157,20 +157,20 @@ impl KclRows {
         Err(StoreError::Busy { store: self.table.store(), detail })
     }
 
-    fn applied(&self, stream: &StreamOfTable, after: After) -> WriteOutcome {
+    fn applied(&self, stream: &StreamOfTable, after: ItemAfter) -> WriteOutcome {
         match after {
-            After::Absent => WriteOutcome::Done(StoredRow::Absent),
-            After::Unseen => WriteOutcome::Unknown,
-            After::Item(item) => match self.read(stream, &item) {
+            ItemAfter::Absent => WriteOutcome::Done(StoredRow::Absent),
+            ItemAfter::Unseen => WriteOutcome::Unknown,
+            ItemAfter::Item(item) => match self.read(stream, &item) {
                 Ok(lease) => WriteOutcome::Done(StoredRow::Lease(Box::new(lease))),
                 Err(_) => WriteOutcome::Unknown,
             },
         }
     }
 
-    fn read(&self, stream: &StreamOfTable, item: &Item) -> Result<Lease, NotALease> {
-        if !row::is_lease(item) || (stream.id.is_none() && Fields(item).has(row::STREAM_NAME)) {
-            return Err(NotALease::Other);
+    fn read(&self, stream: &StreamOfTable, item: &AttributeMap) -> Result<Lease, LeaseRowError> {
+        if !row::is_lease(item) || (stream.id.is_none() && ItemFields(item).has(row::STREAM_NAME)) {
+            return Err(LeaseRowError::Other);
         }
         let key = stream.read_key(item)?;
         row::lease(&key, item, self.start_of(&key.stream))
@@ -184,14 +184,14 @@ impl KclRows {
     fn lease(
         &self,
         stream: &StreamOfTable,
-        item: Option<&Item>,
+        item: Option<&AttributeMap>,
     ) -> Result<Option<Lease>, StoreError> {
         let Some(item) = item else { return Ok(None) };
         match self.read(stream, item) {
             Ok(lease) => Ok(Some(lease)),
-            Err(NotALease::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
-            Err(NotALease::Position(why)) => Err(self.unreadable(item, why)),
-            Err(NotALease::Other) => Err(self.unreadable(item, row::NOT_OF_THIS_STREAM.to_owned())),
+            Err(LeaseRowError::Malformed(why)) => Err(self.unreadable(item, why.to_string())),
+            Err(LeaseRowError::Position(why)) => Err(self.unreadable(item, why)),
+            Err(LeaseRowError::Other) => Err(self.unreadable(item, row::NOT_OF_THIS_STREAM.to_owned())),
         }
     }
 
@@ -205,7 +205,7 @@ impl KclRows {
         })
     }
 
-    fn unreadable(&self, item: &Item, detail: String) -> StoreError {
+    fn unreadable(&self, item: &AttributeMap, detail: String) -> StoreError {
         StoreError::UnreadableRow { store: self.table.store(), row: name_of(item), detail }
     }
 }
@@ -216,6 +216,6 @@ fn refused(key: &LeaseKey, change: &LeaseChange, row: Option<&Lease>) -> Option<
     Some(WriteOutcome::Refused { why, now: Some(StoredRow::of_lease(row)) })
 }
 
-fn name_of(item: &Item) -> String {
-    Fields(item).text(LEASE_KEY).ok().flatten().unwrap_or("?").to_owned()
+fn name_of(item: &AttributeMap) -> String {
+    ItemFields(item).text(LEASE_KEY).ok().flatten().unwrap_or("?").to_owned()
 }

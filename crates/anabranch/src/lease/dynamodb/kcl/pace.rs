@@ -16,9 +16,9 @@ const LONGEST_MS: f64 = 3_600_000.0;
 
 /// What the last scan took. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lease::dynamodb) struct Pace(Arc<AtomicU64>);
+pub(in crate::lease::dynamodb) struct ScanSchedule(Arc<AtomicU64>);
 
-impl Pace {
+impl ScanSchedule {
     /// Notes what a scan took.
     pub(super) fn scanned(&self, rows: usize, units: f64) {
         self.0.store(pause_ms(rows, units), Ordering::Relaxed);

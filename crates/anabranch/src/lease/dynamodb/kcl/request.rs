@@ -2,7 +2,7 @@
 
 use super::keys::StreamOfTable;
 use super::row;
-use crate::lease::dynamodb::expression::{Expression, Request};
+use crate::lease::dynamodb::expression::{Expression, WriteRequest};
 use crate::lease::dynamodb::item::{number, shard_set, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
 use anabranch_model::lease::table::kcl;
@@ -20,7 +20,7 @@ pub(crate) fn lease(
     change: &LeaseChange,
     seen: Option<&Lease>,
     start: StartPosition,
-) -> Option<Request> {
+) -> Option<WriteRequest> {
     let at_counter =
         |counter: &u64| Expression::default().when(row::LEASE_COUNTER, number(*counter));
     let stepped = |counter: &u64| {
@@ -30,10 +30,10 @@ pub(crate) fn lease(
     let update = match change {
         LeaseChange::Create(_) => {
             let lease = kcl::lease_after(key, change, None).ok()??;
-            return Some(Request::create(stream.key(key), row::new_item(stream, &lease, start)));
+            return Some(WriteRequest::create(stream.key(key), row::new_item(stream, &lease, start)));
         }
         LeaseChange::Delete { .. } => {
-            return Some(Request::delete(stream.key(key), Expression::default()));
+            return Some(WriteRequest::delete(stream.key(key), Expression::default()));
         }
         LeaseChange::Renew { term, .. } => stepped(term),
         LeaseChange::Take { taker, term } => {
@@ -85,7 +85,7 @@ pub(crate) fn lease(
             .set(row::STARTING_HASH_KEY, text(range.start().to_string()))
             .set(row::ENDING_HASH_KEY, text(range.end().to_string())),
     };
-    Some(Request::update(stream.key(key), update))
+    Some(WriteRequest::update(stream.key(key), update))
 }
 
 /// KCL counts a change of hands from another owner. An expression can't look at the owner and

@@ -7,7 +7,7 @@
 //! version does not know stay as they are, because a row is only ever updated.
 
 use super::keys::StreamOfTable;
-use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_set, text};
+use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, binary, number, shard_set, text};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, WorkerId};
 use anabranch_model::position::{NotAPosition, Position, StartPosition};
@@ -50,35 +50,35 @@ pub(crate) const NOT_OF_THIS_STREAM: &str =
 
 /// Why a row is not a lease that can be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NotALease {
+pub(crate) enum LeaseRowError {
     /// It is of another kind: leave it alone.
     Other,
     /// It should be one and can't be read.
-    Malformed(Malformed),
+    Malformed(MalformedItem),
     /// It can be read by a worker that is configured otherwise.
     Position(String),
 }
 
-impl From<Malformed> for NotALease {
-    fn from(why: Malformed) -> Self {
+impl From<MalformedItem> for LeaseRowError {
+    fn from(why: MalformedItem) -> Self {
         Self::Malformed(why)
     }
 }
 
 /// Whether the row is a lease at all, and not one of the others that KCL 3.5 keeps in the table.
-pub(crate) fn is_lease(item: &Item) -> bool {
-    match Fields(item).text(ENTITY_TYPE) {
+pub(crate) fn is_lease(item: &AttributeMap) -> bool {
+    match ItemFields(item).text(ENTITY_TYPE) {
         Ok(kind) => kind.is_none_or(|kind| kind == LEASE),
         Err(_) => false,
     }
 }
 
 /// A lease from its row. `start` lends its time to `AT_TIMESTAMP`.
-pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result<Lease, NotALease> {
+pub(crate) fn lease(key: &LeaseKey, item: &AttributeMap, start: StartPosition) -> Result<Lease, LeaseRowError> {
     if !is_lease(item) {
-        return Err(NotALease::Other);
+        return Err(LeaseRowError::Other);
     }
-    let fields = Fields(item);
+    let fields = ItemFields(item);
     let sub = fields.number(CHECKPOINT_SUB)?.unwrap_or(0);
     let pending = match fields.text(PENDING)? {
         None => None,
@@ -112,7 +112,7 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item, start: StartPosition) -> Result
 
 /// What is said of a hand-over was left there by an earlier owner, unless the owner hands over: Java
 /// leaves it, and a worker of ours removes it with its take.
-fn hand_over(fields: Fields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, Malformed> {
+fn hand_over(fields: ItemFields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, MalformedItem> {
     if !owner.is_some_and(WorkerId::supports_hand_over) {
         return Ok(HandOver::None);
     }
@@ -123,26 +123,26 @@ fn hand_over(fields: Fields<'_>, owner: Option<&WorkerId>) -> Result<HandOver, M
     Ok(taker.map_or(HandOver::None, |taker| HandOver::Requested { taker: taker.into() }))
 }
 
-fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, NotALease> {
+fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, LeaseRowError> {
     Position::from_row(text, sub, start).map_err(|why| match why {
-        NotAPosition::Unreadable(_) => NotALease::Malformed(Malformed(why.to_string())),
+        NotAPosition::Unreadable(_) => LeaseRowError::Malformed(MalformedItem(why.to_string())),
         NotAPosition::NoTimestamp(_) => {
-            NotALease::Position(format!("{why}, or tell the time to `DynamoDbStore::with_start`"))
+            LeaseRowError::Position(format!("{why}, or tell the time to `DynamoDbStore::with_start`"))
         }
     })
 }
 
 /// Both ends or none: with one alone KCL has no range either.
-fn range(fields: Fields<'_>) -> Result<Option<HashRange>, Malformed> {
+fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     let ends = (fields.text(STARTING_HASH_KEY)?, fields.text(ENDING_HASH_KEY)?);
     let (Some(start), Some(end)) = ends else { return Ok(None) };
-    let key = |text: &str| text.parse::<HashKey>().map_err(|why| Malformed(why.to_string()));
+    let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range.map(Some).ok_or_else(|| Malformed(format!("the range {start} to {end} is turned round")))
+    range.map(Some).ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
 /// The row of a lease that was just made, for an application that starts at `start`.
-pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease, start: StartPosition) -> Item {
+pub(crate) fn new_item(stream: &StreamOfTable, lease: &Lease, start: StartPosition) -> AttributeMap {
     let mut item = stream.key(&lease.key);
     let mut put = |name: &str, value| {
         item.insert(name.to_owned(), value);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A stream as KCL's multi-stream tables name it: `account:stream:creation time`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId {
+pub struct KclStreamId {
     account: String,
     stream: String,
     created_s: u64,
@@ -17,19 +17,19 @@ pub struct StreamId {
     "{0:?} is not a stream of a multi-stream table: it must read \
      `account number:stream name:creation time in seconds`"
 )]
-pub struct NotAStreamId(String);
+pub struct ParseKclStreamIdError(String);
 
-impl StreamId {
+impl KclStreamId {
     /// The stream `stream` of `account`, created `created_s` seconds after 1970.
     pub fn new(
         account: impl Into<String>,
         stream: impl Into<String>,
         created_s: u64,
-    ) -> Result<Self, NotAStreamId> {
+    ) -> Result<Self, ParseKclStreamIdError> {
         let id = Self { account: account.into(), stream: stream.into(), created_s };
         let number = !id.account.is_empty() && id.account.bytes().all(|b| b.is_ascii_digit());
         let named = !id.stream.is_empty() && !id.stream.contains(':');
-        if number && named { Ok(id) } else { Err(NotAStreamId(id.to_string())) }
+        if number && named { Ok(id) } else { Err(ParseKclStreamIdError(id.to_string())) }
     }
 
     /// The account that the stream belongs to.
@@ -48,11 +48,11 @@ impl StreamId {
     }
 }
 
-impl FromStr for StreamId {
-    type Err = NotAStreamId;
+impl FromStr for KclStreamId {
+    type Err = ParseKclStreamIdError;
 
-    fn from_str(text: &str) -> Result<Self, NotAStreamId> {
-        let refused = || NotAStreamId(text.chars().take(200).collect());
+    fn from_str(text: &str) -> Result<Self, ParseKclStreamIdError> {
+        let refused = || ParseKclStreamIdError(text.chars().take(200).collect());
         let mut parts = text.split(':');
         let (Some(account), Some(stream), Some(created), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -64,7 +64,7 @@ impl FromStr for StreamId {
     }
 }
 
-impl fmt::Display for StreamId {
+impl fmt::Display for KclStreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.account, self.stream, self.created_s)
     }
@@ -86,7 +86,7 @@ mod tests {
             ("1:orders:x", false),
             ("1:orders:1:shardId-000000000000", false),
         ] {
-            let read = text.parse::<StreamId>();
+            let read = text.parse::<KclStreamId>();
             assert_eq!(read.is_ok(), good, "{text}");
             assert!(read.is_ok_and(|id| id.to_string() == text) || !good, "{text}");
         }

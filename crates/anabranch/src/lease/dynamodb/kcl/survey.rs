@@ -1,12 +1,12 @@
 //! What is to be seen on KCL's table and on the one beside it before work begins.
 
 use super::KclRows;
-use super::keys::Streams;
+use super::keys::KclStreams;
 use super::row;
 use crate::lease::StoreError;
-use crate::lease::dynamodb::item::{Fields, Item, Malformed, text};
+use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, text};
 use crate::lease::dynamodb::provision::LEASE_KEY;
-use crate::lease::dynamodb::table::{Range, Table};
+use crate::lease::dynamodb::table::{KeyRange, DynamoTable};
 use anabranch_model::lease::KclProbe;
 use anabranch_model::lease::survey::{LEADER_LOCK_MS, Kcl3Leader};
 use anabranch_model::position::StartPosition;
@@ -21,20 +21,20 @@ const LEADER: &str = "Leader";
 const MIGRATION: &str = "Migration3.0";
 
 impl KclRows {
-    pub(crate) async fn survey(&self) -> Result<KclProbe, StoreError> {
+    pub(crate) async fn probe(&self) -> Result<KclProbe, StoreError> {
         let mut survey = KclProbe { owners: Some(BTreeSet::new()), ..KclProbe::default() };
         let table = self.table.describe().await?;
         let indexes = table.as_ref().map_or(&[][..], |table| table.global_secondary_indexes());
         survey.has_owner_index = indexes.iter().any(|i| i.index_name() == Some(OWNER_INDEX));
-        for item in self.table.scan(Range::default()).await? {
+        for item in self.table.scan(KeyRange::default()).await? {
             self.note(&mut survey, &item);
         }
         self.note_coordinator(&mut survey).await?;
         Ok(survey)
     }
 
-    fn note(&self, survey: &mut KclProbe, item: &Item) {
-        let fields = Fields(item);
+    fn note(&self, survey: &mut KclProbe, item: &AttributeMap) {
+        let fields = ItemFields(item);
         let key = fields.text(LEASE_KEY).ok().flatten().unwrap_or("?");
         let kind = fields.text(row::ENTITY_TYPE).ok().flatten();
         // What 3.5 keeps here is known by its key, whatever kind it says it is.
@@ -49,7 +49,7 @@ impl KclRows {
         if !row::is_lease(item) || key == LEADER || key == MIGRATION {
             return;
         }
-        let multi = matches!(self.streams, Streams::Multi(_));
+        let multi = matches!(self.streams, KclStreams::Multi(_));
         if fields.has(row::STREAM_NAME) != multi {
             survey.of_other_mode += 1;
         }
@@ -74,8 +74,8 @@ impl KclRows {
     /// an application of KCL 2.x has no such table, and no rights on it.
     async fn note_coordinator(&self, survey: &mut KclProbe) -> Result<(), StoreError> {
         let name = format!("{}{COORDINATOR_SUFFIX}", self.table.name);
-        let table = Table { name, ..self.table.clone() };
-        let key = |name: &str| Item::from([(COORDINATOR_KEY.into(), text(name))]);
+        let table = DynamoTable { name, ..self.table.clone() };
+        let key = |name: &str| AttributeMap::from([(COORDINATOR_KEY.into(), text(name))]);
         let leader = match table.get_if_there(key(LEADER)).await {
             Err(error @ StoreError::Denied { .. }) => {
                 survey.coordinator_denied = Some(error.to_string());
@@ -93,17 +93,17 @@ impl KclRows {
     }
 }
 
-fn note_leader(survey: &mut KclProbe, item: &Item) {
+fn note_leader(survey: &mut KclProbe, item: &AttributeMap) {
     // A lock that was let go counts as none.
-    if !Fields(item).has("isReleased")
+    if !ItemFields(item).has("isReleased")
         && let Ok(leader) = read_leader(item)
     {
         survey.leader = Some(leader);
     }
 }
 
-fn read_leader(item: &Item) -> Result<Kcl3Leader, Malformed> {
-    let fields = Fields(item);
+fn read_leader(item: &AttributeMap) -> Result<Kcl3Leader, MalformedItem> {
+    let fields = ItemFields(item);
     let lock_ms = fields.text("leaseDuration")?.and_then(|ms| ms.parse().ok());
     Ok(Kcl3Leader {
         owner: fields.text("ownerName")?.unwrap_or("?").to_owned(),
@@ -112,8 +112,8 @@ fn read_leader(item: &Item) -> Result<Kcl3Leader, Malformed> {
     })
 }
 
-fn note_version(survey: &mut KclProbe, item: &Item) {
-    if let Ok(Some(version)) = Fields(item).text("cv") {
+fn note_version(survey: &mut KclProbe, item: &AttributeMap) {
+    if let Ok(Some(version)) = ItemFields(item).text("cv") {
         survey.client_version = Some(version.to_owned());
     }
 }

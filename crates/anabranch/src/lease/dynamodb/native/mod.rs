@@ -11,10 +11,10 @@ pub(super) mod keys;
 pub(super) mod row;
 mod request;
 
-use super::expression::{Expression, Request};
+use super::expression::{Expression, WriteRequest};
 use super::failure::store_name;
-use super::item::{Fields, Item, Malformed};
-use super::table::{After, Attempt, Table};
+use super::item::{ItemFields, AttributeMap, MalformedItem};
+use super::table::{ItemAfter, WriteAttempt, DynamoTable};
 use crate::lease::StoreError;
 use crate::lease::store::StorePoll;
 use anabranch_model::ids::StreamName;
@@ -24,7 +24,7 @@ use anabranch_model::lease::{
     StreamChange, StreamFacts, UnreadableRow, WorkerRow, WorkerChange, WorkerId, Write,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
-use keys::Row;
+use keys::PartitionRow;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
@@ -48,16 +48,16 @@ const TRIES: u32 = 10;
 #[derive(Clone, Debug)]
 pub(super) struct NativeRows {
     /// The table that they are in.
-    pub(super) table: Table,
+    pub(super) table: DynamoTable,
     /// One lock per part of the version, so that this process is never in its own way.
     parts: Arc<[Mutex<()>]>,
 }
 
 /// What a write is for: how its row is read, and what the rules say about it.
-trait Subject {
-    fn key(&self) -> Item;
-    fn request(&self) -> Option<Request>;
-    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed>;
+trait WriteSubject {
+    fn key(&self) -> AttributeMap;
+    fn request(&self) -> Option<WriteRequest>;
+    fn stored(&self, item: Option<&AttributeMap>) -> Result<StoredRow, MalformedItem>;
     /// Which part of the condition is false for this row.
     fn refusal(&self, row: &StoredRow) -> Option<WriteRefusal>;
     /// Whether this row, read after the write was applied, can be given as the row after it.
@@ -65,7 +65,7 @@ trait Subject {
 }
 
 impl NativeRows {
-    pub(super) fn new(table: Table) -> Self {
+    pub(super) fn new(table: DynamoTable) -> Self {
         let parts = (0..keys::VERSION_PARTS).map(|_| Mutex::new(())).collect();
         Self { table, parts }
     }
@@ -78,16 +78,16 @@ impl NativeRows {
         item.insert(MIN_READER_NUMBER.into(), super::item::number(MIN_READER));
         loop {
             if let Some(found) = self.table.get(keys::format()).await? {
-                let number = Fields(&found).need_number(FORMAT_NUMBER);
+                let number = ItemFields(&found).need_number(FORMAT_NUMBER);
                 let number = number.map_err(|why| self.unreadable("format", &why))?;
-                let oldest = Fields(&found).number(MIN_READER_NUMBER);
+                let oldest = ItemFields(&found).number(MIN_READER_NUMBER);
                 let oldest = oldest.map_err(|why| self.unreadable("format", &why))?;
                 let later = number > FORMAT && oldest.is_some_and(|oldest| oldest <= FORMAT);
                 let usable = number == FORMAT || later;
                 return if usable { Ok(()) } else { Err(self.other_format(number)) };
             }
-            let request = Request::create(keys::format(), item.clone());
-            if let Attempt::Applied(_) = self.table.write(&request, None).await? {
+            let request = WriteRequest::create(keys::format(), item.clone());
+            if let WriteAttempt::Applied(_) = self.table.write(&request, None).await? {
                 return Ok(());
             }
         }
@@ -97,7 +97,7 @@ impl NativeRows {
     /// them; on an older one a refusal is no reason not to start.
     pub(super) async fn keep_backups_once(&self, is_new: bool) -> Result<(), StoreError> {
         let format = self.table.get(keys::format()).await?;
-        if format.is_some_and(|row| Fields(&row).has(BACKUPS)) {
+        if format.is_some_and(|row| ItemFields(&row).has(BACKUPS)) {
             return Ok(());
         }
         if let Err(error) = self.table.keep_backups().await {
@@ -109,7 +109,7 @@ impl NativeRows {
         }
         let done = Expression::default().set(BACKUPS, AttributeValue::Bool(true));
         // If the note is lost, the next start finds the backups on and notes it.
-        let _noted = self.table.write(&Request::update(keys::format(), done), None).await?;
+        let _noted = self.table.write(&WriteRequest::update(keys::format(), done), None).await?;
         Ok(())
     }
 
@@ -125,13 +125,13 @@ impl NativeRows {
         let mut application = ApplicationFacts::default();
         for item in self.table.query(keys::application()).await? {
             match self.row_of(&item)? {
-                Some(Row::Stream(name)) => match row::stream(&item) {
+                Some(PartitionRow::Stream(name)) => match row::stream(&item) {
                     Ok(facts) => drop(application.streams.insert(name.into(), facts)),
-                    Err(Malformed(why)) => {
+                    Err(MalformedItem(why)) => {
                         application.unreadable.push(UnreadableRow { key: name.into(), why });
                     }
                 },
-                Some(Row::Version) => application.version += self.version_part(&item)?,
+                Some(PartitionRow::Version) => application.version += self.version_part(&item)?,
                 _ => {}
             }
         }
@@ -140,12 +140,12 @@ impl NativeRows {
 
     pub(super) async fn look(&self) -> Result<StorePoll, StoreError> {
         let (mut version, mut workers, mut unreadable) = (0, Vec::new(), Vec::new());
-        for item in self.table.query(keys::look()).await? {
+        for item in self.table.query(keys::poll()).await? {
             match self.row_of(&item)? {
-                Some(Row::Version) => version += self.version_part(&item)?,
-                Some(Row::Worker(id)) => match row::worker(id, &item) {
+                Some(PartitionRow::Version) => version += self.version_part(&item)?,
+                Some(PartitionRow::Worker(id)) => match row::worker(id, &item) {
                     Ok(worker) => workers.push(worker),
-                    Err(Malformed(why)) => unreadable.push(UnreadableRow { key: id.into(), why }),
+                    Err(MalformedItem(why)) => unreadable.push(UnreadableRow { key: id.into(), why }),
                 },
                 _ => {}
             }
@@ -161,7 +161,7 @@ impl NativeRows {
             let key = LeaseKey { stream: stream.clone(), shard: shard.into() };
             match row::lease(&key, item) {
                 Ok(lease) => listing.rows.push(lease),
-                Err(Malformed(why)) => {
+                Err(MalformedItem(why)) => {
                     listing.unreadable.push(UnreadableRow { key: key.shard, why });
                 }
             }
@@ -185,28 +185,28 @@ impl NativeRows {
         let bumps = write.changes_plan();
         match write {
             Write::Lease { key, change, nonce } => {
-                let subject = LeaseSubject { key, change, nonce: *nonce };
-                self.carry_out(&subject, bumps.then_some(nonce.0)).await
+                let subject = LeaseWriteSubject { key, change, nonce: *nonce };
+                self.execute(&subject, bumps.then_some(nonce.0)).await
             }
             Write::Worker { id, change, nonce } => {
-                let subject = WorkerSubject { id, change, nonce: *nonce };
+                let subject = WorkerWriteSubject { id, change, nonce: *nonce };
                 if *change == WorkerChange::Delete
                     && let Some(refused) = self.still_named(&subject).await?
                 {
                     return Ok(refused);
                 }
-                self.carry_out(&subject, bumps.then_some(nonce.0)).await
+                self.execute(&subject, bumps.then_some(nonce.0)).await
             }
             Write::Stream { stream, change } => {
-                let subject = StreamSubject { stream, change: *change };
-                self.carry_out(&subject, bumps.then_some(0)).await
+                let subject = StreamWriteSubject { stream, change: *change };
+                self.execute(&subject, bumps.then_some(0)).await
             }
         }
     }
 
     /// Sends a write, and says what became of it. With `part`, that part of the version moves in
     /// the same transaction.
-    async fn carry_out<T: Subject + Sync>(
+    async fn execute<T: WriteSubject + Sync>(
         &self,
         subject: &T,
         part: Option<u64>,
@@ -220,13 +220,13 @@ impl NativeRows {
         let bump = part.map(keys::bump);
         for _ in 0..TRIES {
             let _turn = match part {
-                Some(part) => Some(self.turn(part).await),
+                Some(part) => Some(self.next_version_part(part).await),
                 None => None,
             };
             match self.table.write(&request, bump.as_ref()).await? {
-                Attempt::Lost => return Ok(WriteOutcome::Unknown),
-                Attempt::Applied(after) => return Ok(self.applied(subject, after).await),
-                Attempt::Refused(old) => {
+                WriteAttempt::Lost => return Ok(WriteOutcome::Unknown),
+                WriteAttempt::Applied(after) => return Ok(self.applied(subject, after).await),
+                WriteAttempt::Refused(old) => {
                     if let Some(refused) = self.refused(subject, old).await? {
                         return Ok(refused);
                     }
@@ -236,7 +236,7 @@ impl NativeRows {
         Err(self.busy())
     }
 
-    async fn turn(&self, part: u64) -> tokio::sync::MutexGuard<'_, ()> {
+    async fn next_version_part(&self, part: u64) -> tokio::sync::MutexGuard<'_, ()> {
         let part = usize::try_from(part % keys::VERSION_PARTS).unwrap_or(0);
         self.parts[part].lock().await
     }
@@ -244,11 +244,11 @@ impl NativeRows {
     /// The outcome of a write that was applied. A transaction does not return its rows, so the row
     /// is read: if others have changed its hands since, only a read-back by the caller can tell
     /// what that means.
-    async fn applied<T: Subject + Sync>(&self, subject: &T, after: After) -> WriteOutcome {
+    async fn applied<T: WriteSubject + Sync>(&self, subject: &T, after: ItemAfter) -> WriteOutcome {
         let row = match after {
-            After::Absent => return WriteOutcome::Done(StoredRow::Absent),
-            After::Item(item) => subject.stored(Some(&item)),
-            After::Unseen => match self.table.get(subject.key()).await {
+            ItemAfter::Absent => return WriteOutcome::Done(StoredRow::Absent),
+            ItemAfter::Item(item) => subject.stored(Some(&item)),
+            ItemAfter::Unseen => match self.table.get(subject.key()).await {
                 Ok(item) => subject.stored(item.as_ref()),
                 Err(_) => return WriteOutcome::Unknown,
             },
@@ -260,10 +260,10 @@ impl NativeRows {
     }
 
     /// Why a condition was false. `None` if the row has changed since, so that it would be true.
-    async fn refused<T: Subject + Sync>(
+    async fn refused<T: WriteSubject + Sync>(
         &self,
         subject: &T,
-        old: Option<Item>,
+        old: Option<AttributeMap>,
     ) -> Result<Option<WriteOutcome>, StoreError> {
         // Without a row in the reply there is none, or the service is one that does not tell.
         let item = match old {
@@ -279,7 +279,7 @@ impl NativeRows {
     /// The refusal of a worker's removal, if its row must stay.
     async fn still_named(
         &self,
-        subject: &WorkerSubject<'_>,
+        subject: &WorkerWriteSubject<'_>,
     ) -> Result<Option<WriteOutcome>, StoreError> {
         if let Some(refused) = self.refused(subject, None).await? {
             return Ok(Some(refused));
@@ -292,13 +292,13 @@ impl NativeRows {
         Ok(Some(WriteOutcome::Refused { why: WriteRefusal::StillReferenced, now }))
     }
 
-    fn row_of<'a>(&self, item: &'a Item) -> Result<Option<Row<'a>>, StoreError> {
+    fn row_of<'a>(&self, item: &'a AttributeMap) -> Result<Option<PartitionRow<'a>>, StoreError> {
         let sort = row::sort(item).map_err(|why| self.unreadable("app", &why))?;
-        Ok(Row::of(sort))
+        Ok(PartitionRow::of(sort))
     }
 
-    fn version_part(&self, item: &Item) -> Result<u64, StoreError> {
-        let part = Fields(item).need_number(keys::VERSION_PART);
+    fn version_part(&self, item: &AttributeMap) -> Result<u64, StoreError> {
+        let part = ItemFields(item).need_number(keys::VERSION_PART);
         part.map_err(|why| self.unreadable("version", &why))
     }
 
@@ -307,28 +307,28 @@ impl NativeRows {
         StoreError::Busy { store: self.table.store(), detail }
     }
 
-    fn unreadable(&self, row: &str, why: &Malformed) -> StoreError {
+    fn unreadable(&self, row: &str, why: &MalformedItem) -> StoreError {
         let (store, detail) = (store_name(&self.table.name), why.to_string());
         StoreError::UnreadableRow { store, row: row.to_owned(), detail }
     }
 }
 
-struct LeaseSubject<'a> {
+struct LeaseWriteSubject<'a> {
     key: &'a LeaseKey,
     change: &'a LeaseChange,
     nonce: Nonce,
 }
 
-impl Subject for LeaseSubject<'_> {
-    fn key(&self) -> Item {
+impl WriteSubject for LeaseWriteSubject<'_> {
+    fn key(&self) -> AttributeMap {
         keys::lease(self.key)
     }
 
-    fn request(&self) -> Option<Request> {
+    fn request(&self) -> Option<WriteRequest> {
         request::lease(self.key, self.change, self.nonce)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
+    fn stored(&self, item: Option<&AttributeMap>) -> Result<StoredRow, MalformedItem> {
         let lease = item.map(|item| row::lease(self.key, item)).transpose()?;
         Ok(StoredRow::of_lease(lease.as_ref()))
     }
@@ -357,22 +357,22 @@ impl Subject for LeaseSubject<'_> {
     }
 }
 
-struct WorkerSubject<'a> {
+struct WorkerWriteSubject<'a> {
     id: &'a WorkerId,
     change: &'a WorkerChange,
     nonce: Nonce,
 }
 
-impl Subject for WorkerSubject<'_> {
-    fn key(&self) -> Item {
+impl WriteSubject for WorkerWriteSubject<'_> {
+    fn key(&self) -> AttributeMap {
         keys::worker(self.id)
     }
 
-    fn request(&self) -> Option<Request> {
+    fn request(&self) -> Option<WriteRequest> {
         request::worker(self.id, self.change, self.nonce)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
+    fn stored(&self, item: Option<&AttributeMap>) -> Result<StoredRow, MalformedItem> {
         let worker = item.map(|item| row::worker(self.id.as_str(), item)).transpose()?;
         Ok(StoredRow::of_worker(worker.as_ref()))
     }
@@ -387,21 +387,21 @@ impl Subject for WorkerSubject<'_> {
     }
 }
 
-struct StreamSubject<'a> {
+struct StreamWriteSubject<'a> {
     stream: &'a StreamName,
     change: StreamChange,
 }
 
-impl Subject for StreamSubject<'_> {
-    fn key(&self) -> Item {
+impl WriteSubject for StreamWriteSubject<'_> {
+    fn key(&self) -> AttributeMap {
         keys::stream(self.stream)
     }
 
-    fn request(&self) -> Option<Request> {
+    fn request(&self) -> Option<WriteRequest> {
         request::stream(self.stream, self.change)
     }
 
-    fn stored(&self, item: Option<&Item>) -> Result<StoredRow, Malformed> {
+    fn stored(&self, item: Option<&AttributeMap>) -> Result<StoredRow, MalformedItem> {
         let facts: Option<StreamFacts> = item.map(row::stream).transpose()?;
         Ok(StoredRow::of_stream(facts.as_ref()))
     }

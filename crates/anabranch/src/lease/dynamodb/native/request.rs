@@ -4,7 +4,7 @@
 //! with the refusal.
 
 use super::{keys, row};
-use crate::lease::dynamodb::expression::{Expression, Request};
+use crate::lease::dynamodb::expression::{Expression, WriteRequest};
 use crate::lease::dynamodb::item::{number, shard_list, text};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
@@ -17,19 +17,19 @@ use anabranch_model::position::Position;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 /// The request for a change of a lease. `None` if no row would let it pass.
-pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Option<Request> {
+pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Option<WriteRequest> {
     let stamped = || Expression::default().set(row::NONCE, number(nonce.0));
     let at_term = |term: &u64| stamped().when(row::TERM, number(*term));
     let held = |owner: &WorkerId, term| at_term(term).when(row::OWNER, text(owner.as_str()));
     let update = match change {
         LeaseChange::Create(_) => {
             let lease = native::lease_after(key, change, nonce, None).ok()??;
-            return Some(Request::create(keys::lease(key), row::new_lease_item(&lease)));
+            return Some(WriteRequest::create(keys::lease(key), row::new_lease_item(&lease)));
         }
         LeaseChange::Delete { term } => {
             let ended = text(Position::ShardEnd.to_string());
             let expression = Expression::default().when(row::TERM, number(*term));
-            return Some(Request::delete(
+            return Some(WriteRequest::delete(
                 keys::lease(key),
                 expression.when(row::CHECKPOINT, ended),
             ));
@@ -69,7 +69,7 @@ pub(crate) fn lease(key: &LeaseKey, change: &LeaseChange, nonce: Nonce) -> Optio
         LeaseChange::NoteChildren(children) => note_children(stamped(), children),
         LeaseChange::NoteRange(range) => note_range(stamped(), *range),
     };
-    Some(Request::update(keys::lease(key), update))
+    Some(WriteRequest::update(keys::lease(key), update))
 }
 
 /// The only place where a term moves.
@@ -112,7 +112,7 @@ fn note_range(e: Expression, range: HashRange) -> Expression {
 
 /// The request for a change of a worker. That no lease names a worker whose row goes is asked
 /// beforehand.
-pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Option<Request> {
+pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Option<WriteRequest> {
     let beating = |counter: &u64| {
         Expression::default()
             .when(row::COUNTER, number(*counter))
@@ -124,12 +124,12 @@ pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Opti
     let update = match change {
         WorkerChange::Join { .. } => {
             let worker = native::worker_after(id, change, nonce, None).ok()??;
-            return Some(Request::create(keys::worker(id), row::new_worker_item(&worker)));
+            return Some(WriteRequest::create(keys::worker(id), row::new_worker_item(&worker)));
         }
         WorkerChange::Delete => {
             let fenced = row::state(WorkerState::Fenced);
             let expression = Expression::default().when(row::STATE, fenced);
-            return Some(Request::delete(keys::worker(id), expression));
+            return Some(WriteRequest::delete(keys::worker(id), expression));
         }
         WorkerChange::Beat { counter } => moved(counter),
         WorkerChange::SetStreams { counter, streams } => {
@@ -142,20 +142,20 @@ pub(crate) fn worker(id: &WorkerId, change: &WorkerChange, nonce: Nonce) -> Opti
             beating(counter).set(row::STATE, row::state(WorkerState::Fenced))
         }
     };
-    Some(Request::update(keys::worker(id), update))
+    Some(WriteRequest::update(keys::worker(id), update))
 }
 
 /// The request for a change of a stream's facts.
-pub(crate) fn stream(name: &StreamName, change: StreamChange) -> Option<Request> {
+pub(crate) fn stream(name: &StreamName, change: StreamChange) -> Option<WriteRequest> {
     let key = keys::stream(name);
     Some(match change {
         StreamChange::NoteStart { .. } => {
             let facts = native::stream_after(change, None).ok()?;
-            Request::create(key.clone(), row::new_stream_item(key, facts))
+            WriteRequest::create(key.clone(), row::new_stream_item(key, facts))
         }
         StreamChange::MarkSynced { created_ms } => {
             let same = Expression::default().when(row::CREATED_MS, number(created_ms));
-            Request::update(key, same.set(row::SYNCED, AttributeValue::Bool(true)))
+            WriteRequest::update(key, same.set(row::SYNCED, AttributeValue::Bool(true)))
         }
     })
 }

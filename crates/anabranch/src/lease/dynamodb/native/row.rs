@@ -1,7 +1,7 @@
 //! Rows of the native layout as items.
 
 use super::keys::{self, SORT};
-use crate::lease::dynamodb::item::{Fields, Item, Malformed, binary, number, shard_list, text};
+use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, binary, number, shard_list, text};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{
@@ -44,7 +44,7 @@ pub(crate) const CREATED_MS: &str = "created_ms";
 pub(crate) const SYNCED: &str = "first_sync_done";
 
 /// The row of a lease that was just made.
-pub(crate) fn new_lease_item(lease: &Lease) -> Item {
+pub(crate) fn new_lease_item(lease: &Lease) -> AttributeMap {
     let mut item = keys::lease(&lease.key);
     item.insert(TERM.into(), number(lease.term));
     item.insert(NONCE.into(), number(lease.nonce.0));
@@ -62,11 +62,11 @@ pub(crate) fn new_lease_item(lease: &Lease) -> Item {
 }
 
 /// A lease from its row.
-pub(crate) fn lease(key: &LeaseKey, item: &Item) -> Result<Lease, Malformed> {
-    let fields = Fields(item);
+pub(crate) fn lease(key: &LeaseKey, item: &AttributeMap) -> Result<Lease, MalformedItem> {
+    let fields = ItemFields(item);
     let shards = |name| {
         let names = fields.list(name)?;
-        Ok::<_, Malformed>(names.into_iter().map(Into::into).collect())
+        Ok::<_, MalformedItem>(names.into_iter().map(Into::into).collect())
     };
     Ok(Lease {
         key: key.clone(),
@@ -96,13 +96,13 @@ pub(crate) fn lease(key: &LeaseKey, item: &Item) -> Result<Lease, Malformed> {
     })
 }
 
-fn range(fields: Fields<'_>) -> Result<Option<HashRange>, Malformed> {
+fn range(fields: ItemFields<'_>) -> Result<Option<HashRange>, MalformedItem> {
     let (Some(start), Some(end)) = (fields.text(RANGE_START)?, fields.text(RANGE_END)?) else {
         return Ok(None);
     };
-    let key = |text: &str| text.parse::<HashKey>().map_err(|why| Malformed(why.to_string()));
+    let key = |text: &str| text.parse::<HashKey>().map_err(|why| MalformedItem(why.to_string()));
     let range = HashRange::new(key(start)?, key(end)?);
-    range.map(Some).ok_or_else(|| Malformed(format!("the range {start} to {end} is turned round")))
+    range.map(Some).ok_or_else(|| MalformedItem(format!("the range {start} to {end} is turned round")))
 }
 
 /// What is stored for a checkpoint: the lowest lane, and all of them where there are several.
@@ -113,7 +113,7 @@ pub(crate) fn checkpoint(of: &Checkpoint) -> (AttributeValue, Option<AttributeVa
     (lane(of.lowest()), lanes)
 }
 
-fn read_checkpoint(fields: Fields<'_>) -> Result<Checkpoint, Malformed> {
+fn read_checkpoint(fields: ItemFields<'_>) -> Result<Checkpoint, MalformedItem> {
     let lanes = fields.list(LANES)?.into_iter().map(position).collect::<Result<_, _>>()?;
     match Checkpoint::of_lanes(lanes) {
         Some(checkpoint) => Ok(checkpoint),
@@ -121,8 +121,8 @@ fn read_checkpoint(fields: Fields<'_>) -> Result<Checkpoint, Malformed> {
     }
 }
 
-fn position(text: &str) -> Result<Position, Malformed> {
-    text.parse().map_err(|why: NotAPosition| Malformed(why.to_string()))
+fn position(text: &str) -> Result<Position, MalformedItem> {
+    text.parse().map_err(|why: NotAPosition| MalformedItem(why.to_string()))
 }
 
 /// The two attributes of a pending checkpoint.
@@ -134,7 +134,7 @@ pub(crate) fn pending(
 }
 
 /// The row of a worker that has just joined.
-pub(crate) fn new_worker_item(worker: &WorkerRow) -> Item {
+pub(crate) fn new_worker_item(worker: &WorkerRow) -> AttributeMap {
     let mut item = keys::worker(&worker.id);
     item.insert(COUNTER.into(), number(worker.counter));
     item.insert(STATE.into(), state(worker.state));
@@ -147,8 +147,8 @@ pub(crate) fn new_worker_item(worker: &WorkerRow) -> Item {
 }
 
 /// A worker from its row.
-pub(crate) fn worker(id: &str, item: &Item) -> Result<WorkerRow, Malformed> {
-    let fields = Fields(item);
+pub(crate) fn worker(id: &str, item: &AttributeMap) -> Result<WorkerRow, MalformedItem> {
+    let fields = ItemFields(item);
     Ok(WorkerRow {
         id: id.into(),
         counter: fields.need_number(COUNTER)?,
@@ -179,19 +179,19 @@ pub(crate) fn state(state: WorkerState) -> AttributeValue {
     })
 }
 
-fn read_state(text: &str) -> Result<WorkerState, Malformed> {
+fn read_state(text: &str) -> Result<WorkerState, MalformedItem> {
     match text {
         "alive" => Ok(WorkerState::Alive),
         "leaving" => Ok(WorkerState::Leaving),
         "fenced" => Ok(WorkerState::Fenced),
         other => {
-            Err(Malformed(format!("`{STATE}` is {other:?}, which this version does not know")))
+            Err(MalformedItem(format!("`{STATE}` is {other:?}, which this version does not know")))
         }
     }
 }
 
 /// The row of a stream's facts.
-pub(crate) fn new_stream_item(key: Item, facts: StreamFacts) -> Item {
+pub(crate) fn new_stream_item(key: AttributeMap, facts: StreamFacts) -> AttributeMap {
     let mut item = key;
     item.insert(T0_MS.into(), number(facts.t0_ms));
     item.insert(CREATED_MS.into(), number(facts.created_ms));
@@ -202,8 +202,8 @@ pub(crate) fn new_stream_item(key: Item, facts: StreamFacts) -> Item {
 }
 
 /// A stream's facts from their row.
-pub(crate) fn stream(item: &Item) -> Result<StreamFacts, Malformed> {
-    let fields = Fields(item);
+pub(crate) fn stream(item: &AttributeMap) -> Result<StreamFacts, MalformedItem> {
+    let fields = ItemFields(item);
     Ok(StreamFacts {
         t0_ms: fields.need_number(T0_MS)?,
         created_ms: fields.need_number(CREATED_MS)?,
@@ -212,6 +212,6 @@ pub(crate) fn stream(item: &Item) -> Result<StreamFacts, Malformed> {
 }
 
 /// The sort key of a row: which one it is.
-pub(crate) fn sort(item: &Item) -> Result<&str, Malformed> {
-    Fields(item).need_text(SORT)
+pub(crate) fn sort(item: &AttributeMap) -> Result<&str, MalformedItem> {
+    ItemFields(item).need_text(SORT)
 }
