@@ -5,7 +5,7 @@ use crate::history::{History, What};
 use crate::workload::{OTHER_STREAM, Reshard, STREAM, Workload};
 use anabranch::consumer::Parked;
 use anabranch::stream::api::{PutEntry, Placement, StreamApi};
-use anabranch_model::aggregate::encode::{self, Builder};
+use anabranch_model::aggregate::encode::{self, AggregateBuilder};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lease::{Checkpoint, Lease, LeaseKey};
@@ -232,7 +232,7 @@ impl Supply {
     fn put(&self, keys: &[usize], rng: &mut Rng) {
         let mut inside = self.inside();
         let stream = inside.keys[keys[0]].stream.clone();
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         let mut parts = Vec::new();
         for key in keys {
             let key = &mut inside.keys[*key];
@@ -243,8 +243,8 @@ impl Supply {
             let mut data = vec![b'.'; bytes];
             data[..text.len()].copy_from_slice(text.as_bytes());
             let entry =
-                encode::Entry { partition_key: &name, explicit_hash_key: key.hash, data: &data };
-            if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::Room::Taken {
+                encode::AggregateRecord { partition_key: &name, explicit_hash_key: key.hash, data: &data };
+            if builder.add_within(&entry, CONTAINER_MAX_BYTES) != encode::PushResult::Added {
                 break;
             }
             key.puts = number;

@@ -1,7 +1,7 @@
 //! Records that were read from a shard. They are shared with the shard where that is possible.
 
 use crate::segment::{Segment, Slot};
-use anabranch_model::record::{Key, Record};
+use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::ops::Range;
@@ -116,7 +116,7 @@ impl RecordBatch {
             records.extend(run.stored().map(|record| {
                 Record {
                     sequence: self.stamp.number(record.counter),
-                    partition_key: Key::from_utf8(bytes.slice_ref(record.key))
+                    partition_key: PartitionKey::from_utf8(bytes.slice_ref(record.key))
                         .expect("a key is stored from text only"),
                     data: bytes.slice_ref(record.data),
                     arrival_ms: record.arrival_ms,

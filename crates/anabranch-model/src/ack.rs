@@ -13,21 +13,21 @@ pub struct AckWindow<P> {
     /// The ticket of the oldest delivery in `open`.
     oldest: u64,
     /// What was issued above the watermark, oldest first. The first one is never acked.
-    open: VecDeque<Delivery<P>>,
+    open: VecDeque<OpenDelivery<P>>,
     /// How many deliveries may stand above the watermark.
     max_gap: usize,
 }
 
 /// One delivery above the watermark.
 #[derive(Debug, Clone)]
-struct Delivery<P> {
+struct OpenDelivery<P> {
     position: P,
     acked: bool,
 }
 
 /// Names one delivery of one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct AckTicket(u64);
 
 /// Why a position was not issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,15 +45,15 @@ pub enum NotIssued {
 
 /// What an ack did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acked {
+pub enum AckResult {
     /// The watermark moved.
     Advanced,
     /// An older delivery is still open, so the watermark waits for it.
     Waiting,
     /// This delivery was acked before.
-    Again,
+    Duplicate,
     /// This window never issued that ticket.
-    NeverIssued,
+    NotIssued,
 }
 
 impl<P: Ord + Clone> AckWindow<P> {
@@ -88,7 +88,7 @@ impl<P: Ord + Clone> AckWindow<P> {
     }
 
     /// Notes that `position` goes to the handler.
-    pub fn issue(&mut self, position: P) -> Result<Ticket, NotIssued> {
+    pub fn issue(&mut self, position: P) -> Result<AckTicket, NotIssued> {
         let last = self.open.back().map(|delivery| &delivery.position).or(self.watermark.as_ref());
         if last.is_some_and(|last| position <= *last) {
             return Err(NotIssued::NotAscending);
@@ -96,27 +96,27 @@ impl<P: Ord + Clone> AckWindow<P> {
         if self.open.len() == self.max_gap {
             return Err(NotIssued::GapFull { max_gap: self.max_gap });
         }
-        self.open.push_back(Delivery { position, acked: false });
-        Ok(Ticket(self.oldest + (self.open.len() - 1) as u64))
+        self.open.push_back(OpenDelivery { position, acked: false });
+        Ok(AckTicket(self.oldest + (self.open.len() - 1) as u64))
     }
 
     /// Notes that a delivery is done. Each delivery enters and leaves once, so an ack costs a
     /// constant on average however many wait.
-    pub fn ack(&mut self, ticket: Ticket) -> Acked {
-        let Some(above) = ticket.0.checked_sub(self.oldest) else { return Acked::Again };
+    pub fn ack(&mut self, ticket: AckTicket) -> AckResult {
+        let Some(above) = ticket.0.checked_sub(self.oldest) else { return AckResult::Duplicate };
         let at = usize::try_from(above).unwrap_or(usize::MAX);
-        let Some(delivery) = self.open.get_mut(at) else { return Acked::NeverIssued };
+        let Some(delivery) = self.open.get_mut(at) else { return AckResult::NotIssued };
         if std::mem::replace(&mut delivery.acked, true) {
-            return Acked::Again;
+            return AckResult::Duplicate;
         }
         if at > 0 {
-            return Acked::Waiting;
+            return AckResult::Waiting;
         }
         while let Some(done) = self.open.pop_front_if(|oldest| oldest.acked) {
             self.watermark = Some(done.position);
             self.oldest += 1;
         }
-        Acked::Advanced
+        AckResult::Advanced
     }
 }
 
@@ -129,22 +129,22 @@ mod tests {
     fn the_watermark_waits_for_the_oldest_delivery() {
         let mut window = AckWindow::new(10);
         let [a, b, c] = [10, 20, 30].map(|position| window.issue(position).unwrap());
-        assert_eq!((window.ack(c), window.watermark()), (Acked::Waiting, None));
+        assert_eq!((window.ack(c), window.watermark()), (AckResult::Waiting, None));
         assert_eq!(window.holding_back(), Some(&10));
-        assert_eq!((window.ack(a), window.watermark()), (Acked::Advanced, Some(&10)));
-        assert_eq!((window.ack(a), window.ack(c)), (Acked::Again, Acked::Again));
-        assert_eq!((window.ack(b), window.watermark()), (Acked::Advanced, Some(&30)));
+        assert_eq!((window.ack(a), window.watermark()), (AckResult::Advanced, Some(&10)));
+        assert_eq!((window.ack(a), window.ack(c)), (AckResult::Duplicate, AckResult::Duplicate));
+        assert_eq!((window.ack(b), window.watermark()), (AckResult::Advanced, Some(&30)));
         assert!(window.is_drained());
-        assert_eq!(window.ack(Ticket(3)), Acked::NeverIssued);
+        assert_eq!(window.ack(AckTicket(3)), AckResult::NotIssued);
     }
 
     #[test]
     fn a_full_gap_stops_issuing_until_the_oldest_is_acked() {
         let mut window = AckWindow::new(2);
         let [a, b] = [1, 2].map(|position| window.issue(position).unwrap());
-        assert_eq!(window.ack(b), Acked::Waiting);
+        assert_eq!(window.ack(b), AckResult::Waiting);
         assert_eq!(window.issue(3), Err(NotIssued::GapFull { max_gap: 2 }));
-        assert_eq!(window.ack(a), Acked::Advanced);
+        assert_eq!(window.ack(a), AckResult::Advanced);
         assert!(window.issue(3).is_ok());
     }
 
@@ -174,7 +174,7 @@ mod tests {
         ) {
             let mut window = AckWindow::new(max_gap);
             // The naive model: everything ever issued, and whether it is acked.
-            let mut model: Vec<(u64, Ticket, bool)> = Vec::new();
+            let mut model: Vec<(u64, AckTicket, bool)> = Vec::new();
             for step in steps {
                 let prefix = model.iter().take_while(|(_, _, acked)| *acked).count();
                 match step {
@@ -191,9 +191,9 @@ mod tests {
                     Step::Ack(any) if !model.is_empty() => {
                         let at = any % model.len();
                         let want = match (model[at].2, at == prefix) {
-                            (true, _) => Acked::Again,
-                            (false, true) => Acked::Advanced,
-                            (false, false) => Acked::Waiting,
+                            (true, _) => AckResult::Duplicate,
+                            (false, true) => AckResult::Advanced,
+                            (false, false) => AckResult::Waiting,
                         };
                         prop_assert_eq!(window.ack(model[at].1), want);
                         model[at].2 = true;

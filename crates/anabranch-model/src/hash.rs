@@ -28,17 +28,17 @@ impl HashKey {
 /// Why a text is not a hash key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a hash key: it must be a decimal number from 0 to 2^128-1")]
-pub struct NotAHashKey(String);
+pub struct ParseHashKeyError(String);
 
 impl FromStr for HashKey {
-    type Err = NotAHashKey;
+    type Err = ParseHashKeyError;
 
     /// Reads a decimal number of ASCII digits. Leading zeros are dropped, as the KPL does.
-    fn from_str(text: &str) -> Result<Self, NotAHashKey> {
+    fn from_str(text: &str) -> Result<Self, ParseHashKeyError> {
         let digits_only = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.parse() {
             Ok(value) if digits_only => Ok(Self(value)),
-            _ => Err(NotAHashKey(text.chars().take(64).collect())),
+            _ => Err(ParseHashKeyError(text.chars().take(64).collect())),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Names: of streams and of shards.
 
-use crate::record::Key;
+use crate::record::PartitionKey;
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl fmt::Debug for StreamName {
 /// The name of a shard, such as `shardId-000000000012`. Cheap to clone: every outcome of a record has
 /// one, so a name of this form stands where it is, as a short key does.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShardId(Key);
+pub struct ShardId(PartitionKey);
 
 impl ShardId {
     /// The id that Kinesis gives to the `index`-th shard of a stream.

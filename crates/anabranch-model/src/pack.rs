@@ -26,7 +26,7 @@ impl RequestLimits {
 
 /// How many entries of one lane a request may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PerLane {
+pub enum PerQueue {
     /// One. The service can refuse an entry and take the one after it, so two of one lane could
     /// change places.
     One,
@@ -36,9 +36,9 @@ pub enum PerLane {
 
 /// What one request carries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Packed {
+pub struct PackedRequest {
     /// What to take from which lane, in the order of the lanes.
-    pub takes: Vec<Take>,
+    pub takes: Vec<QueueTake>,
     /// The entries of the request.
     pub records: usize,
     /// The bytes of the request.
@@ -50,7 +50,7 @@ pub struct Packed {
 
 /// Entries taken from one lane, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Take {
+pub struct QueueTake {
     /// The lane's place among those given.
     pub lane: usize,
     /// How many of its oldest entries go.
@@ -62,18 +62,18 @@ pub struct Take {
 ///
 /// Lanes come in the order of preference, so the caller puts the one that waited longest first. An
 /// entry that no longer fits doesn't close the request: smaller ones of later lanes may fill it.
-pub fn pack<L>(lanes: L, limits: RequestLimits, per_lane: PerLane) -> Packed
+pub fn pack<L>(lanes: L, limits: RequestLimits, per_lane: PerQueue) -> PackedRequest
 where
     L: IntoIterator<Item: IntoIterator<Item = usize>>,
 {
-    let mut packed = Packed::default();
+    let mut packed = PackedRequest::default();
     for (lane, sizes) in lanes.into_iter().enumerate() {
         if packed.records >= limits.max_records {
             break;
         }
         let room = match per_lane {
-            PerLane::One => 1,
-            PerLane::Any => limits.max_records - packed.records,
+            PerQueue::One => 1,
+            PerQueue::Any => limits.max_records - packed.records,
         };
         let mut count = 0;
         for bytes in sizes.into_iter().take(room) {
@@ -89,7 +89,7 @@ where
         }
         if count > 0 {
             packed.records += count;
-            packed.takes.push(Take { lane, count });
+            packed.takes.push(QueueTake { lane, count });
         }
     }
     packed
@@ -108,29 +108,29 @@ mod tests {
             let takes: Vec<_> = packed.takes.iter().map(|take| (take.lane, take.count)).collect();
             assert_eq!(takes, want, "{name}");
         };
-        check("nothing", PerLane::One, &[], &[]);
-        check("lanes with nothing to send", PerLane::Any, &[&[], &[]], &[]);
+        check("nothing", PerQueue::One, &[], &[]);
+        check("lanes with nothing to send", PerQueue::Any, &[&[], &[]], &[]);
         check(
             "one of each",
-            PerLane::One,
+            PerQueue::One,
             &[&[1, 1], &[1], &[], &[1, 1]],
             &[(0, 1), (1, 1), (3, 1)],
         );
-        check("a whole lane", PerLane::Any, &[&[1, 1], &[1]], &[(0, 2), (1, 1)]);
-        check("the fifth waits", PerLane::Any, &[&[1, 1, 1], &[1, 1]], &[(0, 3), (1, 1)]);
+        check("a whole lane", PerQueue::Any, &[&[1, 1], &[1]], &[(0, 2), (1, 1)]);
+        check("the fifth waits", PerQueue::Any, &[&[1, 1, 1], &[1, 1]], &[(0, 3), (1, 1)]);
         let five: [&[usize]; 5] = [&[1]; 5];
-        check("the fifth lane waits", PerLane::One, &five, &[(0, 1), (1, 1), (2, 1), (3, 1)]);
-        check("full to the byte", PerLane::One, &[&[60], &[40], &[1]], &[(0, 1), (1, 1)]);
-        check("empty entries still fit", PerLane::One, &[&[100], &[0]], &[(0, 1), (1, 1)]);
-        check("a later lane fills up", PerLane::One, &[&[60], &[41], &[40]], &[(0, 1), (2, 1)]);
-        check("no overtaking in a lane", PerLane::Any, &[&[60, 41, 1], &[40]], &[(0, 1), (1, 1)]);
-        check("too large", PerLane::One, &[&[101], &[1]], &[(1, 1)]);
+        check("the fifth lane waits", PerQueue::One, &five, &[(0, 1), (1, 1), (2, 1), (3, 1)]);
+        check("full to the byte", PerQueue::One, &[&[60], &[40], &[1]], &[(0, 1), (1, 1)]);
+        check("empty entries still fit", PerQueue::One, &[&[100], &[0]], &[(0, 1), (1, 1)]);
+        check("a later lane fills up", PerQueue::One, &[&[60], &[41], &[40]], &[(0, 1), (2, 1)]);
+        check("no overtaking in a lane", PerQueue::Any, &[&[60, 41, 1], &[40]], &[(0, 1), (1, 1)]);
+        check("too large", PerQueue::One, &[&[101], &[1]], &[(1, 1)]);
     }
 
     #[test]
     fn an_entry_that_fits_no_request_is_reported_and_holds_nobody_up() {
         let limits = RequestLimits { max_records: 4, max_bytes: 100 };
-        let packed = pack([vec![5], vec![101, 1], vec![100], vec![50, 101]], limits, PerLane::Any);
+        let packed = pack([vec![5], vec![101, 1], vec![100], vec![50, 101]], limits, PerQueue::Any);
         assert_eq!(packed.too_large, [1]);
         assert_eq!((packed.records, packed.bytes), (2, 55));
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Removes what a request took from the queues.
-    fn drain(lanes: &mut [Vec<usize>], packed: &Packed) -> Vec<(usize, Vec<usize>)> {
+    fn drain(lanes: &mut [Vec<usize>], packed: &PackedRequest) -> Vec<(usize, Vec<usize>)> {
         packed.takes.iter().map(|t| (t.lane, lanes[t.lane].drain(..t.count).collect())).collect()
     }
 
@@ -157,7 +157,7 @@ mod tests {
             one: bool,
         ) {
             let limits = RequestLimits { max_records, max_bytes: 100 };
-            let per_lane = if one { PerLane::One } else { PerLane::Any };
+            let per_lane = if one { PerQueue::One } else { PerQueue::Any };
             let packed = pack(lanes.clone(), limits, per_lane);
             prop_assert!(packed.records <= max_records && packed.bytes <= 100);
             let mut left = lanes.clone();
@@ -182,7 +182,7 @@ mod tests {
             one: bool,
         ) {
             let limits = RequestLimits { max_records: 5, max_bytes: 100 };
-            let per_lane = if one { PerLane::One } else { PerLane::Any };
+            let per_lane = if one { PerQueue::One } else { PerQueue::Any };
             let mut left = lanes.clone();
             let mut sent: Vec<Vec<usize>> = vec![Vec::new(); lanes.len()];
             while left.iter().any(|lane| !lane.is_empty()) {

@@ -55,7 +55,7 @@ pub enum Position {
 
 /// Why a row's checkpoint is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAPosition {
+pub enum ParsePositionError {
     /// The text is no sentinel and no number.
     #[error(
         "{0:?} is not a checkpoint: it must be a sequence number, TRIM_HORIZON, LATEST, \
@@ -90,16 +90,16 @@ impl Position {
         checkpoint: &str,
         sub: u64,
         start: StartPosition,
-    ) -> Result<Self, NotAPosition> {
+    ) -> Result<Self, ParsePositionError> {
         match (checkpoint, start) {
             (TRIM_HORIZON, _) => Ok(Self::TrimHorizon),
             (LATEST, _) => Ok(Self::Latest),
             (SHARD_END, _) => Ok(Self::ShardEnd),
             (AT_TIMESTAMP, StartPosition::AtTimestamp(ms)) => Ok(Self::AtTimestamp(ms)),
-            (AT_TIMESTAMP, other) => Err(NotAPosition::NoTimestamp(other)),
+            (AT_TIMESTAMP, other) => Err(ParsePositionError::NoTimestamp(other)),
             (digits, _) => match digits.parse() {
                 Ok(sequence) => Ok(Self::At { sequence, sub }),
-                Err(_) => Err(NotAPosition::Unreadable(digits.chars().take(80).collect())),
+                Err(_) => Err(ParsePositionError::Unreadable(digits.chars().take(80).collect())),
             },
         }
     }
@@ -125,10 +125,10 @@ impl fmt::Display for Position {
 /// Reads what [`Position`]'s `Display` wrote: one text that keeps everything, the time of
 /// `AT_TIMESTAMP` and the sub-sequence number included.
 impl FromStr for Position {
-    type Err = NotAPosition;
+    type Err = ParsePositionError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPosition> {
-        let unreadable = || NotAPosition::Unreadable(text.chars().take(80).collect());
+    fn from_str(text: &str) -> Result<Self, ParsePositionError> {
+        let unreadable = || ParsePositionError::Unreadable(text.chars().take(80).collect());
         let number = |digits: &str| {
             let plain = digits.bytes().all(|b| b.is_ascii_digit());
             digits.parse::<u64>().ok().filter(|_| plain).ok_or_else(unreadable)
@@ -208,7 +208,7 @@ mod tests {
         let read = |start| Position::from_row(AT_TIMESTAMP, 0, start);
         assert_eq!(read(StartPosition::AtTimestamp(7)), Ok(Position::AtTimestamp(7)));
         for start in [StartPosition::Latest, StartPosition::TrimHorizon] {
-            assert_eq!(read(start), Err(NotAPosition::NoTimestamp(start)));
+            assert_eq!(read(start), Err(ParsePositionError::NoTimestamp(start)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod key;
 
-pub use key::{Key, NotAKey};
+pub use key::{PartitionKey, InvalidPartitionKey};
 
 use crate::hash::HashKey;
 use crate::position::Position;
@@ -17,7 +17,7 @@ pub struct Record {
     /// The record's place in its shard.
     pub sequence: SequenceNumber,
     /// The key that the producer gave to the service.
-    pub partition_key: Key,
+    pub partition_key: PartitionKey,
     /// The payload, shared with the reply that it came in.
     pub data: Bytes,
     /// When the service took the record, in milliseconds since 1970.
@@ -34,7 +34,7 @@ pub struct UserRecord {
     /// Whether an aggregate carried this record.
     pub aggregated: bool,
     /// The user's own key, not that of the aggregate.
-    pub partition_key: Key,
+    pub partition_key: PartitionKey,
     /// The user's explicit hash key, which only an aggregate preserves.
     pub explicit_hash_key: Option<HashKey>,
     /// The payload, a slice of what carried it.

@@ -35,7 +35,7 @@ pub enum Fault {
 
 /// What a caller may conclude from a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class {
+pub struct FaultClass {
     /// Whether the same call may succeed later without anyone's help.
     pub retryable: bool,
     /// Whether the call may have taken effect although it failed.
@@ -158,7 +158,7 @@ impl Fault {
     }
 
     /// What a caller may conclude.
-    pub fn class(self) -> Class {
+    pub fn class(self) -> FaultClass {
         let (retryable, maybe_applied, throttle) = match self {
             Self::Throttled => (true, false, true),
             // An unknown error is retried: a retry that fails costs time, a record that is given
@@ -174,7 +174,7 @@ impl Fault {
             | Self::TooLarge
             | Self::KeyUnusable => (false, false, false),
         };
-        Class { retryable, maybe_applied, throttle }
+        FaultClass { retryable, maybe_applied, throttle }
     }
 
     /// Whether the same call may succeed later without anyone's help.
@@ -340,7 +340,7 @@ mod tests {
             (Fault::KeyUnusable, (false, false, false)),
             (Fault::Unknown, (true, true, false)),
         ] {
-            let Class { retryable, maybe_applied, throttle } = fault.class();
+            let FaultClass { retryable, maybe_applied, throttle } = fault.class();
             assert_eq!((retryable, maybe_applied, throttle), want, "{fault:?}");
         }
     }

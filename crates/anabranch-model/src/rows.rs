@@ -8,7 +8,7 @@ const KEPT_MOST: usize = 1 << 16;
 
 /// Things in a row for each place. Those of a row are in the order in which they came.
 #[derive(Debug)]
-pub struct Rows<T> {
+pub struct GroupBy<T> {
     /// All of them in their order, each with where the next one of its row is.
     things: Vec<(u32, Option<T>)>,
     /// The first and the last one of each place.
@@ -17,13 +17,13 @@ pub struct Rows<T> {
     places: Vec<usize>,
 }
 
-impl<T> Default for Rows<T> {
+impl<T> Default for GroupBy<T> {
     fn default() -> Self {
         Self { things: Vec::new(), ends: Vec::new(), places: Vec::new() }
     }
 }
 
-impl<T> Rows<T> {
+impl<T> GroupBy<T> {
     /// Adds the next one, which belongs to this place. Places are numbers from 0 on; there is
     /// memory for all up to the highest.
     ///
@@ -59,11 +59,11 @@ impl<T> Rows<T> {
     }
 
     /// Takes the rows out: of each place its things, and how many came before each.
-    pub fn drain(&mut self, mut take: impl FnMut(usize, Row<'_, T>)) {
+    pub fn drain(&mut self, mut take: impl FnMut(usize, GroupItems<'_, T>)) {
         for at in 0..self.places.len() {
             let place = self.places[at];
             let (next, _) = std::mem::replace(&mut self.ends[place], (END, END));
-            take(place, Row { things: &mut self.things, next });
+            take(place, GroupItems { things: &mut self.things, next });
         }
         self.places.clear();
         self.things.clear();
@@ -75,12 +75,12 @@ impl<T> Rows<T> {
 
 /// The things of a place.
 #[derive(Debug)]
-pub struct Row<'a, T> {
+pub struct GroupItems<'a, T> {
     things: &'a mut [(u32, Option<T>)],
     next: u32,
 }
 
-impl<T> Iterator for Row<'_, T> {
+impl<T> Iterator for GroupItems<'_, T> {
     type Item = (usize, T);
 
     #[inline]
@@ -104,7 +104,7 @@ mod tests {
             groups in proptest::collection::vec(
                 proptest::collection::vec(proptest::option::weighted(0.9, 0_usize..6), 0..40), 1..5),
         ) {
-            let mut rows = Rows::default();
+            let mut rows = GroupBy::default();
             for places in groups {
                 let mut want: BTreeMap<usize, Vec<(usize, String)>> = BTreeMap::new();
                 for (at, place) in places.into_iter().enumerate() {

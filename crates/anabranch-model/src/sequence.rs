@@ -93,14 +93,14 @@ const fn digit_pairs() -> [u8; 200] {
     "{0:?} is not a sequence number: it must be a decimal number without leading zeros, \
      at most {SEQUENCE_NUMBER_MAX_DIGITS} digits"
 )]
-pub struct NotASequenceNumber(String);
+pub struct ParseSequenceNumberError(String);
 
 impl FromStr for SequenceNumber {
-    type Err = NotASequenceNumber;
+    type Err = ParseSequenceNumberError;
 
-    fn from_str(text: &str) -> Result<Self, NotASequenceNumber> {
+    fn from_str(text: &str) -> Result<Self, ParseSequenceNumberError> {
         let number = Self::from_digits(text.as_bytes());
-        number.ok_or_else(|| NotASequenceNumber(text.chars().take(80).collect()))
+        number.ok_or_else(|| ParseSequenceNumberError(text.chars().take(80).collect()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod refresh;
 
-pub use refresh::{Invalidation, MapRefresh, Refresh};
+pub use refresh::{Invalidation, MapRefresh, MapRead};
 
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
@@ -15,7 +15,7 @@ pub const CLOSED_SHARD_KEPT_MS: u64 = 60_000;
 
 /// What is known of a shard's range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Known {
+struct KnownRange {
     /// The keys that the shard takes or took.
     range: HashRange,
     /// When the range of a closed shard is forgotten. `None` while the shard is open.
@@ -34,7 +34,7 @@ pub struct ShardMap {
     /// The lowest key and the name of each open shard, in the order of `endings`.
     open: Vec<(HashKey, ShardId)>,
     /// Open shards, and closed ones for a while.
-    ranges: BTreeMap<ShardId, Known>,
+    ranges: BTreeMap<ShardId, KnownRange>,
     /// What was wrong with the list.
     problems: Vec<Inconsistency>,
 }
@@ -56,7 +56,7 @@ impl ShardMap {
         let kept = before.into_iter().flat_map(|map| map.kept_at(now_ms));
         let listed = list.shards().map(|shard| {
             let until_ms = (!shard.is_open()).then(|| now_ms.saturating_add(CLOSED_SHARD_KEPT_MS));
-            (shard.id.clone(), Known { range: shard.range, until_ms })
+            (shard.id.clone(), KnownRange { range: shard.range, until_ms })
         });
         let endings: Vec<HashKey> = open.iter().map(|shard| shard.range.end()).collect();
         Self {
@@ -70,10 +70,10 @@ impl ShardMap {
     }
 
     /// The ranges that a map made at `now_ms` takes over: all are closed, unless it lists them.
-    fn kept_at(&self, now_ms: u64) -> impl Iterator<Item = (ShardId, Known)> {
+    fn kept_at(&self, now_ms: u64) -> impl Iterator<Item = (ShardId, KnownRange)> {
         self.ranges.iter().filter_map(move |(id, known)| {
             let until_ms = known.until_ms.unwrap_or(now_ms.saturating_add(CLOSED_SHARD_KEPT_MS));
-            let known = Known { range: known.range, until_ms: Some(until_ms) };
+            let known = KnownRange { range: known.range, until_ms: Some(until_ms) };
             (now_ms < until_ms).then(|| (id.clone(), known))
         })
     }

@@ -6,7 +6,7 @@ use crate::read::Portion;
 use crate::table::Table;
 use anabranch::clock::{Rng, Clock};
 use anabranch::event::Events;
-use anabranch::producer::{Builder, Producer};
+use anabranch::producer::{ProducerBuilder, Producer};
 use std::time::Duration;
 
 /// The longest takeover time: nobody waits longer for a relay that is gone.
@@ -34,7 +34,7 @@ pub struct Relay {
     /// What a row becomes.
     pub(crate) format: Format,
     /// How rows are put.
-    pub(crate) producer: Builder,
+    pub(crate) producer: ProducerBuilder,
     /// How much one look takes.
     pub(crate) portion: Portion,
     /// How many rows may be held at a time.
@@ -98,7 +98,7 @@ impl Relay {
     /// How rows are put: aggregation, linger, rates and so on. Strict order and stopped keys are the
     /// relay's own. Default: the producer's, with a buffer of 16 MiB.
     #[must_use]
-    pub fn with_producer(mut self, change: impl FnOnce(Builder) -> Builder) -> Self {
+    pub fn with_producer(mut self, change: impl FnOnce(ProducerBuilder) -> ProducerBuilder) -> Self {
         self.producer = change(self.producer);
         self
     }

@@ -1,6 +1,6 @@
 //! Why a relay, or a command about one, ended.
 
-use anabranch::producer::StartError;
+use anabranch::producer::ProducerStartError;
 use std::fmt;
 
 /// One thing that is wrong with a table.
@@ -51,7 +51,7 @@ pub enum RelayError {
     },
     /// The producer did not start.
     #[error(transparent)]
-    Producer(#[from] StartError),
+    Producer(#[from] ProducerStartError),
     /// Rows could not be sent for a reason that is not theirs.
     #[error("stream {stream} does not take rows: {detail}")]
     Stream {

@@ -11,7 +11,7 @@ use crate::session;
 use crate::shape::{self, Shape};
 use crate::term::Term;
 use anabranch::event::RelayEvent;
-use anabranch::producer::{Holes, Order, Producer};
+use anabranch::producer::{OnFailure, KeyOrder, Producer};
 use anabranch::stream::api::StreamApi;
 use anabranch_model::retry::Backoff;
 use tokio_util::sync::CancellationToken;
@@ -128,7 +128,7 @@ impl Relay {
     where
         A: StreamApi + Clone,
     {
-        let builder = self.producer.clone().with_order(Order::Strict).with_holes(Holes::StopKey);
+        let builder = self.producer.clone().with_order(KeyOrder::Strict).with_on_failure(OnFailure::StopKey);
         Ok(builder.start(api.clone()).await?)
     }
 

@@ -1,6 +1,6 @@
 //! What an outcome means for its row.
 
-use anabranch::producer::{Outcome, Why};
+use anabranch::producer::{Outcome, RejectReason};
 use anabranch_model::retry::Fault;
 
 /// What becomes of a row.
@@ -21,14 +21,14 @@ pub(crate) fn judge(outcome: &Outcome) -> Verdict {
     match outcome {
         Outcome::Placed { .. } => Verdict::Sent,
         Outcome::Rejected { why, .. } => match why {
-            Why::Refused { fault: Fault::Invalid | Fault::TooLarge, detail } => {
+            RejectReason::Refused { fault: Fault::Invalid | Fault::TooLarge, detail } => {
                 Verdict::Park(detail.to_string())
             }
-            Why::Refused { detail, .. } => Verdict::Again(detail.to_string()),
-            Why::KeyStopped => Verdict::Behind,
-            Why::Expired => Verdict::Again("the producer's deadline passed".to_owned()),
-            Why::ProducerStopped => Verdict::Again("too many keys stand stopped".to_owned()),
-            Why::Closed => Verdict::Again("the producer was closed".to_owned()),
+            RejectReason::Refused { detail, .. } => Verdict::Again(detail.to_string()),
+            RejectReason::KeyStopped => Verdict::Behind,
+            RejectReason::Expired => Verdict::Again("the producer's deadline passed".to_owned()),
+            RejectReason::ProducerStopped => Verdict::Again("too many keys stand stopped".to_owned()),
+            RejectReason::Closed => Verdict::Again("the producer was closed".to_owned()),
         },
         Outcome::Unknown { .. } => Verdict::Again("a reply was lost".to_owned()),
     }
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn only_a_fault_of_the_row_parks_its_key() {
         let rejected = |why| Outcome::Rejected { why, attempts: Attempts::default() };
-        let refused = |fault| rejected(Why::Refused { fault, detail: "no".into() });
+        let refused = |fault| rejected(RejectReason::Refused { fault, detail: "no".into() });
         let again = |text: &str| Verdict::Again(text.to_owned());
         for (outcome, expected) in [
             (refused(Fault::Invalid), Verdict::Park("no".to_owned())),
@@ -50,8 +50,8 @@ mod tests {
             (refused(Fault::AccessDenied), again("no")),
             (refused(Fault::Missing), again("no")),
             (refused(Fault::KeyUnusable), again("no")),
-            (rejected(Why::KeyStopped), Verdict::Behind),
-            (rejected(Why::Closed), again("the producer was closed")),
+            (rejected(RejectReason::KeyStopped), Verdict::Behind),
+            (rejected(RejectReason::Closed), again("the producer was closed")),
             (Outcome::Unknown { attempts: Attempts::default() }, again("a reply was lost")),
         ] {
             assert_eq!(judge(&outcome), expected, "{outcome:?}");

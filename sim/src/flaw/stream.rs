@@ -5,8 +5,8 @@ use anabranch::stream::api::{
     PutEntry, PutEntryResult, FanOutConsumer, FetchedRecords, Placement, ReadFrom, ShardFilter, ShardIterator,
     ShardList, StreamApi, StreamError, StreamSummary, Subscription, SubscriptionEvent,
 };
-use anabranch_model::aggregate::decode::{Decoded, decode};
-use anabranch_model::aggregate::encode::{self, Builder};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
+use anabranch_model::aggregate::encode::{self, AggregateBuilder};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::record::{Record, UserRecord};
@@ -93,21 +93,21 @@ impl<A: StreamApi> Bent<A> {
 
 /// A plain record without its last bytes. An aggregate would only no longer be one.
 fn cut(record: &mut Record) {
-    if let Decoded::Plain(_) = decode(record, HashRange::ALL) {
+    if let DecodedAggregate::Plain(_) = decode(record, HashRange::ALL) {
         record.data.truncate(record.data.len().saturating_sub(3));
     }
 }
 
 /// An aggregate without its last record.
 fn without_the_last(record: Record) -> Record {
-    let Decoded::Records(parts) = decode(&record, HashRange::ALL) else { return record };
+    let DecodedAggregate::Records(parts) = decode(&record, HashRange::ALL) else { return record };
     let parts: Vec<UserRecord> = parts.collect();
     let Some((_, kept)) = parts.split_last().filter(|(_, kept)| !kept.is_empty()) else {
         return record;
     };
-    let mut builder = Builder::new();
+    let mut builder = AggregateBuilder::new();
     for part in kept {
-        let entry = encode::Entry {
+        let entry = encode::AggregateRecord {
             partition_key: part.partition_key.as_str(),
             explicit_hash_key: part.explicit_hash_key,
             data: &part.data,

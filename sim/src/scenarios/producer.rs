@@ -17,7 +17,7 @@ use crate::world::{Ground, World};
 use anabranch::clock::{self, Clock};
 use anabranch::event::Events;
 use anabranch::producer::{
-    Aggregation, Builder, BulkTicket, Holes, NewRecord, Order, Outcome, Producer, Ticket, Why,
+    Aggregation, ProducerBuilder, BulkTicket, OnFailure, NewRecord, KeyOrder, Outcome, Producer, Ticket, RejectReason,
 };
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::{Operation, StreamTarget, create_stream, delete_stream};
@@ -213,14 +213,14 @@ fn boot(ground: &Ground, workload: &Workload, ledger: &Ledger, kind: Kind) -> Bo
     })
 }
 
-fn builder(kind: Kind, chance: Rng, events: Events) -> Builder {
+fn builder(kind: Kind, chance: clock::Rng, events: Events) -> ProducerBuilder {
     let ms = Duration::from_millis;
     let builder = Producer::new(STREAM)
         .with_aggregation(kind.aggregation)
         .with_ordering_numbers(kind.numbered)
-        .with_marks(kind.marks)
+        .with_dedup_tags(kind.marks)
         .with_buffer_bytes(BUFFER_BYTES)
-        .with_container_bytes(400..=2_000)
+        .with_aggregate_bytes(400..=2_000)
         .with_linger(ms(5))
         .with_backoff(ms(10)..=ms(400))
         .with_refusal_backoff(ms(50)..=ms(1_000))
@@ -229,15 +229,15 @@ fn builder(kind: Kind, chance: Rng, events: Events) -> Builder {
         .with_map_idle(ms(MAP_IDLE_MS))
         .with_start_timeout(ms(20_000))
         .with_clock(Clock::of_runtime())
-        .with_chance(chance)
+        .with_rng(chance)
         .with_events(events);
     let builder = match kind.deadline_ms {
         Some(deadline_ms) => builder.with_deadline(ms(deadline_ms)),
         None => builder,
     };
     match kind.wrong {
-        Wrong::NoOrder => builder.with_order(Order::None),
-        Wrong::GoOn => builder.with_holes(Holes::GoOn),
+        Wrong::NoOrder => builder.with_order(KeyOrder::None),
+        Wrong::GoOn => builder.with_on_failure(OnFailure::Continue),
         _ => builder,
     }
 }
@@ -428,7 +428,7 @@ impl Desk {
             if !outcome.is_placed() {
                 stopped.push(open.key);
             }
-            if let Outcome::Rejected { why: Why::Refused { fault, detail }, .. } = &outcome {
+            if let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, .. } = &outcome {
                 let given_up = self.waits && fault.refuses_caller();
                 assert!(!given_up, "{:?} was given up: {detail}", open.name);
             }

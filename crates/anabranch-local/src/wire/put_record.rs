@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::cbor::{Cursor, Malformed, write};
+use super::cbor::{CborCursor, MalformedCbor, write};
 use super::json::{self, Text};
 use super::{absent, payload, read_json, unreadable};
 use crate::encryption::Encryption;
@@ -61,8 +61,8 @@ pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     cbor_fields(body).map_err(unreadable)?.request()
 }
 
-fn cbor_fields(body: &[u8]) -> Result<Fields<'_>, Malformed> {
-    let mut cursor = Cursor::new(body);
+fn cbor_fields(body: &[u8]) -> Result<Fields<'_>, MalformedCbor> {
+    let mut cursor = CborCursor::new(body);
     let mut found = Fields::default();
     let mut fields = cursor.map()?;
     while cursor.more(&mut fields)? {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::cbor::{Cursor, Malformed, write};
+use super::cbor::{CborCursor, MalformedCbor, write};
 use super::json::{self, Text};
 use super::{absent, payload, read_json, unreadable};
 use crate::encryption::Encryption;
@@ -68,7 +68,7 @@ fn entry<'a>(
 
 /// Reads a request in CBOR.
 pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
-    let mut cursor = Cursor::new(body);
+    let mut cursor = CborCursor::new(body);
     let (mut stream, mut records) = (StreamRef { name: None, arn: None }, None);
     let mut fields = cursor.map().map_err(unreadable)?;
     while cursor.more(&mut fields).map_err(unreadable)? {
@@ -84,7 +84,7 @@ pub(crate) fn from_cbor(body: &[u8]) -> Result<Request<'_>, ApiError> {
     Ok(Request { stream, records: records.ok_or_else(|| absent("records"))? })
 }
 
-fn cbor_entries<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Entry<'a>>, ApiError> {
+fn cbor_entries<'a>(cursor: &mut CborCursor<'a>) -> Result<Vec<Entry<'a>>, ApiError> {
     let mut items = cursor.array().map_err(unreadable)?;
     let mut records = Vec::with_capacity(items.hint(PUT_RECORDS_MAX_RECORDS));
     while cursor.more(&mut items).map_err(unreadable)? {
@@ -96,7 +96,7 @@ fn cbor_entries<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Entry<'a>>, ApiError>
 
 type CborEntry<'a> = (Option<Cow<'a, str>>, Option<Cow<'a, str>>, Option<Payload<'a>>);
 
-fn cbor_entry<'a>(cursor: &mut Cursor<'a>) -> Result<CborEntry<'a>, Malformed> {
+fn cbor_entry<'a>(cursor: &mut CborCursor<'a>) -> Result<CborEntry<'a>, MalformedCbor> {
     let (mut key, mut hash, mut data) = (None, None, None);
     let mut fields = cursor.map()?;
     while cursor.more(&mut fields)? {

@@ -10,23 +10,23 @@
 //! are asked for.
 
 use super::digest::{DIGEST_BYTES, Digest, digest, digest_many, hash_keys};
-use super::mark::Mark;
-use super::wire::{Malformed, Reader, Span, Tag};
+use super::mark::DedupTag;
+use super::wire::{MalformedMessage, MessageReader, Span, FieldTag};
 use super::{FRAME_BYTES, MAGIC};
 use crate::hash::{HashKey, HashRange};
-use crate::record::{Key, Record, UserRecord};
+use crate::record::{PartitionKey, Record, UserRecord};
 use bytes::Bytes;
 use std::borrow::Cow;
 
-const KEYS: Tag = Tag::bytes(1);
-const HASH_KEYS: Tag = Tag::bytes(2);
-const RECORDS: Tag = Tag::bytes(3);
-const RECORD_KEY: Tag = Tag::varint(1);
-const RECORD_HASH_KEY: Tag = Tag::varint(2);
-const RECORD_DATA: Tag = Tag::bytes(3);
-const RECORD_TAGS: Tag = Tag::bytes(4);
-const TAG_KEY: Tag = Tag::bytes(1);
-const TAG_VALUE: Tag = Tag::bytes(2);
+const KEYS: FieldTag = FieldTag::bytes(1);
+const HASH_KEYS: FieldTag = FieldTag::bytes(2);
+const RECORDS: FieldTag = FieldTag::bytes(3);
+const RECORD_KEY: FieldTag = FieldTag::varint(1);
+const RECORD_HASH_KEY: FieldTag = FieldTag::varint(2);
+const RECORD_DATA: FieldTag = FieldTag::bytes(3);
+const RECORD_TAGS: FieldTag = FieldTag::bytes(4);
+const TAG_KEY: FieldTag = FieldTag::bytes(1);
+const TAG_VALUE: FieldTag = FieldTag::bytes(2);
 
 /// The tag and the length before a short field.
 const FIELD_HEAD_BYTES: usize = 2;
@@ -35,13 +35,13 @@ const RESERVED_MAX: usize = 512;
 
 /// What a record of the stream turned out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decoded {
+pub enum DecodedAggregate {
     /// Not an aggregate. The record is delivered as it is.
-    Plain(Plain),
+    Plain(PlainReason),
     /// An aggregate; these are its records. A sound message can also hold none.
-    Records(SubRecords),
+    Records(UserRecords),
     /// An aggregate with a record that belongs to another shard. Nothing of it is delivered.
-    OutOfRange {
+    Misrouted {
         /// How many records are lost to this shard.
         dropped: usize,
         /// The place of the first one that lies outside.
@@ -50,17 +50,17 @@ pub enum Decoded {
     /// An aggregate with a record that cannot be read. It and all that follow are lost.
     Partial {
         /// The records before it.
-        kept: SubRecords,
+        kept: UserRecords,
         /// How many are lost.
         lost: usize,
         /// What is wrong with the first one lost.
-        why: Unreadable,
+        why: UnreadableRecord,
     },
 }
 
 /// Why a record is taken as plain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plain {
+pub enum PlainReason {
     /// It has no magic, or nothing between magic and digest.
     NotFramed,
     /// It is framed, but the digest is not that of the message.
@@ -71,7 +71,7 @@ pub enum Plain {
 
 /// Why a record of an aggregate cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadableRecord {
     /// Its partition key index points outside the table.
     NoSuchKey,
     /// Its explicit hash key index points outside the table.
@@ -84,17 +84,17 @@ pub enum Unreadable {
 /// or [`HashRange::ALL`] where that is not known.
 ///
 /// Data of a sub-record that look like an aggregate stay as they are: only one layer comes off.
-pub fn decode(record: &Record, range: HashRange) -> Decoded {
+pub fn decode(record: &Record, range: HashRange) -> DecodedAggregate {
     let frame = match message_of(&record.data) {
-        Some((message, written)) => Frame::of(digest(message), written),
-        None => Frame::None,
+        Some((message, written)) => AggregateFrame::of(digest(message), written),
+        None => AggregateFrame::None,
     };
     decode_framed(record, frame, range)
 }
 
 /// What is around a record's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Frame {
+pub enum AggregateFrame {
     /// Nothing, or nothing that an aggregate has.
     None,
     /// The frame of an aggregate, with another digest than its message has.
@@ -103,7 +103,7 @@ pub enum Frame {
     Sound,
 }
 
-impl Frame {
+impl AggregateFrame {
     fn of(digest: Digest, written: &[u8]) -> Self {
         if digest == written { Self::Sound } else { Self::Broken }
     }
@@ -111,8 +111,8 @@ impl Frame {
 
 /// The frame of each record, in their order: several digests side by side cost less than one after
 /// the other.
-pub fn frames(records: &[Record]) -> Vec<Frame> {
-    let mut frames = vec![Frame::None; records.len()];
+pub fn frames(records: &[Record]) -> Vec<AggregateFrame> {
+    let mut frames = vec![AggregateFrame::None; records.len()];
     let (mut places, mut messages, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for (at, record) in records.iter().enumerate() {
         if let Some((message, digest)) = message_of(&record.data) {
@@ -122,7 +122,7 @@ pub fn frames(records: &[Record]) -> Vec<Frame> {
         }
     }
     for ((at, written), digest) in places.into_iter().zip(written).zip(digest_many(&messages)) {
-        frames[at] = Frame::of(digest, written);
+        frames[at] = AggregateFrame::of(digest, written);
     }
     frames
 }
@@ -136,26 +136,26 @@ fn message_of(data: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Takes `record` apart, whose frame is known, as [`decode`] does.
-pub fn decode_framed(record: &Record, frame: Frame, range: HashRange) -> Decoded {
+pub fn decode_framed(record: &Record, frame: AggregateFrame, range: HashRange) -> DecodedAggregate {
     match frame {
-        Frame::None => return Decoded::Plain(Plain::NotFramed),
-        Frame::Broken => return Decoded::Plain(Plain::DigestMismatch),
-        Frame::Sound => {}
+        AggregateFrame::None => return DecodedAggregate::Plain(PlainReason::NotFramed),
+        AggregateFrame::Broken => return DecodedAggregate::Plain(PlainReason::DigestMismatch),
+        AggregateFrame::Sound => {}
     }
     let data = &record.data;
-    match Message::read(data, MAGIC.len()..data.len() - DIGEST_BYTES) {
-        Ok(message) => message.judge(record, range),
-        Err(Malformed) => Decoded::Plain(Plain::Malformed),
+    match AggregateMessage::read(data, MAGIC.len()..data.len() - DIGEST_BYTES) {
+        Ok(message) => message.validate(record, range),
+        Err(MalformedMessage) => DecodedAggregate::Plain(PlainReason::Malformed),
     }
 }
 
 /// A whole message, as places in the record's data.
-struct Message {
+struct AggregateMessage {
     keys: Vec<KeySpan>,
     hash_keys: Vec<Span32>,
-    records: Vec<Raw>,
+    records: Vec<RawRecord>,
     /// What its producer marked it with.
-    mark: Option<Mark>,
+    mark: Option<DedupTag>,
 }
 
 /// A [`Span`] in half the memory.
@@ -167,8 +167,8 @@ struct Span32 {
 
 impl Span32 {
     /// `None` for data beyond 4 GiB, which no stream carries.
-    fn of(span: &Span) -> Result<Self, Malformed> {
-        let place = |at: usize| u32::try_from(at).map_err(|_| Malformed);
+    fn of(span: &Span) -> Result<Self, MalformedMessage> {
+        let place = |at: usize| u32::try_from(at).map_err(|_| MalformedMessage);
         Ok(Self { start: place(span.start)?, end: place(span.end)? })
     }
 
@@ -192,7 +192,7 @@ struct KeySpan {
 }
 
 impl KeySpan {
-    fn of(span: &Span, data: &[u8]) -> Result<Self, Malformed> {
+    fn of(span: &Span, data: &[u8]) -> Result<Self, MalformedMessage> {
         let span = Span32::of(span)?;
         let bytes = span.of_bytes(data);
         Ok(Self { span, utf8: bytes.is_ascii() || std::str::from_utf8(bytes).is_ok() })
@@ -208,12 +208,12 @@ impl KeySpan {
     }
 
     #[inline]
-    fn key(self, data: &Bytes) -> Key {
+    fn key(self, data: &Bytes) -> PartitionKey {
         let Span32 { start, end } = self.span;
         if self.utf8 {
-            return Key::of_checked(data, start as usize..end as usize);
+            return PartitionKey::of_checked(data, start as usize..end as usize);
         }
-        Key::from(String::from_utf8_lossy(self.span.of_bytes(data)).into_owned())
+        PartitionKey::from(String::from_utf8_lossy(self.span.of_bytes(data)).into_owned())
     }
 }
 
@@ -221,23 +221,23 @@ impl KeySpan {
 ///
 /// Indices have 64 bits on the wire. KCL keeps the low 32, so that is what counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Raw {
+struct RawRecord {
     key: u32,
     hash_key: Option<u32>,
     data: Span32,
 }
 
-impl Message {
-    fn read(data: &[u8], span: Span) -> Result<Self, Malformed> {
+impl AggregateMessage {
+    fn read(data: &[u8], span: Span) -> Result<Self, MalformedMessage> {
         let (keys, hash_keys, records) = (Vec::new(), Vec::new(), Vec::new());
         let mut message = Self { keys, hash_keys, records, mark: None };
-        let mut reader = Reader::new(data, span);
+        let mut reader = MessageReader::new(data, span);
         while let Some(tag) = reader.tag()? {
             match tag {
                 KEYS => {
                     let span = reader.bytes()?;
                     if message.keys.is_empty() {
-                        message.keys.reserve(alike(&reader, &span));
+                        message.keys.reserve(count_similar_fields(&reader, &span));
                     }
                     message.keys.push(KeySpan::of(&span, data)?);
                 }
@@ -245,10 +245,10 @@ impl Message {
                 RECORDS => {
                     let span = reader.bytes()?;
                     if message.records.is_empty() {
-                        message.records.reserve(alike(&reader, &span));
+                        message.records.reserve(count_similar_fields(&reader, &span));
                     }
                     let nested = reader.nested(span);
-                    message.records.push(Raw::read(nested, data, &mut message.mark)?);
+                    message.records.push(RawRecord::read(nested, data, &mut message.mark)?);
                 }
                 _ => reader.skip(tag)?,
             }
@@ -257,13 +257,13 @@ impl Message {
     }
 
     /// Applies the rules of range and readability to each record in turn.
-    fn judge(mut self, record: &Record, range: HashRange) -> Decoded {
+    fn validate(mut self, record: &Record, range: HashRange) -> DecodedAggregate {
         let places = self.key_places(&record.data, range);
         let mut end = None;
         for (at, raw) in self.records.iter().enumerate() {
             match raw.place(&places, &self.hash_keys, &record.data) {
                 Ok(Some(place)) if range.contains(place) => {}
-                Ok(_) => return Decoded::OutOfRange { dropped: self.records.len(), stray: at },
+                Ok(_) => return DecodedAggregate::Misrouted { dropped: self.records.len(), stray: at },
                 Err(why) => {
                     end = Some((at, why));
                     break;
@@ -272,7 +272,7 @@ impl Message {
         }
         let lost = end.map_or(0, |(at, _)| self.records.len() - at);
         self.records.truncate(self.records.len() - lost);
-        let kept = SubRecords {
+        let kept = UserRecords {
             carrier: record.clone(),
             keys: self.keys,
             hash_keys: self.hash_keys,
@@ -280,8 +280,8 @@ impl Message {
             mark: self.mark,
         };
         match end {
-            None => Decoded::Records(kept),
-            Some((_, why)) => Decoded::Partial { kept, lost, why },
+            None => DecodedAggregate::Records(kept),
+            Some((_, why)) => DecodedAggregate::Partial { kept, lost, why },
         }
     }
 
@@ -303,19 +303,19 @@ impl Message {
 }
 
 /// How many fields as long as this first one there may be, to reserve for.
-fn alike(reader: &Reader<'_>, first: &Span) -> usize {
+fn count_similar_fields(reader: &MessageReader<'_>, first: &Span) -> usize {
     let others = reader.left() / (first.len() + FIELD_HEAD_BYTES);
     others.min(RESERVED_MAX) + 1
 }
 
-impl Raw {
+impl RawRecord {
     /// Reads a record, and the mark if it carries one.
     #[inline]
     fn read(
-        mut reader: Reader<'_>,
+        mut reader: MessageReader<'_>,
         buffer: &[u8],
-        mark: &mut Option<Mark>,
-    ) -> Result<Self, Malformed> {
+        mark: &mut Option<DedupTag>,
+    ) -> Result<Self, MalformedMessage> {
         let (mut key, mut hash_key, mut data) = (None, None, None);
         while let Some(tag) = reader.tag()? {
             match tag {
@@ -329,7 +329,7 @@ impl Raw {
                 _ => reader.skip(tag)?,
             }
         }
-        let (key, data) = (key.ok_or(Malformed)?, data.ok_or(Malformed)?);
+        let (key, data) = (key.ok_or(MalformedMessage)?, data.ok_or(MalformedMessage)?);
         Ok(Self { key, hash_key, data })
     }
 
@@ -339,21 +339,21 @@ impl Raw {
         places: &[HashKey],
         hash_keys: &[Span32],
         data: &[u8],
-    ) -> Result<Option<HashKey>, Unreadable> {
+    ) -> Result<Option<HashKey>, UnreadableRecord> {
         // KCL looks the partition key up first, also if the hash key decides.
-        let of_key = places.get(self.key as usize).ok_or(Unreadable::NoSuchKey)?;
+        let of_key = places.get(self.key as usize).ok_or(UnreadableRecord::NoSuchKey)?;
         let Some(index) = self.hash_key else { return Ok(Some(*of_key)) };
-        let text = hash_keys.get(index as usize).ok_or(Unreadable::NoSuchHashKey)?;
-        match HashText::read(text.of_bytes(data)) {
-            HashText::HashKey(place) => Ok(Some(place)),
-            HashText::OutsideTheSpace => Ok(None),
-            HashText::NotANumber => Err(Unreadable::NotANumber),
+        let text = hash_keys.get(index as usize).ok_or(UnreadableRecord::NoSuchHashKey)?;
+        match HashKeyText::read(text.of_bytes(data)) {
+            HashKeyText::HashKey(place) => Ok(Some(place)),
+            HashKeyText::OutsideTheSpace => Ok(None),
+            HashKeyText::NotANumber => Err(UnreadableRecord::NotANumber),
         }
     }
 }
 
 /// A tag must have a key. If it is a mark, it is read.
-fn read_tag(mut reader: Reader<'_>, buffer: &[u8]) -> Result<Option<Mark>, Malformed> {
+fn read_tag(mut reader: MessageReader<'_>, buffer: &[u8]) -> Result<Option<DedupTag>, MalformedMessage> {
     let (mut key, mut value) = (None, None);
     while let Some(tag) = reader.tag()? {
         match tag {
@@ -362,8 +362,8 @@ fn read_tag(mut reader: Reader<'_>, buffer: &[u8]) -> Result<Option<Mark>, Malfo
             _ => reader.skip(tag)?,
         }
     }
-    let key = key.ok_or(Malformed)?;
-    Ok(value.and_then(|value| Mark::read(&buffer[key], &buffer[value])))
+    let key = key.ok_or(MalformedMessage)?;
+    Ok(value.and_then(|value| DedupTag::read(&buffer[key], &buffer[value])))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "KCL keeps the low half too")]
@@ -373,14 +373,14 @@ fn low_half(index: u64) -> u32 {
 
 /// An explicit hash key of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HashText {
+enum HashKeyText {
     HashKey(HashKey),
     /// Below 0 or above 2^128 − 1.
     OutsideTheSpace,
     NotANumber,
 }
 
-impl HashText {
+impl HashKeyText {
     /// Reads what Java's `BigInteger` takes: a sign or none, then digits. (It also takes digits of
     /// other scripts. Nobody writes those, so here they are no number.)
     fn read(text: &[u8]) -> Self {
@@ -408,7 +408,7 @@ impl HashText {
 /// The records of an aggregate, in their order. Each is made when it is asked for; its key and data
 /// are slices of the aggregate.
 #[derive(Debug, Clone)]
-pub struct SubRecords {
+pub struct UserRecords {
     /// The record that carried them.
     carrier: Record,
     /// The table of partition keys, as places in the carrier's data.
@@ -416,19 +416,19 @@ pub struct SubRecords {
     /// The table of explicit hash keys, likewise.
     hash_keys: Vec<Span32>,
     /// The records still to come, with their places.
-    records: std::iter::Enumerate<std::vec::IntoIter<Raw>>,
+    records: std::iter::Enumerate<std::vec::IntoIter<RawRecord>>,
     /// What the producer marked the aggregate with.
-    mark: Option<Mark>,
+    mark: Option<DedupTag>,
 }
 
-impl SubRecords {
+impl UserRecords {
     /// What the producer marked the aggregate with.
-    pub fn mark(&self) -> Option<Mark> {
+    pub fn dedup_tag(&self) -> Option<DedupTag> {
         self.mark
     }
 }
 
-impl Iterator for SubRecords {
+impl Iterator for UserRecords {
     type Item = UserRecord;
 
     #[inline]
@@ -436,9 +436,9 @@ impl Iterator for SubRecords {
         let (sub, raw) = self.records.next()?;
         let data = &self.carrier.data;
         let explicit_hash_key = raw.hash_key.and_then(|index| {
-            match HashText::read(self.hash_keys[index as usize].of_bytes(data)) {
-                HashText::HashKey(hash_key) => Some(hash_key),
-                HashText::OutsideTheSpace | HashText::NotANumber => None,
+            match HashKeyText::read(self.hash_keys[index as usize].of_bytes(data)) {
+                HashKeyText::HashKey(hash_key) => Some(hash_key),
+                HashKeyText::OutsideTheSpace | HashKeyText::NotANumber => None,
             }
         });
         Some(UserRecord {
@@ -458,16 +458,16 @@ impl Iterator for SubRecords {
     }
 }
 
-impl ExactSizeIterator for SubRecords {}
+impl ExactSizeIterator for UserRecords {}
 
 /// Two are equal if they give the same records.
-impl PartialEq for SubRecords {
+impl PartialEq for UserRecords {
     fn eq(&self, other: &Self) -> bool {
         self.clone().eq(other.clone())
     }
 }
 
-impl Eq for SubRecords {}
+impl Eq for UserRecords {}
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ pub fn digest(message: &[u8]) -> Digest {
 /// The digest of each message, in their order: eight or sixteen at a time where the processor can.
 pub fn digest_many(messages: &[&[u8]]) -> Vec<Digest> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(width) = super::lanes::Width::widest() {
+    if let Some(width) = super::lanes::SimdWidth::widest() {
         return super::lanes::digest_many(width, messages);
     }
     messages.iter().map(|message| digest(message)).collect()

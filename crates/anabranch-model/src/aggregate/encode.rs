@@ -4,15 +4,15 @@
 //! has to be taken apart again because it came out too large.
 
 use super::digest::{Digest, digest, digest_many};
-use super::mark::{FIELD_BYTES, Mark};
-use super::table::{Found, Table};
+use super::mark::{FIELD_BYTES, DedupTag};
+use super::table::{Lookup, StringTable};
 use super::wire::{
-    FIELD_ROOM_BYTES, Tag, VARINT_MAX_BYTES, append_field, varint_len, write_varint,
+    FIELD_ROOM_BYTES, FieldTag, VARINT_MAX_BYTES, append_field, varint_len, write_varint,
 };
 use super::{AGGREGATE_PARTITION_KEY, FRAME_BYTES, MAGIC};
 use crate::hash::HashKey;
 use crate::limits::RECORD_MAX_KIB_HIGHEST;
-use crate::record::Key;
+use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::io::Write as _;
 
@@ -21,14 +21,14 @@ const RECORD_MAX_BYTES_HIGHEST: usize = RECORD_MAX_KIB_HIGHEST * 1024;
 /// The largest data of an aggregate that any stream accepts: its own key counts.
 const AGGREGATE_MAX_BYTES: usize = RECORD_MAX_BYTES_HIGHEST - AGGREGATE_PARTITION_KEY.len();
 
-const RECORD: Tag = Tag::bytes(3);
-const RECORD_KEY: Tag = Tag::varint(1);
-const RECORD_HASH_KEY: Tag = Tag::varint(2);
-const RECORD_DATA: Tag = Tag::bytes(3);
+const RECORD: FieldTag = FieldTag::bytes(3);
+const RECORD_KEY: FieldTag = FieldTag::varint(1);
+const RECORD_HASH_KEY: FieldTag = FieldTag::varint(2);
+const RECORD_DATA: FieldTag = FieldTag::bytes(3);
 
 /// A user record on its way into an aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct AggregateRecord<'a> {
     /// The user's partition key.
     pub partition_key: &'a str,
     /// The user's explicit hash key. It is written as a plain decimal number.
@@ -39,25 +39,25 @@ pub struct Entry<'a> {
 
 /// The same, with a key whose bytes need no further look.
 #[derive(Clone, Copy)]
-pub(crate) struct RawEntry<'a> {
+pub(crate) struct RawAggregateRecord<'a> {
     /// The bytes of the user's partition key, which are UTF-8.
     pub(crate) key: &'a [u8],
     pub(crate) explicit_hash_key: Option<HashKey>,
     pub(crate) data: &'a [u8],
 }
 
-impl<'a> From<&Entry<'a>> for RawEntry<'a> {
-    fn from(entry: &Entry<'a>) -> Self {
-        let Entry { partition_key, explicit_hash_key, data } = *entry;
+impl<'a> From<&AggregateRecord<'a>> for RawAggregateRecord<'a> {
+    fn from(entry: &AggregateRecord<'a>) -> Self {
+        let AggregateRecord { partition_key, explicit_hash_key, data } = *entry;
         Self { key: partition_key.as_bytes(), explicit_hash_key, data }
     }
 }
 
 /// What became of a record offered to a builder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum PushResult {
     /// The record is in.
-    Taken,
+    Added,
     /// It would take the container over its maximum. Close this container and offer it again.
     Full,
     /// It is larger than any record that the service accepts. No container takes it.
@@ -66,20 +66,20 @@ pub enum Room {
 
 /// An aggregate in the making. It is reused: closing it leaves it empty, with its memory.
 #[derive(Debug, Clone)]
-pub struct Builder {
+pub struct AggregateBuilder {
     /// The partition keys.
-    keys: Table,
+    keys: StringTable,
     /// The explicit hash keys, as decimal text.
-    hash_keys: Table,
+    hash_keys: StringTable,
     /// The records with their tags and lengths, as they go on the wire.
     body: Vec<u8>,
     /// For each record what it added, so that the last one can be taken back.
-    added: Vec<Added>,
+    added: Vec<AddedSize>,
 }
 
 /// What one record added to a builder.
 #[derive(Debug, Clone, Copy)]
-struct Added {
+struct AddedSize {
     /// Where the record starts in the body.
     record_at: usize,
     /// Where its data starts in the body; they end with the record.
@@ -90,16 +90,16 @@ struct Added {
     new_hash_key: bool,
 }
 
-impl Default for Builder {
+impl Default for AggregateBuilder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Builder {
+impl AggregateBuilder {
     /// An empty builder.
     pub fn new() -> Self {
-        Self { keys: Table::new(1), hash_keys: Table::new(2), body: Vec::new(), added: Vec::new() }
+        Self { keys: StringTable::new(1), hash_keys: StringTable::new(2), body: Vec::new(), added: Vec::new() }
     }
 
     /// How many records are in.
@@ -124,7 +124,7 @@ impl Builder {
     }
 
     /// The exact length of the container's data with `next` added.
-    pub fn size_with(&self, next: &Entry<'_>) -> usize {
+    pub fn size_with(&self, next: &AggregateRecord<'_>) -> usize {
         if self.is_empty() {
             next.data.len()
         } else {
@@ -136,23 +136,23 @@ impl Builder {
     ///
     /// A first record is taken even if it is larger, since it travels alone and unframed, as long
     /// as the service could accept it.
-    pub fn add_within(&mut self, next: &Entry<'_>, max_bytes: usize) -> Room {
+    pub fn add_within(&mut self, next: &AggregateRecord<'_>, max_bytes: usize) -> PushResult {
         self.add_raw_within(&next.into(), max_bytes)
     }
 
     /// The same, for a key that is known to be UTF-8.
     #[inline]
-    pub(crate) fn add_raw_within(&mut self, next: &RawEntry<'_>, max_bytes: usize) -> Room {
+    pub(crate) fn add_raw_within(&mut self, next: &RawAggregateRecord<'_>, max_bytes: usize) -> PushResult {
         if next.key.len().saturating_add(next.data.len()) > RECORD_MAX_BYTES_HIGHEST {
-            return Room::TooLarge;
+            return PushResult::TooLarge;
         }
         let fit = self.fit(next);
         let max_bytes = max_bytes.min(AGGREGATE_MAX_BYTES);
         if !self.is_empty() && self.framed_size() + fit.added_bytes > max_bytes {
-            return Room::Full;
+            return PushResult::Full;
         }
         self.place(next, &fit);
-        Room::Taken
+        PushResult::Added
     }
 
     /// Takes the last record back. Says whether there was one.
@@ -179,10 +179,10 @@ impl Builder {
     /// Closes the container and empties the builder. `None` if no record is in.
     ///
     /// A record that is alone goes as it is, under its own key, as the KPL sends it.
-    pub fn close(&mut self) -> Option<Closed> {
+    pub fn close(&mut self) -> Option<UnsealedRecord> {
         let first = *self.added.first()?;
         let closed = if self.len() == 1 {
-            Closed {
+            UnsealedRecord {
                 partition_key: self.first_key(),
                 explicit_hash_key: self.first_explicit_hash_key(first),
                 data: self.body[first.data_at..].to_vec(),
@@ -190,7 +190,7 @@ impl Builder {
                 framed: false,
             }
         } else {
-            Closed {
+            UnsealedRecord {
                 partition_key: aggregate_key(),
                 explicit_hash_key: Some(HashKey::effective(
                     self.first_key().as_str(),
@@ -207,7 +207,7 @@ impl Builder {
 
     /// The same, with a mark if there are several records. The container is then larger than
     /// [`Builder::size`] says, by [`MARK_MAX_BYTES`](super::mark::MARK_MAX_BYTES) at the most.
-    pub fn close_marked(&mut self, mark: Mark) -> Option<Closed> {
+    pub fn close_tagged(&mut self, mark: DedupTag) -> Option<UnsealedRecord> {
         if let [_, .., last] = self.added[..] {
             // The field goes behind the last record's others, so only its length changes.
             let bytes = self.body.len() - last.record_at - 1;
@@ -236,12 +236,12 @@ impl Builder {
         FRAME_BYTES + self.keys.wire().len() + self.hash_keys.wire().len() + self.body.len()
     }
 
-    fn first_key(&self) -> Key {
-        Key::from_utf8(Bytes::copy_from_slice(self.keys.text(0)))
+    fn first_key(&self) -> PartitionKey {
+        PartitionKey::from_utf8(Bytes::copy_from_slice(self.keys.text(0)))
             .expect("the table is filled from str only")
     }
 
-    fn first_explicit_hash_key(&self, first: Added) -> Option<HashKey> {
+    fn first_explicit_hash_key(&self, first: AddedSize) -> Option<HashKey> {
         first.new_hash_key.then(|| {
             let text = std::str::from_utf8(self.hash_keys.text(0)).expect("digits are ASCII");
             text.parse().expect("the table is filled from hash keys only")
@@ -250,29 +250,29 @@ impl Builder {
 
     /// What `next` would add, and where.
     #[inline]
-    fn fit(&self, next: &RawEntry<'_>) -> Fit {
+    fn fit(&self, next: &RawAggregateRecord<'_>) -> EncodedFit {
         let key = self.keys.find(next.key);
         let mut new_strings = match key {
-            Found::New { .. } => Table::added_bytes(next.key.len()),
-            Found::Held(_) => 0,
+            Lookup::New { .. } => StringTable::added_bytes(next.key.len()),
+            Lookup::Existing(_) => 0,
         };
         let data = next.data.len();
         let mut inner = 1 + varint_len(key.number()) + 1 + varint_len(data) + data;
         let hash_key = next.explicit_hash_key.map(|hash_key| {
-            let digits = Digits::of(hash_key);
+            let digits = HashKeyDigits::of(hash_key);
             let found = self.hash_keys.find(digits.text());
-            if let Found::New { .. } = found {
-                new_strings += Table::added_bytes(digits.text().len());
+            if let Lookup::New { .. } = found {
+                new_strings += StringTable::added_bytes(digits.text().len());
             }
             inner += 1 + varint_len(found.number());
             (found, digits)
         });
-        Fit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
+        EncodedFit { key, hash_key, inner, added_bytes: new_strings + 1 + varint_len(inner) + inner }
     }
 
     #[inline]
-    fn place(&mut self, next: &RawEntry<'_>, fit: &Fit) {
-        if let Found::New { hash, .. } = fit.key {
+    fn place(&mut self, next: &RawAggregateRecord<'_>, fit: &EncodedFit) {
+        if let Lookup::New { hash, .. } = fit.key {
             self.keys.push(next.key, hash);
         }
         let record_at = self.body.len();
@@ -280,7 +280,7 @@ impl Builder {
         append_field(&mut self.body, RECORD, fit.inner);
         append_field(&mut self.body, RECORD_KEY, fit.key.number());
         if let Some((found, digits)) = &fit.hash_key {
-            if let Found::New { hash, .. } = *found {
+            if let Lookup::New { hash, .. } = *found {
                 self.hash_keys.push(digits.text(), hash);
             }
             append_field(&mut self.body, RECORD_HASH_KEY, found.number());
@@ -288,9 +288,9 @@ impl Builder {
         append_field(&mut self.body, RECORD_DATA, next.data.len());
         let data_at = self.body.len();
         self.body.extend_from_slice(next.data);
-        let new_key = matches!(fit.key, Found::New { .. });
-        let new_hash_key = matches!(fit.hash_key, Some((Found::New { .. }, _)));
-        self.added.push(Added { record_at, data_at, new_key, new_hash_key });
+        let new_key = matches!(fit.key, Lookup::New { .. });
+        let new_hash_key = matches!(fit.hash_key, Some((Lookup::New { .. }, _)));
+        self.added.push(AddedSize { record_at, data_at, new_key, new_hash_key });
     }
 }
 
@@ -302,15 +302,15 @@ fn length_before(bytes: usize) -> usize {
 }
 
 /// The key of every aggregate, without an allocation.
-fn aggregate_key() -> Key {
-    Key::from_utf8(Bytes::from_static(AGGREGATE_PARTITION_KEY.as_bytes()))
+fn aggregate_key() -> PartitionKey {
+    PartitionKey::from_utf8(Bytes::from_static(AGGREGATE_PARTITION_KEY.as_bytes()))
         .expect("the aggregates' own key is UTF-8")
 }
 
 /// Where a record's strings stand or would stand in the tables, and what it would add.
-struct Fit {
-    key: Found,
-    hash_key: Option<(Found, Digits)>,
+struct EncodedFit {
+    key: Lookup,
+    hash_key: Option<(Lookup, HashKeyDigits)>,
     /// Bytes of the record's own message.
     inner: usize,
     /// Bytes that the container grows by.
@@ -318,12 +318,12 @@ struct Fit {
 }
 
 /// A hash key in decimal, without an allocation.
-struct Digits {
-    bytes: [u8; Digits::MAX],
+struct HashKeyDigits {
+    bytes: [u8; HashKeyDigits::MAX],
     len: usize,
 }
 
-impl Digits {
+impl HashKeyDigits {
     /// Digits of 2^128 − 1.
     const MAX: usize = 39;
 
@@ -343,8 +343,8 @@ impl Digits {
 /// A container without its digest. Several are sealed together, because several digests side by
 /// side are cheaper than one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closed {
-    partition_key: Key,
+pub struct UnsealedRecord {
+    partition_key: PartitionKey,
     explicit_hash_key: Option<HashKey>,
     data: Vec<u8>,
     records: usize,
@@ -353,9 +353,9 @@ pub struct Closed {
 
 /// A container, ready to be put: an aggregate, or one record alone. Its bytes never change again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container {
+pub struct KinesisRecord {
     /// The key to put it under.
-    pub partition_key: Key,
+    pub partition_key: PartitionKey,
     /// The hash key to put it at: for an aggregate that of its first record; for a record alone
     /// what the user gave.
     pub explicit_hash_key: Option<HashKey>,
@@ -365,16 +365,16 @@ pub struct Container {
     pub records: usize,
 }
 
-impl Container {
+impl KinesisRecord {
     /// The bytes that the service counts.
     pub fn bytes(&self) -> usize {
         self.partition_key.len() + self.data.len()
     }
 }
 
-impl Closed {
+impl UnsealedRecord {
     /// Seals this container.
-    pub fn seal(self) -> Container {
+    pub fn seal(self) -> KinesisRecord {
         let digest = self.message().map(digest);
         self.with_digest(digest)
     }
@@ -383,9 +383,9 @@ impl Closed {
         self.framed.then(|| &self.data[MAGIC.len()..])
     }
 
-    fn with_digest(mut self, digest: Option<Digest>) -> Container {
+    fn with_digest(mut self, digest: Option<Digest>) -> KinesisRecord {
         self.data.extend_from_slice(digest.as_ref().map_or(&[], |digest| digest));
-        Container {
+        KinesisRecord {
             partition_key: self.partition_key,
             explicit_hash_key: self.explicit_hash_key,
             data: self.data.into(),
@@ -395,7 +395,7 @@ impl Closed {
 }
 
 /// Seals each container, in their order.
-pub fn seal_many(closed: Vec<Closed>) -> Vec<Container> {
+pub fn seal_many(closed: Vec<UnsealedRecord>) -> Vec<KinesisRecord> {
     let mut messages: Vec<(usize, &[u8])> =
         closed.iter().enumerate().filter_map(|(at, one)| Some((at, one.message()?))).collect();
     // Of those that are digested side by side the longest decides how long it takes.

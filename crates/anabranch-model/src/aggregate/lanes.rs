@@ -25,14 +25,14 @@ type Block = [u8; BLOCK_BYTES];
 
 /// How many messages the processor takes side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Width {
+pub(super) enum SimdWidth {
     /// With AVX2.
     Eight,
     /// With AVX-512.
     Sixteen,
 }
 
-impl Width {
+impl SimdWidth {
     /// The widest that the processor has, if it has any.
     pub(super) fn widest() -> Option<Self> {
         if !is_x86_feature_detected!("avx2") {
@@ -47,22 +47,22 @@ impl Width {
 
 /// The digest of each message, in their order. The processor has to have the width, as
 /// [`Width::widest`] says; a narrower one than that it has too.
-pub(super) fn digest_many(width: Width, messages: &[&[u8]]) -> Vec<Digest> {
+pub(super) fn digest_many(width: SimdWidth, messages: &[&[u8]]) -> Vec<Digest> {
     let mut digests = Vec::with_capacity(messages.len());
     let mut padding = [[0; BLOCK_BYTES]; sixteen::LANES];
-    let lanes = if width == Width::Sixteen { sixteen::LANES } else { eight::LANES };
+    let lanes = if width == SimdWidth::Sixteen { sixteen::LANES } else { eight::LANES };
     for group in messages.chunks(lanes) {
         match (group, width) {
             // Few lanes cost as much as all of them.
-            ([] | [_], _) | ([_, _], Width::Eight) => {
+            ([] | [_], _) | ([_, _], SimdWidth::Eight) => {
                 digests.extend(group.iter().map(|message| digest(message)));
             }
-            (group, Width::Sixteen) => {
+            (group, SimdWidth::Sixteen) => {
                 // SAFETY: the processor has AVX-512 and AVX2, as was found before there was a width.
                 let sixteen = unsafe { sixteen::digest_group(group, &mut padding) };
                 digests.extend_from_slice(&sixteen[..group.len()]);
             }
-            (group, Width::Eight) => {
+            (group, SimdWidth::Eight) => {
                 let padding = padding.first_chunk_mut().expect("eight is less than sixteen");
                 // SAFETY: the processor has AVX2, as was found before there was a width.
                 let eight = unsafe { eight::digest_group(group, padding) };
@@ -140,8 +140,8 @@ mod tests {
         let fill = |length: usize| (0..length).map(|at| byte(at * 7 + length)).collect();
         let messages: Vec<Vec<u8>> = (0..40).map(|at| fill(lengths[at * 5 % 16])).collect();
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
-        let Some(widest) = Width::widest() else { return };
-        for width in [Width::Eight, widest] {
+        let Some(widest) = SimdWidth::widest() else { return };
+        for width in [SimdWidth::Eight, widest] {
             for count in 0..messages.len() {
                 let group = &messages[..count];
                 let alone: Vec<Digest> = group.iter().map(|message| digest(message)).collect();

@@ -26,14 +26,14 @@ const _: () = {
 
 /// Whose aggregate it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct DedupTag {
     /// A number that no other producer has, nor this one after it was started again.
     pub producer: u64,
     /// The aggregate's number among all of this producer.
     pub container: u64,
 }
 
-impl Mark {
+impl DedupTag {
     /// The field of a record that carries the mark.
     pub(super) fn field(self) -> [u8; FIELD_BYTES] {
         let value = format!("{:016x}{:016x}", self.producer, self.container);
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn tags_of_others_are_no_marks() {
         let digits = "0123456789abcdef0123456789abcdef";
-        let mark = Mark { producer: 0x0123_4567_89ab_cdef, container: 0x0123_4567_89ab_cdef };
+        let mark = DedupTag { producer: 0x0123_4567_89ab_cdef, container: 0x0123_4567_89ab_cdef };
         for (key, value, want) in [
             ("anabranch", digits, Some(mark)),
             ("anabranch", &digits[1..], None),
@@ -72,7 +72,7 @@ mod tests {
             ("anabranch", "", None),
             ("trace", digits, None),
         ] {
-            assert_eq!(Mark::read(key.as_bytes(), value.as_bytes()), want, "{key} {value}");
+            assert_eq!(DedupTag::read(key.as_bytes(), value.as_bytes()), want, "{key} {value}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "hashing keeps the low bits on purpose")]
 
-use super::wire::{FIELD_ROOM_BYTES, Tag, append_field, varint_len};
+use super::wire::{FIELD_ROOM_BYTES, FieldTag, append_field, varint_len};
 
 /// How far a lookup walks before it gives up. A table may hold a string twice, so giving up costs
 /// some bytes and never the sense; and keys chosen to collide cannot make a lookup slow.
@@ -16,20 +16,20 @@ const MIN_SLOTS: usize = 64;
 /// Strings are found through an open-addressed table of their numbers. The last string can be taken
 /// back: nothing that is still there was placed after it, so no other string moves.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct StringTable {
     /// The tag of the table's field.
-    tag: Tag,
+    tag: FieldTag,
     /// The strings with their tags and lengths, as they go on the wire.
     wire: Vec<u8>,
     /// The strings, by number.
-    strings: Vec<Placed>,
+    strings: Vec<TableEntry>,
     /// For each slot 0, or one more than the number of the string that it holds.
     slots: Vec<u32>,
 }
 
 /// One string of a table.
 #[derive(Debug, Clone, Copy)]
-struct Placed {
+struct TableEntry {
     /// Where its tag starts on the wire.
     tag_at: u32,
     /// Where its text starts on the wire.
@@ -40,9 +40,9 @@ struct Placed {
 
 /// What a lookup found. It fits into registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// The table holds the string under this number.
-    Held(u32),
+    Existing(u32),
     /// It doesn't.
     New {
         /// The number that the string gets when it is added.
@@ -52,20 +52,20 @@ pub(super) enum Found {
     },
 }
 
-impl Found {
+impl Lookup {
     /// The string's number, once it is added.
     #[inline]
     pub(super) fn number(self) -> usize {
         match self {
-            Self::Held(number) | Self::New { number, .. } => number as usize,
+            Self::Existing(number) | Self::New { number, .. } => number as usize,
         }
     }
 }
 
-impl Table {
+impl StringTable {
     /// An empty table for field `field`.
     pub(super) fn new(field: u32) -> Self {
-        Self { tag: Tag::bytes(field), wire: Vec::new(), strings: Vec::new(), slots: Vec::new() }
+        Self { tag: FieldTag::bytes(field), wire: Vec::new(), strings: Vec::new(), slots: Vec::new() }
     }
 
     /// The table's bytes on the wire.
@@ -95,16 +95,16 @@ impl Table {
 
     /// Looks a string up.
     #[inline]
-    pub(super) fn find(&self, text: &[u8]) -> Found {
+    pub(super) fn find(&self, text: &[u8]) -> Lookup {
         let hash = scatter(text);
         for slot in self.walk(hash) {
             let Some(number) = self.slots[slot].checked_sub(1) else { break };
             let place = number as usize;
             if self.strings[place].hash == hash && self.text(place) == text {
-                return Found::Held(number);
+                return Lookup::Existing(number);
             }
         }
-        Found::New { number: offset(self.len()), hash }
+        Lookup::New { number: offset(self.len()), hash }
     }
 
     /// Adds a string that [`Table::find`] found to be new, with the hash that it gave.
@@ -118,7 +118,7 @@ impl Table {
         append_field(&mut self.wire, self.tag, text.len());
         let text_at = offset(self.wire.len());
         self.wire.extend_from_slice(text);
-        self.strings.push(Placed { tag_at, text_at, hash });
+        self.strings.push(TableEntry { tag_at, text_at, hash });
         self.occupy(self.len() - 1);
     }
 
@@ -218,7 +218,7 @@ mod tests {
                     1 => Just(Step::TakeBack),
                 ], 0..600),
         ) {
-            let mut table = Table::new(1);
+            let mut table = StringTable::new(1);
             let mut model: Vec<String> = Vec::new();
             for step in steps {
                 match step {
@@ -226,12 +226,12 @@ mod tests {
                         let want = model.iter().position(|held| *held == text);
                         let found = table.find(text.as_bytes());
                         prop_assert_eq!(found.number(), want.unwrap_or(model.len()));
-                        prop_assert_eq!(matches!(found, Found::Held(_)), want.is_some());
-                        if let Found::New { hash, .. } = found {
+                        prop_assert_eq!(matches!(found, Lookup::Existing(_)), want.is_some());
+                        if let Lookup::New { hash, .. } = found {
                             let before = table.wire().len();
                             table.push(text.as_bytes(), hash);
                             let added = table.wire().len() - before;
-                            prop_assert_eq!(added, Table::added_bytes(text.len()));
+                            prop_assert_eq!(added, StringTable::added_bytes(text.len()));
                             model.push(text);
                         }
                     }
@@ -256,13 +256,13 @@ mod tests {
             .filter(|text| scatter(text).is_multiple_of(4096))
             .take(MAX_PROBES + 10)
             .collect();
-        let mut table = Table::new(1);
+        let mut table = StringTable::new(1);
         for text in &colliding {
-            let Found::New { hash, .. } = table.find(text) else { panic!("not there yet") };
+            let Lookup::New { hash, .. } = table.find(text) else { panic!("not there yet") };
             table.push(text, hash);
         }
-        assert_eq!(table.find(&colliding[0]), Found::Held(0));
-        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Found::Held(offset(MAX_PROBES - 1)));
+        assert_eq!(table.find(&colliding[0]), Lookup::Existing(0));
+        assert_eq!(table.find(&colliding[MAX_PROBES - 1]), Lookup::Existing(offset(MAX_PROBES - 1)));
         let beyond = &colliding[MAX_PROBES + 5];
         assert_eq!(table.text(MAX_PROBES + 5), beyond);
         assert_eq!(table.find(beyond).number(), colliding.len());
@@ -278,10 +278,10 @@ mod tests {
             .map(u32::to_be_bytes)
             .find_map(|text| Some((seen.insert(scatter(&text), text)?, text)))
             .expect("32 bits collide long before the numbers end");
-        let mut table = Table::new(1);
+        let mut table = StringTable::new(1);
         table.push(&one, scatter(&one));
-        assert_eq!(table.find(&other), Found::New { number: 1, hash: scatter(&one) });
+        assert_eq!(table.find(&other), Lookup::New { number: 1, hash: scatter(&one) });
         table.push(&other, scatter(&other));
-        assert_eq!((table.find(&one), table.find(&other)), (Found::Held(0), Found::Held(1)));
+        assert_eq!((table.find(&one), table.find(&other)), (Lookup::Existing(0), Lookup::Existing(1)));
     }
 }

@@ -39,7 +39,7 @@ pub(super) const FIELD_ROOM_BYTES: usize = size_of::<u64>();
 /// below 2^28. A register is copied as a whole and what is too much is forgotten: that costs less
 /// than to copy as many bytes as it takes.
 #[inline]
-pub(super) fn append_field(out: &mut Vec<u8>, tag: Tag, value: usize) {
+pub(super) fn append_field(out: &mut Vec<u8>, tag: FieldTag, value: usize) {
     let value = value as u64;
     let (varint, len) = if value < 1 << 7 {
         (value, 1)
@@ -63,13 +63,13 @@ fn long_varint(value: u64) -> (u64, usize) {
 
 /// The bytes are not a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedMessage;
 
 /// A field's tag: its number and wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tag(u32);
+pub(super) struct FieldTag(u32);
 
-impl Tag {
+impl FieldTag {
     /// The tag of a varint field.
     pub(super) const fn varint(field: u32) -> Self {
         Self(field << 3)
@@ -93,7 +93,7 @@ impl Tag {
 }
 
 /// Reads the fields of one message.
-pub(super) struct Reader<'a> {
+pub(super) struct MessageReader<'a> {
     /// The buffer that the offsets point into, up to where this message ends.
     buffer: &'a [u8],
     /// Where the next field starts.
@@ -105,7 +105,7 @@ pub(super) struct Reader<'a> {
 /// A part of the buffer, from the first offset to before the second.
 pub(super) type Span = std::ops::Range<usize>;
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     /// A reader of the message that fills `span` of `buffer`.
     #[inline]
     pub(super) fn new(buffer: &'a [u8], span: Span) -> Self {
@@ -116,23 +116,23 @@ impl<'a> Reader<'a> {
     /// A reader of the message in a field of this one.
     #[inline]
     pub(super) fn nested(&self, span: Span) -> Self {
-        Self { depth: self.depth + 1, ..Reader::new(self.buffer, span) }
+        Self { depth: self.depth + 1, ..MessageReader::new(self.buffer, span) }
     }
 
     /// The next field's tag; `None` at the end of the message.
     #[inline]
-    pub(super) fn tag(&mut self) -> Result<Option<Tag>, Malformed> {
+    pub(super) fn tag(&mut self) -> Result<Option<FieldTag>, MalformedMessage> {
         if self.at == self.buffer.len() {
             return Ok(None);
         }
         // Java reads a varint of any width here and keeps its low 32 bits.
-        let tag = Tag(self.varint()? as u32);
-        if tag.field() == 0 { Err(Malformed) } else { Ok(Some(tag)) }
+        let tag = FieldTag(self.varint()? as u32);
+        if tag.field() == 0 { Err(MalformedMessage) } else { Ok(Some(tag)) }
     }
 
     /// A varint. Bits above the 64th are dropped; an eleventh byte is an error.
     #[inline]
-    pub(super) fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn varint(&mut self) -> Result<u64, MalformedMessage> {
         // Nearly all are tags, short lengths or low places of a table, and have one byte.
         match self.buffer.get(self.at) {
             Some(byte) if *byte < 0x80 => {
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline(never)]
-    fn long_varint(&mut self) -> Result<u64, Malformed> {
+    fn long_varint(&mut self) -> Result<u64, MalformedMessage> {
         let bytes = &self.buffer[self.at..];
         let mut value = 0;
         for (i, byte) in bytes.iter().take(VARINT_MAX_BYTES).enumerate() {
@@ -154,20 +154,20 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(Malformed)
+        Err(MalformedMessage)
     }
 
     /// The span of a field with a length before it.
     #[inline]
-    pub(super) fn bytes(&mut self) -> Result<Span, Malformed> {
+    pub(super) fn bytes(&mut self) -> Result<Span, MalformedMessage> {
         // Java keeps the low 32 bits and takes them as signed.
-        let len = i32::try_from(self.varint()? as u32).map_err(|_| Malformed)?;
-        let len = usize::try_from(len).map_err(|_| Malformed)?;
+        let len = i32::try_from(self.varint()? as u32).map_err(|_| MalformedMessage)?;
+        let len = usize::try_from(len).map_err(|_| MalformedMessage)?;
         self.take(len)
     }
 
     /// Skips the value of a field that nobody asked for.
-    pub(super) fn skip(&mut self, tag: Tag) -> Result<(), Malformed> {
+    pub(super) fn skip(&mut self, tag: FieldTag) -> Result<(), MalformedMessage> {
         match tag.0 & 7 {
             0 => self.varint().map(drop),
             1 => self.take(8).map(drop),
@@ -175,12 +175,12 @@ impl<'a> Reader<'a> {
             3 => self.skip_group(tag.field()),
             5 => self.take(4).map(drop),
             // 4 ends a group that never began, and 6 and 7 don't exist.
-            _ => Err(Malformed),
+            _ => Err(MalformedMessage),
         }
     }
 
     /// Skips a group up to its end. It loops over an own stack, so that input cannot exhaust ours.
-    fn skip_group(&mut self, field: u32) -> Result<(), Malformed> {
+    fn skip_group(&mut self, field: u32) -> Result<(), MalformedMessage> {
         let mut open = [0; MAX_DEPTH];
         let room = MAX_DEPTH.saturating_sub(self.depth);
         let mut depth = 0;
@@ -188,15 +188,15 @@ impl<'a> Reader<'a> {
         loop {
             if let Some(field) = entering.take() {
                 if depth == room {
-                    return Err(Malformed);
+                    return Err(MalformedMessage);
                 }
                 open[depth] = field;
                 depth += 1;
             }
-            let tag = self.tag()?.ok_or(Malformed)?;
+            let tag = self.tag()?.ok_or(MalformedMessage)?;
             match tag.0 & 7 {
                 3 => entering = Some(tag.field()),
-                4 if open[depth - 1] != tag.field() => return Err(Malformed),
+                4 if open[depth - 1] != tag.field() => return Err(MalformedMessage),
                 4 => depth -= 1,
                 _ => self.skip(tag)?,
             }
@@ -212,9 +212,9 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn take(&mut self, len: usize) -> Result<Span, Malformed> {
+    fn take(&mut self, len: usize) -> Result<Span, MalformedMessage> {
         if len > self.left() {
-            return Err(Malformed);
+            return Err(MalformedMessage);
         }
         let start = self.at;
         self.at += len;
@@ -228,8 +228,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// Skips every field of `bytes` as unknown.
-    fn skim(bytes: &[u8]) -> Result<usize, Malformed> {
-        let mut reader = Reader::new(bytes, 0..bytes.len());
+    fn skim(bytes: &[u8]) -> Result<usize, MalformedMessage> {
+        let mut reader = MessageReader::new(bytes, 0..bytes.len());
         let mut fields = 0;
         while let Some(tag) = reader.tag()? {
             reader.skip(tag)?;
@@ -243,7 +243,7 @@ mod tests {
         let edges = (0..28).flat_map(|bit| [1 << bit, (1 << bit) - 1, (1 << bit) + 5]);
         for value in edges.chain([100, 300, (1 << 28) - 1]) {
             let mut out = vec![7];
-            append_field(&mut out, Tag::bytes(3), value);
+            append_field(&mut out, FieldTag::bytes(3), value);
             let mut varint = [0; VARINT_MAX_BYTES];
             let len = write_varint(&mut varint, value);
             assert_eq!(out, [&[7, 0x1a], &varint[..len]].concat(), "{value}");
@@ -256,44 +256,44 @@ mod tests {
         check(&[], Ok(0));
         check(&[0x78, 0x05], Ok(1));
         check(&[0x79, 1, 2, 3, 4, 5, 6, 7, 8], Ok(1));
-        check(&[0x79, 1, 2, 3, 4, 5, 6, 7], Err(Malformed));
+        check(&[0x79, 1, 2, 3, 4, 5, 6, 7], Err(MalformedMessage));
         check(&[0x7d, 1, 2, 3, 4, 0x78, 0], Ok(2));
-        check(&[0x7d, 1, 2, 3], Err(Malformed));
+        check(&[0x7d, 1, 2, 3], Err(MalformedMessage));
         check(&[0x7a, 2, 9, 9], Ok(1));
-        check(&[0x7a, 3, 9, 9], Err(Malformed));
-        check(&[0x7a, 0xff, 0xff, 0xff, 0xff, 0x0f], Err(Malformed));
+        check(&[0x7a, 3, 9, 9], Err(MalformedMessage));
+        check(&[0x7a, 0xff, 0xff, 0xff, 0xff, 0x0f], Err(MalformedMessage));
         // A group, a group in it, the wrong end, no end, an end without a start.
         check(&[0x7b, 0x78, 1, 0x7c], Ok(1));
         check(&[0x7b, 0x73, 0x74, 0x7c], Ok(1));
-        check(&[0x7b, 0x73, 0x7c, 0x74], Err(Malformed));
-        check(&[0x7b, 0x78, 1], Err(Malformed));
-        check(&[0x7c], Err(Malformed));
-        check(&[0x7e, 0], Err(Malformed));
-        check(&[0x7f, 0], Err(Malformed));
+        check(&[0x7b, 0x73, 0x7c, 0x74], Err(MalformedMessage));
+        check(&[0x7b, 0x78, 1], Err(MalformedMessage));
+        check(&[0x7c], Err(MalformedMessage));
+        check(&[0x7e, 0], Err(MalformedMessage));
+        check(&[0x7f, 0], Err(MalformedMessage));
         // Field number 0.
-        check(&[0x00], Err(Malformed));
-        check(&[0x02, 0], Err(Malformed));
+        check(&[0x00], Err(MalformedMessage));
+        check(&[0x02, 0], Err(MalformedMessage));
     }
 
     #[test]
     fn groups_nest_a_hundred_deep_and_no_deeper() {
         let nest = |depth| [vec![0x7b; depth], vec![0x7c; depth]].concat();
         assert_eq!(skim(&nest(100)), Ok(1));
-        assert_eq!(skim(&nest(101)), Err(Malformed));
-        assert_eq!(skim(&nest(1_000_000)), Err(Malformed));
+        assert_eq!(skim(&nest(101)), Err(MalformedMessage));
+        assert_eq!(skim(&nest(1_000_000)), Err(MalformedMessage));
     }
 
     #[test]
     fn a_varint_ends_within_ten_bytes() {
-        let read = |bytes: &[u8]| Reader::new(bytes, 0..bytes.len()).varint();
+        let read = |bytes: &[u8]| MessageReader::new(bytes, 0..bytes.len()).varint();
         let max = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         assert_eq!(read(&max), Ok(u64::MAX));
         assert_eq!(read(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00]), Ok(0));
-        assert_eq!(read(&[0x80; 10]), Err(Malformed));
+        assert_eq!(read(&[0x80; 10]), Err(MalformedMessage));
         let eleven = [[0x80; 10].as_slice(), &[0]].concat();
-        assert_eq!(read(&eleven), Err(Malformed));
-        assert_eq!(read(&[0x80]), Err(Malformed));
-        assert_eq!(read(&[]), Err(Malformed));
+        assert_eq!(read(&eleven), Err(MalformedMessage));
+        assert_eq!(read(&[0x80]), Err(MalformedMessage));
+        assert_eq!(read(&[]), Err(MalformedMessage));
     }
 
     proptest! {
@@ -303,7 +303,7 @@ mod tests {
             let mut out = [0; VARINT_MAX_BYTES];
             let len = write_varint(&mut out, value);
             prop_assert_eq!(len, varint_len(value));
-            prop_assert_eq!(Reader::new(&out, 0..len).varint(), Ok(value as u64));
+            prop_assert_eq!(MessageReader::new(&out, 0..len).varint(), Ok(value as u64));
         }
     }
 }

@@ -5,12 +5,12 @@
 mod read;
 pub mod write;
 
-pub use read::{Cursor, Head, Items};
+pub use read::{CborCursor, ItemHead, ContainerItems};
 
 /// Why a body is not the CBOR that was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedCbor(pub &'static str);
 
 /// Containers and tags may nest this deep. No body of the API needs more than six.
 pub const MAX_DEPTH: u8 = 32;

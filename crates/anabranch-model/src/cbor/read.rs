@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::{BREAK, MAX_DEPTH, Malformed, major};
+use super::{BREAK, MAX_DEPTH, MalformedCbor, major};
 
-const CUT: Malformed = Malformed("the CBOR body ends too early");
+const CUT: MalformedCbor = MalformedCbor("the CBOR body ends too early");
 
 /// A place in a CBOR document.
 #[derive(Debug, Clone)]
-pub struct Cursor<'a> {
+pub struct CborCursor<'a> {
     /// The whole document.
     bytes: &'a [u8],
     /// Where the next item begins.
@@ -17,9 +17,9 @@ pub struct Cursor<'a> {
 
 /// What is left of a container: a count, or everything up to the break byte.
 #[derive(Debug)]
-pub struct Items(Option<u64>);
+pub struct ContainerItems(Option<u64>);
 
-impl Items {
+impl ContainerItems {
     /// A size to reserve for: what the header claims, but never more than the caller's bound.
     pub fn hint(&self, most: usize) -> usize {
         self.0.map_or(0, |count| usize::try_from(count).unwrap_or(most).min(most))
@@ -28,7 +28,7 @@ impl Items {
 
 /// The first byte of an item, taken apart, with its argument.
 #[derive(Debug, Clone, Copy)]
-pub struct Head {
+pub struct ItemHead {
     /// The major type.
     pub major: u8,
     /// The low five bits. 31 means indefinite.
@@ -37,13 +37,13 @@ pub struct Head {
     pub argument: u64,
 }
 
-impl Head {
+impl ItemHead {
     fn is_indefinite(self) -> bool {
         self.info == 31
     }
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> CborCursor<'a> {
     /// The beginning of a document.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -51,12 +51,12 @@ impl<'a> Cursor<'a> {
 
     /// The next byte, without taking it.
     #[inline]
-    pub fn peek(&self) -> Result<u8, Malformed> {
+    pub fn peek(&self) -> Result<u8, MalformedCbor> {
         self.bytes.get(self.at).copied().ok_or(CUT)
     }
 
     #[inline]
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MalformedCbor> {
         let end = self.at.checked_add(count).ok_or(CUT)?;
         let taken = self.bytes.get(self.at..end).ok_or(CUT)?;
         self.at = end;
@@ -65,7 +65,7 @@ impl<'a> Cursor<'a> {
 
     /// Takes the head of the next item.
     #[inline]
-    pub fn head(&mut self) -> Result<Head, Malformed> {
+    pub fn head(&mut self) -> Result<ItemHead, MalformedCbor> {
         let first = self.peek()?;
         self.at += 1;
         let (major, info) = (first >> 5, first & 31);
@@ -76,19 +76,19 @@ impl<'a> Cursor<'a> {
                 digits.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
             }
             31 => 0,
-            _ => return Err(Malformed("a reserved CBOR length")),
+            _ => return Err(MalformedCbor("a reserved CBOR length")),
         };
         let may_be_indefinite =
             matches!(major, major::BYTES | major::TEXT | major::ARRAY | major::MAP | major::SIMPLE);
         if info == 31 && !may_be_indefinite {
-            return Err(Malformed("a CBOR number or tag without a length"));
+            return Err(MalformedCbor("a CBOR number or tag without a length"));
         }
-        Ok(Head { major, info, argument })
+        Ok(ItemHead { major, info, argument })
     }
 
     /// Takes the null (or undefined) that stands here, if one does.
     #[inline]
-    pub fn null(&mut self) -> Result<bool, Malformed> {
+    pub fn null(&mut self) -> Result<bool, MalformedCbor> {
         let null = matches!(self.peek()?, 0xf6 | 0xf7);
         self.at += usize::from(null);
         Ok(null)
@@ -112,13 +112,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the tag that stands here, if one does.
-    pub fn tag(&mut self) -> Result<Option<u64>, Malformed> {
+    pub fn tag(&mut self) -> Result<Option<u64>, MalformedCbor> {
         if self.peek()? >> 5 == major::TAG { Ok(Some(self.head()?.argument)) } else { Ok(None) }
     }
 
     /// A number, whole or not.
     #[expect(clippy::cast_precision_loss, reason = "a float is what the caller asked for")]
-    pub fn number(&mut self) -> Result<f64, Malformed> {
+    pub fn number(&mut self) -> Result<f64, MalformedCbor> {
         if self.peek()? >> 5 != major::SIMPLE {
             return Ok(self.integer()? as f64);
         }
@@ -127,20 +127,20 @@ impl<'a> Cursor<'a> {
             25 => Ok(half(head.argument)),
             26 => {
                 let bits = u32::try_from(head.argument);
-                let bits = bits.map_err(|_| Malformed("a number too large"))?;
+                let bits = bits.map_err(|_| MalformedCbor("a number too large"))?;
                 Ok(f64::from(f32::from_bits(bits)))
             }
             27 => Ok(f64::from_bits(head.argument)),
-            _ => Err(Malformed("a value that is not a number")),
+            _ => Err(MalformedCbor("a value that is not a number")),
         }
     }
 
     /// A truth value.
-    pub fn boolean(&mut self) -> Result<bool, Malformed> {
+    pub fn boolean(&mut self) -> Result<bool, MalformedCbor> {
         match self.head()? {
-            Head { major: major::SIMPLE, info: 20, .. } => Ok(false),
-            Head { major: major::SIMPLE, info: 21, .. } => Ok(true),
-            _ => Err(Malformed("a value that is neither true nor false")),
+            ItemHead { major: major::SIMPLE, info: 20, .. } => Ok(false),
+            ItemHead { major: major::SIMPLE, info: 21, .. } => Ok(true),
+            _ => Err(MalformedCbor("a value that is neither true nor false")),
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
     /// RFC 8949 has seconds, and some test doubles do as the RFC says: a whole number that would be
     /// a moment of the first three years of that count is taken for seconds.
     #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, it never wraps")]
-    pub fn time_ms(&mut self) -> Result<i64, Malformed> {
+    pub fn time_ms(&mut self) -> Result<i64, MalformedCbor> {
         const SECONDS_BELOW: u64 = 100_000_000_000;
         self.tag()?;
         if self.peek()? >> 5 == major::SIMPLE {
@@ -160,20 +160,20 @@ impl<'a> Cursor<'a> {
 
     /// A whole number.
     #[inline]
-    pub fn integer(&mut self) -> Result<i64, Malformed> {
+    pub fn integer(&mut self) -> Result<i64, MalformedCbor> {
         let head = self.head()?;
-        let value = i64::try_from(head.argument).map_err(|_| Malformed("a number too large"))?;
+        let value = i64::try_from(head.argument).map_err(|_| MalformedCbor("a number too large"))?;
         match head.major {
             major::UNSIGNED => Ok(value),
             major::NEGATIVE => Ok(-1 - value),
-            _ => Err(Malformed("a value that is not a whole number")),
+            _ => Err(MalformedCbor("a value that is not a whole number")),
         }
     }
 
     /// A text string; borrowed unless it came in chunks.
     #[inline]
-    pub fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
-        const NOT_UTF8: Malformed = Malformed("a CBOR text that is not UTF-8");
+    pub fn text(&mut self) -> Result<Cow<'a, str>, MalformedCbor> {
+        const NOT_UTF8: MalformedCbor = MalformedCbor("a CBOR text that is not UTF-8");
         match self.string(major::TEXT)? {
             Cow::Borrowed(bytes) => {
                 std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| NOT_UTF8)
@@ -184,26 +184,26 @@ impl<'a> Cursor<'a> {
 
     /// The bytes of a text string, which are not checked: enough to compare with names and digits.
     #[inline]
-    pub fn text_bytes(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+    pub fn text_bytes(&mut self) -> Result<Cow<'a, [u8]>, MalformedCbor> {
         self.string(major::TEXT)
     }
 
     /// A text string, or null.
-    pub fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, Malformed> {
+    pub fn optional_text(&mut self) -> Result<Option<Cow<'a, str>>, MalformedCbor> {
         if self.null()? { Ok(None) } else { self.text().map(Some) }
     }
 
     /// A byte string; borrowed unless it came in chunks.
     #[inline]
-    pub fn blob(&mut self) -> Result<Cow<'a, [u8]>, Malformed> {
+    pub fn blob(&mut self) -> Result<Cow<'a, [u8]>, MalformedCbor> {
         self.string(major::BYTES)
     }
 
     #[inline]
-    fn string(&mut self, wanted: u8) -> Result<Cow<'a, [u8]>, Malformed> {
+    fn string(&mut self, wanted: u8) -> Result<Cow<'a, [u8]>, MalformedCbor> {
         let head = self.head()?;
         if head.major != wanted {
-            return Err(Malformed("a value that is not a string of the expected kind"));
+            return Err(MalformedCbor("a value that is not a string of the expected kind"));
         }
         if !head.is_indefinite() {
             return Ok(Cow::Borrowed(self.take_string(head)?));
@@ -212,7 +212,7 @@ impl<'a> Cursor<'a> {
         while !self.at_break()? {
             let chunk = self.head()?;
             if chunk.major != wanted || chunk.is_indefinite() {
-                return Err(Malformed("a CBOR string with a foreign chunk"));
+                return Err(MalformedCbor("a CBOR string with a foreign chunk"));
             }
             whole.extend_from_slice(self.take_string(chunk)?);
         }
@@ -220,13 +220,13 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    fn take_string(&mut self, head: Head) -> Result<&'a [u8], Malformed> {
+    fn take_string(&mut self, head: ItemHead) -> Result<&'a [u8], MalformedCbor> {
         self.take(usize::try_from(head.argument).map_err(|_| CUT)?)
     }
 
     /// Takes the break byte that stands here, if it does.
     #[inline]
-    fn at_break(&mut self) -> Result<bool, Malformed> {
+    fn at_break(&mut self) -> Result<bool, MalformedCbor> {
         let found = self.peek()? == BREAK;
         self.at += usize::from(found);
         Ok(found)
@@ -234,28 +234,28 @@ impl<'a> Cursor<'a> {
 
     /// Enters a map.
     #[inline]
-    pub fn map(&mut self) -> Result<Items, Malformed> {
+    pub fn map(&mut self) -> Result<ContainerItems, MalformedCbor> {
         self.container(major::MAP)
     }
 
     /// Enters an array.
     #[inline]
-    pub fn array(&mut self) -> Result<Items, Malformed> {
+    pub fn array(&mut self) -> Result<ContainerItems, MalformedCbor> {
         self.container(major::ARRAY)
     }
 
     #[inline]
-    fn container(&mut self, wanted: u8) -> Result<Items, Malformed> {
+    fn container(&mut self, wanted: u8) -> Result<ContainerItems, MalformedCbor> {
         let head = self.head()?;
         if head.major != wanted {
-            return Err(Malformed("a value that is not the expected map or list"));
+            return Err(MalformedCbor("a value that is not the expected map or list"));
         }
-        Ok(Items((!head.is_indefinite()).then_some(head.argument)))
+        Ok(ContainerItems((!head.is_indefinite()).then_some(head.argument)))
     }
 
     /// True while the container has another item (for a map: another key and value).
     #[inline]
-    pub fn more(&mut self, items: &mut Items) -> Result<bool, Malformed> {
+    pub fn more(&mut self, items: &mut ContainerItems) -> Result<bool, MalformedCbor> {
         match &mut items.0 {
             None => Ok(!self.at_break()?),
             Some(0) => Ok(false),
@@ -267,12 +267,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Passes over one item, whatever it is.
-    pub fn skip(&mut self) -> Result<(), Malformed> {
+    pub fn skip(&mut self) -> Result<(), MalformedCbor> {
         self.skip_within(MAX_DEPTH)
     }
 
-    fn skip_within(&mut self, depth: u8) -> Result<(), Malformed> {
-        let depth = depth.checked_sub(1).ok_or(Malformed("CBOR nested too deep"))?;
+    fn skip_within(&mut self, depth: u8) -> Result<(), MalformedCbor> {
+        let depth = depth.checked_sub(1).ok_or(MalformedCbor("CBOR nested too deep"))?;
         let (before, head) = (self.at, self.head()?);
         match head.major {
             major::BYTES | major::TEXT => {
@@ -290,15 +290,15 @@ impl<'a> Cursor<'a> {
                 }
             }
             major::TAG => self.skip_within(depth)?,
-            major::SIMPLE if head.is_indefinite() => return Err(Malformed("a stray CBOR break")),
+            major::SIMPLE if head.is_indefinite() => return Err(MalformedCbor("a stray CBOR break")),
             _ => {}
         }
         Ok(())
     }
 
     /// Refuses bytes behind the document.
-    pub fn finish(&self) -> Result<(), Malformed> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(Malformed("bytes behind the body")) }
+    pub fn finish(&self) -> Result<(), MalformedCbor> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(MalformedCbor("bytes behind the body")) }
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     fn text_of(bytes: &[u8]) -> Option<String> {
-        let mut cursor = Cursor::new(bytes);
+        let mut cursor = CborCursor::new(bytes);
         let text = cursor.text().ok()?.into_owned();
         cursor.finish().ok().map(|()| text)
     }
@@ -363,7 +363,7 @@ mod tests {
             (b"\xf6", Err(())),
             (b"\x61a", Err(())),
         ] {
-            assert_eq!(Cursor::new(bytes).integer().map_err(|_| ()), integer, "{bytes:x?}");
+            assert_eq!(CborCursor::new(bytes).integer().map_err(|_| ()), integer, "{bytes:x?}");
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
             b"\xfb\x40\x09\x21\xfb\x54\x44\x2d\x18",
             b"\x5f\x41a\x41b\xff",
         ] {
-            let mut cursor = Cursor::new(bytes);
+            let mut cursor = CborCursor::new(bytes);
             assert_eq!(cursor.skip().and_then(|()| cursor.finish()), Ok(()), "{bytes:x?}");
         }
     }
@@ -387,7 +387,7 @@ mod tests {
     fn nesting_beyond_the_limit_is_refused_and_not_followed() {
         for opener in [0x81, 0x9f, 0xc1] {
             let deep = vec![opener; 100_000];
-            assert_eq!(Cursor::new(&deep).skip(), Err(Malformed("CBOR nested too deep")));
+            assert_eq!(CborCursor::new(&deep).skip(), Err(MalformedCbor("CBOR nested too deep")));
         }
     }
 
@@ -405,7 +405,7 @@ mod tests {
             (b"\xc1\x61a", Err(())),
             (b"\xc1\xf6", Err(())),
         ] {
-            assert_eq!(Cursor::new(bytes).time_ms().map_err(|_| ()), ms, "{bytes:x?}");
+            assert_eq!(CborCursor::new(bytes).time_ms().map_err(|_| ()), ms, "{bytes:x?}");
         }
     }
 }

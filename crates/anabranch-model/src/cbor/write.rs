@@ -115,7 +115,7 @@ pub fn time(out: &mut Vec<u8>, ms: i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cursor;
+    use super::super::CborCursor;
     use super::*;
     use proptest::prelude::*;
 
@@ -131,7 +131,7 @@ mod tests {
         fn integers_come_back(value: i64) {
             let mut out = Vec::new();
             integer(&mut out, value);
-            prop_assert_eq!(Cursor::new(&out).integer(), Ok(value));
+            prop_assert_eq!(CborCursor::new(&out).integer(), Ok(value));
         }
 
         #[test]
@@ -139,7 +139,7 @@ mod tests {
             let mut out = Vec::new();
             text(&mut out, &words);
             blob(&mut out, &bytes);
-            let mut cursor = Cursor::new(&out);
+            let mut cursor = CborCursor::new(&out);
             prop_assert_eq!(cursor.text().unwrap(), words);
             prop_assert_eq!(&*cursor.blob().unwrap(), &bytes[..]);
             prop_assert_eq!(cursor.finish(), Ok(()));

@@ -1,6 +1,6 @@
 //! Up to where a shard is done: one position per lane.
 
-use crate::position::{NotAPosition, Position};
+use crate::position::{ParsePositionError, Position};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -89,9 +89,9 @@ impl fmt::Display for Checkpoint {
 
 /// Reads what [`Checkpoint`]'s `Display` wrote.
 impl FromStr for Checkpoint {
-    type Err = NotAPosition;
+    type Err = ParsePositionError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+    fn from_str(text: &str) -> Result<Self, ParsePositionError> {
         let lanes = text.split(LANE_SEPARATOR).map(str::parse).collect::<Result<_, _>>()?;
         Ok(Self { lanes })
     }

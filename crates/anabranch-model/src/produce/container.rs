@@ -1,24 +1,24 @@
 //! A container on its way: bytes that are built once, and the records that are in them.
 
-use super::lane::{Lane, Place};
+use super::lane::{ShardQueue, QueueScope};
 use super::outcome::{self, Attempt};
-use super::pending::Pending;
-use super::records::Records;
+use super::pending::PendingRecord;
+use super::records::CarriedRecords;
 use super::settings::Aggregation;
-use super::written::{Noted, SparePages};
-use crate::aggregate::encode::{Builder, Closed, Container, RawEntry, Room, seal_many};
-use crate::aggregate::mark::{MARK_MAX_BYTES, Mark};
+use super::written::{QueuedRecord, SparePages};
+use crate::aggregate::encode::{AggregateBuilder, UnsealedRecord, KinesisRecord, RawAggregateRecord, PushResult, seal_many};
+use crate::aggregate::mark::{MARK_MAX_BYTES, DedupTag};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
 use crate::sequence::SequenceNumber;
 
 /// A container whose bytes never change again.
 #[derive(Debug)]
-pub(super) struct Frozen<T> {
+pub(super) struct SealedRecord<T> {
     /// The records, in the order in which they stand in the container.
-    pub(super) records: Records<T>,
+    pub(super) records: CarriedRecords<T>,
     /// What is sent.
-    pub(super) sealed: Container,
+    pub(super) sealed: KinesisRecord,
     /// From the lowest to the highest hash of its records.
     pub(super) hull: HashRange,
     /// The shard that the map predicted for all of its records.
@@ -37,7 +37,7 @@ pub(super) struct Frozen<T> {
     pub(super) unnumbered: bool,
 }
 
-impl<T> Frozen<T> {
+impl<T> SealedRecord<T> {
     /// Notes how an attempt ended.
     pub(super) fn note(&mut self, attempt: Attempt) {
         self.tries = self.tries.saturating_add(1);
@@ -57,23 +57,23 @@ impl<T> Frozen<T> {
 
 /// Where a container that left is, and whose it is.
 #[derive(Debug)]
-pub(super) struct Flight<T> {
+pub(super) struct InFlightRecord<T> {
     /// The container.
-    pub(super) frozen: Frozen<T>,
+    pub(super) frozen: SealedRecord<T>,
     /// The lane that it left from. `None` if that lane is no more: then it blocks the lanes over
     /// its hashes.
     pub(super) lane: Option<usize>,
     /// Where it is.
-    pub(super) stage: Stage,
+    pub(super) stage: InFlightState,
 }
 
 /// Where a container that left is.
 #[derive(Debug, Clone)]
-pub(super) enum Stage {
+pub(super) enum InFlightState {
     /// In a request.
     Sent,
     /// In a shard, and nobody knows yet whether all of its records belong there.
-    Unjudged {
+    Unverified {
         /// The shard that answered.
         shard: ShardId,
         /// Its number there.
@@ -84,47 +84,47 @@ pub(super) enum Stage {
 }
 
 /// A container without its digest, and the records that are in it.
-pub(super) struct Cut<T> {
+pub(super) struct DraftRecord<T> {
     /// The records in it.
-    records: Records<T>,
+    records: CarriedRecords<T>,
     /// What becomes the bytes: an aggregate, or nothing for a record alone.
-    closed: Option<Closed>,
+    closed: Option<UnsealedRecord>,
 }
 
 /// What makes a container, with memory that is used again.
-pub(super) struct Tools<'a, T> {
-    pub(super) builder: &'a mut Builder,
-    pub(super) spare: &'a mut Vec<Vec<Noted<T>>>,
+pub(super) struct Sealer<'a, T> {
+    pub(super) builder: &'a mut AggregateBuilder,
+    pub(super) spare: &'a mut Vec<Vec<QueuedRecord<T>>>,
     pub(super) pages: &'a mut SparePages,
     /// What an aggregate is marked with.
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<DedupTag>,
 }
 
 /// Takes the oldest records of a lane for one container: at most `max_bytes`, and of one hash where
 /// the lane's shard is not known. A record that is alone is not copied.
-pub(super) fn cut<T>(
-    lane: &mut Lane<T>,
-    tools: Tools<'_, T>,
+pub(super) fn draft<T>(
+    lane: &mut ShardQueue<T>,
+    tools: Sealer<'_, T>,
     aggregation: Aggregation,
     max_bytes: usize,
-) -> Option<Cut<T>> {
-    let Tools { builder, spare, pages, mark } = tools;
+) -> Option<DraftRecord<T>> {
+    let Sealer { builder, spare, pages, mark } = tools;
     let max_bytes = max_bytes.saturating_sub(mark.map_or(0, |_| MARK_MAX_BYTES));
-    let count = joined(lane, builder, aggregation, max_bytes)?;
+    let count = count_joined(lane, builder, aggregation, max_bytes)?;
     let records = lane.take_first(count, || spare.pop().unwrap_or_default(), pages);
     let closed = match mark {
         _ if count < 2 => None,
         None => builder.close(),
-        Some(mark) => builder.close_marked(mark),
+        Some(mark) => builder.close_tagged(mark),
     };
-    Some(Cut { records, closed })
+    Some(DraftRecord { records, closed })
 }
 
 /// How many of the oldest records go together; these are in the builder then, if they are more than
 /// one. `None` if there is no record.
-fn joined<T>(
-    lane: &Lane<T>,
-    builder: &mut Builder,
+fn count_joined<T>(
+    lane: &ShardQueue<T>,
+    builder: &mut AggregateBuilder,
     aggregation: Aggregation,
     max_bytes: usize,
 ) -> Option<usize> {
@@ -137,11 +137,11 @@ fn joined<T>(
     let one_hash = match (&lane.place, aggregation) {
         (_, Aggregation::Off) => return Some(1),
         _ if first.alone => return Some(1),
-        (Place::Shard(..), Aggregation::ByShard) => None,
+        (QueueScope::Shard(..), Aggregation::ByShard) => None,
         _ => Some(first.put.hash),
     };
     let joins =
-        |next: &Pending<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
+        |next: &PendingRecord<T>| !next.alone && one_hash.is_none_or(|hash| next.put.hash == hash);
     // Behind those that were put back stand those that are written down.
     let newer = if one_hash.is_none() && lane.queue.iter().all(joins) { usize::MAX } else { 0 };
     let second = match lane.queue.get(1) {
@@ -151,19 +151,19 @@ fn joined<T>(
     if !second || first.framed_bytes() > max_bytes {
         return Some(1);
     }
-    let put_back = lane.queue.iter().take_while(|next| joins(next)).map(Pending::entry);
+    let put_back = lane.queue.iter().take_while(|next| joins(next)).map(PendingRecord::entry);
     Some(fill(builder, put_back.chain(lane.written.entries().take(newer)), max_bytes))
 }
 
 /// Builds an aggregate of as many of these as it takes, and says how many these are.
 fn fill<'a>(
-    builder: &mut Builder,
-    mut entries: impl Iterator<Item = RawEntry<'a>>,
+    builder: &mut AggregateBuilder,
+    mut entries: impl Iterator<Item = RawAggregateRecord<'a>>,
     max_bytes: usize,
 ) -> usize {
     builder.clear();
     let mut count = 0;
-    while entries.next().is_some_and(|next| builder.add_raw_within(&next, max_bytes) == Room::Taken)
+    while entries.next().is_some_and(|next| builder.add_raw_within(&next, max_bytes) == PushResult::Added)
     {
         count += 1;
     }
@@ -172,7 +172,7 @@ fn fill<'a>(
 }
 
 /// Seals containers together, since several digests side by side cost less.
-pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Frozen<T>> {
+pub(super) fn seal<T>(cuts: Vec<(DraftRecord<T>, Option<ShardId>)>, era: u64) -> Vec<SealedRecord<T>> {
     let mut parts = Vec::with_capacity(cuts.len());
     let mut closed = Vec::new();
     for (cut, predicted) in cuts {
@@ -181,11 +181,11 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
         parts.push((cut.records, predicted, framed));
     }
     let mut sealed = seal_many(closed).into_iter();
-    let freeze = |(records, predicted, framed): (Records<T>, _, bool)| {
+    let freeze = |(records, predicted, framed): (CarriedRecords<T>, _, bool)| {
         let aggregate = if framed { sealed.next() } else { None };
-        Frozen {
-            sealed: aggregate.unwrap_or_else(|| alone(&records)),
-            hull: records.hull(),
+        SealedRecord {
+            sealed: aggregate.unwrap_or_else(|| single_record(&records)),
+            hull: records.hash_span(),
             isolated: records.is_alone(),
             records,
             predicted,
@@ -200,12 +200,12 @@ pub(super) fn seal<T>(cuts: Vec<(Cut<T>, Option<ShardId>)>, era: u64) -> Vec<Fro
 }
 
 /// A record that goes as it is, under its own key.
-fn alone<T>(records: &Records<T>) -> Container {
-    let Records::Loose(records) = records else {
+fn single_record<T>(records: &CarriedRecords<T>) -> KinesisRecord {
+    let CarriedRecords::Unpacked(records) = records else {
         unreachable!("a record that is not in an aggregate has its own key and data")
     };
     let put = &records[0].put;
-    Container {
+    KinesisRecord {
         partition_key: put.key.clone(),
         explicit_hash_key: put.explicit(),
         data: put.data.clone(),
@@ -217,21 +217,21 @@ fn alone<T>(records: &Records<T>) -> Container {
 mod tests {
     use super::*;
     use crate::hash::HashKey;
-    use crate::produce::{Content, Offer};
+    use crate::produce::{RecordContent, OfferedRecord};
 
     /// Puts a record: its number is its key and its data.
-    fn offer(number: u64, take: impl FnOnce(&Offer<'_>)) {
+    fn offer(number: u64, take: impl FnOnce(&OfferedRecord<'_>)) {
         let text = number.to_string();
         let both = text.repeat(2);
-        let content = Content::Lent { both: both.as_bytes(), key_len: text.len() };
-        take(&Offer { content, hash: HashKey(1), is_explicit: false });
+        let content = RecordContent::Borrowed { both: both.as_bytes(), key_len: text.len() };
+        take(&OfferedRecord { content, hash: HashKey(1), is_explicit: false });
     }
 
     #[test]
     fn a_container_ends_before_a_record_that_goes_alone() {
         let (pages, spare) = (&mut SparePages::new(), &mut Vec::new());
-        let mut lane: Lane<u64> =
-            Lane::new(Place::Shard(ShardId::from_index(0), HashRange::ALL), 0);
+        let mut lane: ShardQueue<u64> =
+            ShardQueue::new(QueueScope::Shard(ShardId::from_index(0), HashRange::ALL), 0);
         for number in [4, 5, 6] {
             offer(number, |offer| lane.push(offer, number, 0, number, pages));
         }
@@ -241,16 +241,16 @@ mod tests {
         }
         older[2].alone = true;
         lane.merge(older, pages);
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         let mut cuts = Vec::new();
         loop {
-            let tools = Tools { builder: &mut builder, spare, pages, mark: None };
-            let Some(cut) = cut(&mut lane, tools, Aggregation::ByShard, 1_000) else { break };
+            let tools = Sealer { builder: &mut builder, spare, pages, mark: None };
+            let Some(cut) = draft(&mut lane, tools, Aggregation::ByShard, 1_000) else { break };
             let numbers: Vec<u64> =
                 (0..cut.records.len()).map(|at| cut.records.number(at)).collect();
             let sealed = seal(vec![(cut, None)], 0).remove(0);
             assert_eq!(sealed.sealed.records, numbers.len());
-            for (record, number) in sealed.records.loosen(&sealed.sealed).iter().zip(&numbers) {
+            for (record, number) in sealed.records.unpack(&sealed.sealed).iter().zip(&numbers) {
                 assert_eq!(
                     (record.number, record.put.key.as_str()),
                     (*number, &*number.to_string())

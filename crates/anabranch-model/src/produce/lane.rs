@@ -1,23 +1,23 @@
 //! A lane: the records of one shard, or of one hash, in put order.
 
-use super::container::Frozen;
-use super::pending::{Offer, Pending};
-use super::records::Records;
-use super::written::{Noted, SparePages, Written};
+use super::container::SealedRecord;
+use super::pending::{OfferedRecord, PendingRecord};
+use super::records::CarriedRecords;
+use super::written::{QueuedRecord, SparePages, PagedQueue};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use std::collections::VecDeque;
 
 /// Whose records a lane holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueueScope {
     /// Those of a shard, which takes these hashes.
     Shard(ShardId, HashRange),
     /// Those of a hash.
     Hash(HashKey),
 }
 
-impl Place {
+impl QueueScope {
     /// The hashes whose records the lane may hold.
     pub(super) fn range(&self) -> HashRange {
         match self {
@@ -29,19 +29,19 @@ impl Place {
 
 /// The records of one shard or hash.
 #[derive(Debug)]
-pub(super) struct Lane<T> {
+pub(super) struct ShardQueue<T> {
     /// Whose records these are.
-    pub(super) place: Place,
+    pub(super) place: QueueScope,
     /// The older ones of the records that are in no container, in put order: those that were put
     /// back. A lane of a hash has no others.
-    pub(super) queue: VecDeque<Pending<T>>,
+    pub(super) queue: VecDeque<PendingRecord<T>>,
     /// The newer ones, in put order.
-    pub(super) written: Written<T>,
+    pub(super) written: PagedQueue<T>,
     /// What both would take in containers, at the most.
     pub(super) queue_bytes: usize,
     /// Containers that wait to be sent, or sent again. In strict order there is at most one, and
     /// none while one is on its way.
-    pub(super) frozen: VecDeque<Frozen<T>>,
+    pub(super) frozen: VecDeque<SealedRecord<T>>,
     /// Containers on their way or unjudged.
     pub(super) flights: usize,
     /// Containers of older lanes that have to be judged before this lane may send.
@@ -58,12 +58,12 @@ pub(super) struct Lane<T> {
     pub(super) reserved: Option<u64>,
 }
 
-impl<T> Lane<T> {
-    pub(super) fn new(place: Place, blockers: usize) -> Self {
+impl<T> ShardQueue<T> {
+    pub(super) fn new(place: QueueScope, blockers: usize) -> Self {
         Self {
             place,
             queue: VecDeque::new(),
-            written: Written::default(),
+            written: PagedQueue::default(),
             queue_bytes: 0,
             frozen: VecDeque::new(),
             flights: 0,
@@ -105,7 +105,7 @@ impl<T> Lane<T> {
     #[inline]
     pub(super) fn push(
         &mut self,
-        offer: &Offer<'_>,
+        offer: &OfferedRecord<'_>,
         number: u64,
         put_ms: u64,
         ticket: T,
@@ -113,14 +113,14 @@ impl<T> Lane<T> {
     ) {
         self.queue_bytes += offer.framed_bytes();
         match self.place {
-            Place::Shard(..) => self.written.push(offer, number, put_ms, ticket, pages),
+            QueueScope::Shard(..) => self.written.push(offer, number, put_ms, ticket, pages),
             // There may be very many, with a record each, which goes as it is.
-            Place::Hash(_) => self.queue.push_back(offer.pending(number, put_ms, ticket)),
+            QueueScope::Hash(_) => self.queue.push_back(offer.pending(number, put_ms, ticket)),
         }
     }
 
     /// Takes the oldest record that is in no container.
-    pub(super) fn pop(&mut self, pages: &mut SparePages) -> Option<Pending<T>> {
+    pub(super) fn pop(&mut self, pages: &mut SparePages) -> Option<PendingRecord<T>> {
         let record = self.queue.pop_front().or_else(|| self.written.pop(pages))?;
         self.queue_bytes -= record.framed_bytes();
         Some(record)
@@ -131,32 +131,32 @@ impl<T> Lane<T> {
     pub(super) fn take_first(
         &mut self,
         count: usize,
-        memory: impl FnOnce() -> Vec<Noted<T>>,
+        memory: impl FnOnce() -> Vec<QueuedRecord<T>>,
         pages: &mut SparePages,
-    ) -> Records<T> {
+    ) -> CarriedRecords<T> {
         if count == 1 {
-            return Records::Loose(self.pop(pages).into_iter().collect());
+            return CarriedRecords::Unpacked(self.pop(pages).into_iter().collect());
         }
         let records = if self.queue.is_empty() {
-            Records::Noted(self.written.take_first(count, memory(), pages))
+            CarriedRecords::Queued(self.written.take_first(count, memory(), pages))
         } else {
             let put_back = count.min(self.queue.len());
             let mut records: Vec<_> = self.queue.drain(..put_back).collect();
             let newer = std::iter::from_fn(|| self.written.pop(pages));
             records.extend(newer.take(count - put_back));
-            Records::Loose(records)
+            CarriedRecords::Unpacked(records)
         };
         self.queue_bytes -= match &records {
-            Records::Loose(records) => records.iter().map(Pending::framed_bytes).sum::<usize>(),
-            Records::Noted(records) => records.iter().map(Noted::framed_bytes).sum(),
+            CarriedRecords::Unpacked(records) => records.iter().map(PendingRecord::framed_bytes).sum::<usize>(),
+            CarriedRecords::Queued(records) => records.iter().map(QueuedRecord::framed_bytes).sum(),
         };
         records
     }
 
     /// Puts records back where they stood: `older` is in put order.
-    pub(super) fn merge(&mut self, older: Vec<Pending<T>>, pages: &mut SparePages) {
+    pub(super) fn merge(&mut self, older: Vec<PendingRecord<T>>, pages: &mut SparePages) {
         let Some(last) = older.last().map(|last| last.number) else { return };
-        self.queue_bytes += older.iter().map(Pending::framed_bytes).sum::<usize>();
+        self.queue_bytes += older.iter().map(PendingRecord::framed_bytes).sum::<usize>();
         if self.written.first().is_some_and(|first| first.number < last) {
             self.unwrite(pages);
         }
@@ -179,7 +179,7 @@ impl<T> Lane<T> {
     }
 
     /// Takes every record that is in no container.
-    pub(super) fn drain(&mut self, pages: &mut SparePages) -> VecDeque<Pending<T>> {
+    pub(super) fn drain(&mut self, pages: &mut SparePages) -> VecDeque<PendingRecord<T>> {
         self.unwrite(pages);
         self.queue_bytes = 0;
         std::mem::take(&mut self.queue)
@@ -188,11 +188,11 @@ impl<T> Lane<T> {
     /// Takes the records for which `leave` holds out of the queue.
     pub(super) fn sweep(
         &mut self,
-        mut leave: impl FnMut(&Pending<T>) -> bool,
+        mut leave: impl FnMut(&PendingRecord<T>) -> bool,
         pages: &mut SparePages,
-    ) -> Vec<Pending<T>> {
+    ) -> Vec<PendingRecord<T>> {
         let (out, stay): (Vec<_>, Vec<_>) = self.drain(pages).into_iter().partition(|r| leave(r));
-        self.queue_bytes = stay.iter().map(Pending::framed_bytes).sum();
+        self.queue_bytes = stay.iter().map(PendingRecord::framed_bytes).sum();
         self.queue = stay.into();
         out
     }
@@ -201,30 +201,30 @@ impl<T> Lane<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::produce::{Content, Put};
+    use crate::produce::{RecordContent, AcceptedRecord};
     use bytes::Bytes;
 
-    fn record(number: u64) -> Pending<()> {
-        let put = Put {
+    fn record(number: u64) -> PendingRecord<()> {
+        let put = AcceptedRecord {
             key: format!("k{number}").into(),
             hash: HashKey(0),
             is_explicit: number.is_multiple_of(3),
             data: Bytes::from(vec![7; usize::try_from(number).unwrap() * 10]),
             ticket: (),
         };
-        Pending { number, put_ms: 0, put, maybe_landed: false, alone: false, past: None }
+        PendingRecord { number, put_ms: 0, put, maybe_landed: false, alone: false, past: None }
     }
 
-    fn push(lane: &mut Lane<()>, number: u64) {
+    fn push(lane: &mut ShardQueue<()>, number: u64) {
         let put = record(number).put;
-        let Put { key, hash, is_explicit, data, .. } = &put;
-        let content = Content::Shared { key, data };
-        let offer = Offer { content, hash: *hash, is_explicit: *is_explicit };
+        let AcceptedRecord { key, hash, is_explicit, data, .. } = &put;
+        let content = RecordContent::Shared { key, data };
+        let offer = OfferedRecord { content, hash: *hash, is_explicit: *is_explicit };
         lane.push(&offer, number, 0, (), &mut SparePages::new());
     }
 
     /// What stands in the lane, and that its bytes are counted.
-    fn check(lane: &Lane<()>, numbers: &[u64]) {
+    fn check(lane: &ShardQueue<()>, numbers: &[u64]) {
         let standing = lane.queue.iter().map(|record| record.number);
         let standing: Vec<u64> = standing.chain(lane.written.numbers()).collect();
         assert_eq!(standing, numbers);
@@ -233,15 +233,15 @@ mod tests {
         assert_eq!(lane.first(), numbers.first().map(|number| (*number, 0)));
     }
 
-    fn shard() -> Place {
-        Place::Shard(ShardId::from_index(0), HashRange::ALL)
+    fn shard() -> QueueScope {
+        QueueScope::Shard(ShardId::from_index(0), HashRange::ALL)
     }
 
     #[test]
     fn the_bytes_of_a_lane_are_those_of_the_records_that_stand_in_it() {
-        for place in [Place::Hash(HashKey(0)), shard()] {
+        for place in [QueueScope::Hash(HashKey(0)), shard()] {
             let pages = &mut SparePages::new();
-            let mut lane = Lane::new(place, 0);
+            let mut lane = ShardQueue::new(place, 0);
             for number in 0..8 {
                 push(&mut lane, number);
             }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn records_that_are_put_back_stand_before_and_among_those_that_are_written() {
         let pages = &mut SparePages::new();
-        let mut lane = Lane::new(shard(), 0);
+        let mut lane = ShardQueue::new(shard(), 0);
         for number in [2, 4, 6] {
             push(&mut lane, number);
         }

@@ -32,11 +32,11 @@ pub mod rate;
 mod stopped;
 mod machine;
 
-pub use machine::{Action, Entry, EntryReply, Machine, Notice, Read, Reply, Request, ShardsRead};
-pub use pending::{Content, Offer, Pending, Put};
-pub use records::Records;
-pub use stopped::KeyId;
-pub use written::Noted;
+pub use machine::{Action, RequestEntry, EntryResult, Machine, MachineNotice, ShardListRead, PutReply, PutRequest, ShardListResult};
+pub use pending::{RecordContent, OfferedRecord, PendingRecord, AcceptedRecord};
+pub use records::CarriedRecords;
+pub use stopped::OrderingKey;
+pub use written::QueuedRecord;
 
 #[cfg(test)]
 mod history;

@@ -1,6 +1,6 @@
 //! What becomes of a record: one outcome, with the attempts that led to it.
 
-use super::Records;
+use super::CarriedRecords;
 use crate::ids::ShardId;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
@@ -14,17 +14,17 @@ pub struct Attempt {
     /// How long the reply took.
     pub took_ms: u64,
     /// How it ended.
-    pub end: AttemptEnd,
+    pub end: AttemptResult,
 }
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AttemptEnd {
+pub enum AttemptResult {
     /// The container is in this shard.
     Placed(ShardId),
     /// The container is in this shard, whose range does not hold all of its records, or can't be
     /// learnt. Readers drop such a container, so it was sent again.
-    Stray(ShardId),
+    Misrouted(ShardId),
     /// It failed.
     Failed {
         /// What that means.
@@ -62,7 +62,7 @@ pub struct Receipt {
 
 /// Why a record was not placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum RejectReason {
     /// The service refused it.
     Refused {
         /// What that means.
@@ -82,22 +82,22 @@ pub enum Why {
 
 /// What became of records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
+pub enum OutcomeKind {
     /// They are in the stream, each at its place in the container.
     Placed(Arc<Receipt>),
     /// They are not in the stream.
-    Rejected(Why),
+    Rejected(RejectReason),
     /// They may be in the stream or not: a reply was lost, and there is no more time to learn it.
     Unknown,
 }
 
 /// Records that have their outcome. A placed record's sub-sequence number is its place here.
 #[derive(Debug)]
-pub struct Settled<T> {
+pub struct CompletedRecords<T> {
     /// The records.
-    pub records: Records<T>,
+    pub records: CarriedRecords<T>,
     /// What became of all of them.
-    pub fate: Fate,
+    pub fate: OutcomeKind,
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     fn an_outage_of_hours_leaves_its_first_and_its_last_attempts() {
         let mut attempts = Vec::new();
         for sent_ms in 0..10_000 {
-            let end = AttemptEnd::Failed { fault: Fault::NotSent, detail: "refused".into() };
+            let end = AttemptResult::Failed { fault: Fault::NotSent, detail: "refused".into() };
             note(&mut attempts, Attempt { sent_ms, took_ms: 1, end });
         }
         let sent: Vec<_> = attempts.iter().map(|attempt| attempt.sent_ms).collect();

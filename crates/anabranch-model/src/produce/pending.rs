@@ -1,10 +1,10 @@
 //! A record that was accepted and has no outcome yet.
 
 use super::outcome::Attempt;
-use super::stopped::KeyId;
-use crate::aggregate::encode::RawEntry;
+use super::stopped::OrderingKey;
+use crate::aggregate::encode::RawAggregateRecord;
 use crate::hash::HashKey;
-use crate::record::Key;
+use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ const EXPLICIT_BYTES: usize = 50;
 
 /// A record that is offered to the machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
+pub struct OfferedRecord<'a> {
     /// The partition key and the data.
-    pub content: Content<'a>,
+    pub content: RecordContent<'a>,
     /// Where the record lies: the explicit hash key, or the MD5 of the key.
     pub hash: HashKey,
     /// Whether that is the user's explicit hash key.
@@ -27,16 +27,16 @@ pub struct Offer<'a> {
 
 /// The partition key and the data of a record that is offered.
 #[derive(Debug, Clone, Copy)]
-pub enum Content<'a> {
+pub enum RecordContent<'a> {
     /// In memory that can be shared.
     Shared {
         /// The key.
-        key: &'a Key,
+        key: &'a PartitionKey,
         /// The data.
         data: &'a Bytes,
     },
     /// In memory that is lent: whoever keeps them copies them.
-    Lent {
+    Borrowed {
         /// The key, in UTF-8, and the data behind it.
         both: &'a [u8],
         /// Bytes of the key: not more than there are.
@@ -44,18 +44,18 @@ pub enum Content<'a> {
     },
 }
 
-impl<'a> Content<'a> {
+impl<'a> RecordContent<'a> {
     /// The bytes of the key and of the data.
     #[inline]
     pub(super) fn bytes(&self) -> (&'a [u8], &'a [u8]) {
         match *self {
             Self::Shared { key, data } => (key.as_bytes(), data),
-            Self::Lent { both, key_len } => both.split_at(key_len),
+            Self::Borrowed { both, key_len } => both.split_at(key_len),
         }
     }
 
     /// The key and the data, to keep.
-    pub(super) fn keep(&self) -> (Key, Bytes) {
+    pub(super) fn keep(&self) -> (PartitionKey, Bytes) {
         if let Self::Shared { key, data } = *self {
             return (key.clone(), data.clone());
         }
@@ -64,14 +64,14 @@ impl<'a> Content<'a> {
     }
 }
 
-impl Offer<'_> {
+impl OfferedRecord<'_> {
     /// The key that its order belongs to.
-    pub(super) fn key_id(&self) -> KeyId {
+    pub(super) fn key_id(&self) -> OrderingKey {
         let key = match self.content {
-            Content::Shared { key, .. } => key.clone(),
-            Content::Lent { both, key_len } => read_key(&both[..key_len]),
+            RecordContent::Shared { key, .. } => key.clone(),
+            RecordContent::Borrowed { both, key_len } => read_key(&both[..key_len]),
         };
-        KeyId { key, explicit: self.is_explicit.then_some(self.hash) }
+        OrderingKey { key, explicit: self.is_explicit.then_some(self.hash) }
     }
 
     /// What it takes in a container, at the most.
@@ -82,24 +82,24 @@ impl Offer<'_> {
     }
 
     /// The record as it waits, with its own hold on its key and data.
-    pub(super) fn pending<T>(&self, number: u64, put_ms: u64, ticket: T) -> Pending<T> {
+    pub(super) fn pending<T>(&self, number: u64, put_ms: u64, ticket: T) -> PendingRecord<T> {
         let Self { content, hash, is_explicit } = *self;
         let (key, data) = content.keep();
-        let put = Put { key, hash, is_explicit, data, ticket };
-        Pending { number, put_ms, put, maybe_landed: false, alone: false, past: None }
+        let put = AcceptedRecord { key, hash, is_explicit, data, ticket };
+        PendingRecord { number, put_ms, put, maybe_landed: false, alone: false, past: None }
     }
 }
 
 /// A key that was written down.
-pub(super) fn read_key(bytes: &[u8]) -> Key {
-    Key::from(std::str::from_utf8(bytes).expect("a key is written down whole"))
+pub(super) fn read_key(bytes: &[u8]) -> PartitionKey {
+    PartitionKey::from(std::str::from_utf8(bytes).expect("a key is written down whole"))
 }
 
 /// A record that was put.
 #[derive(Debug, Clone)]
-pub struct Put<T> {
+pub struct AcceptedRecord<T> {
     /// The partition key.
-    pub key: Key,
+    pub key: PartitionKey,
     /// Where the record lies: the explicit hash key, or the MD5 of the key.
     pub hash: HashKey,
     /// Whether that is the user's explicit hash key.
@@ -110,7 +110,7 @@ pub struct Put<T> {
     pub ticket: T,
 }
 
-impl<T> Put<T> {
+impl<T> AcceptedRecord<T> {
     /// The user's explicit hash key.
     pub fn explicit(&self) -> Option<HashKey> {
         self.is_explicit.then_some(self.hash)
@@ -119,13 +119,13 @@ impl<T> Put<T> {
 
 /// A record that waits for its outcome.
 #[derive(Debug, Clone)]
-pub struct Pending<T> {
+pub struct PendingRecord<T> {
     /// Its place among all puts of the producer. It decides every order.
     pub number: u64,
     /// When it was put.
     pub put_ms: u64,
     /// The record and its ticket.
-    pub put: Put<T>,
+    pub put: AcceptedRecord<T>,
     /// Whether it may be in the stream already, through a lost reply or a stray container.
     pub maybe_landed: bool,
     /// Whether it goes in a container of its own, because one with others was refused.
@@ -134,10 +134,10 @@ pub struct Pending<T> {
     pub past: Option<Arc<Vec<Attempt>>>,
 }
 
-impl<T> Pending<T> {
+impl<T> PendingRecord<T> {
     /// The key that its order belongs to.
-    pub(super) fn key_id(&self) -> KeyId {
-        KeyId { key: self.put.key.clone(), explicit: self.put.explicit() }
+    pub(super) fn key_id(&self) -> OrderingKey {
+        OrderingKey { key: self.put.key.clone(), explicit: self.put.explicit() }
     }
 
     /// What it takes in a container, at the most.
@@ -146,8 +146,8 @@ impl<T> Pending<T> {
     }
 
     /// As a part of an aggregate.
-    pub(super) fn entry(&self) -> RawEntry<'_> {
-        RawEntry {
+    pub(super) fn entry(&self) -> RawAggregateRecord<'_> {
+        RawAggregateRecord {
             key: self.put.key.as_bytes(),
             explicit_hash_key: self.put.explicit(),
             data: &self.put.data,
@@ -165,16 +165,16 @@ pub(super) fn framed_bytes(bytes: usize, is_explicit: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aggregate::encode::Builder;
+    use crate::aggregate::encode::AggregateBuilder;
 
     #[test]
     fn records_take_no_more_in_a_container_than_is_set_aside_for_them() {
         let check = |keys: usize, key_len: usize, data_len: usize, explicit: Option<HashKey>| {
-            let mut builder = Builder::new();
+            let mut builder = AggregateBuilder::new();
             let mut set_aside = 0;
             for number in 0..300 {
                 let key = format!("{:0key_len$}", number % keys);
-                let put = Put {
+                let put = AcceptedRecord {
                     key: key.into(),
                     hash: explicit.unwrap_or(HashKey(0)),
                     is_explicit: explicit.is_some(),
@@ -183,7 +183,7 @@ mod tests {
                 };
                 let (number, put_ms, past) = (number as u64, 0, None);
                 let record =
-                    Pending { number, put_ms, put, maybe_landed: false, alone: false, past };
+                    PendingRecord { number, put_ms, put, maybe_landed: false, alone: false, past };
                 set_aside += record.framed_bytes();
                 builder.add_raw_within(&record.entry(), usize::MAX);
                 assert!(builder.size() <= set_aside + 20, "{keys} {key_len} {data_len}");

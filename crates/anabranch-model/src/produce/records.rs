@@ -1,31 +1,31 @@
 //! The records of a container.
 
 use super::outcome::Attempt;
-use super::pending::Pending;
-use super::written::Noted;
-use crate::aggregate::decode::{Decoded, Frame, decode_framed};
-use crate::aggregate::encode::Container;
+use super::pending::PendingRecord;
+use super::written::QueuedRecord;
+use crate::aggregate::decode::{DecodedAggregate, AggregateFrame, decode_framed};
+use crate::aggregate::encode::KinesisRecord;
 use crate::hash::{HashKey, HashRange};
-use crate::record::{Key, Record};
+use crate::record::{PartitionKey, Record};
 use crate::sequence::SequenceNumber;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// The records of a container, or others that have one fate, in put order.
 #[derive(Debug)]
-pub enum Records<T> {
+pub enum CarriedRecords<T> {
     /// Each has its own key and data.
-    Loose(Vec<Pending<T>>),
+    Unpacked(Vec<PendingRecord<T>>),
     /// Their keys and data are in the container only. They were in no other container.
-    Noted(Vec<Noted<T>>),
+    Queued(Vec<QueuedRecord<T>>),
 }
 
-impl<T> Records<T> {
+impl<T> CarriedRecords<T> {
     /// How many these are.
     pub fn len(&self) -> usize {
         match self {
-            Self::Loose(records) => records.len(),
-            Self::Noted(records) => records.len(),
+            Self::Unpacked(records) => records.len(),
+            Self::Queued(records) => records.len(),
         }
     }
 
@@ -37,24 +37,24 @@ impl<T> Records<T> {
     /// The bytes of their data.
     pub fn data_bytes(&self) -> usize {
         match self {
-            Self::Loose(records) => records.iter().map(|record| record.put.data.len()).sum(),
-            Self::Noted(records) => records.iter().map(|record| record.data_len as usize).sum(),
+            Self::Unpacked(records) => records.iter().map(|record| record.put.data.len()).sum(),
+            Self::Queued(records) => records.iter().map(|record| record.data_len as usize).sum(),
         }
     }
 
     /// When the oldest one was put.
     pub fn first_put_ms(&self) -> Option<u64> {
         match self {
-            Self::Loose(records) => records.first().map(|record| record.put_ms),
-            Self::Noted(records) => records.first().map(|record| record.put_ms),
+            Self::Unpacked(records) => records.first().map(|record| record.put_ms),
+            Self::Queued(records) => records.first().map(|record| record.put_ms),
         }
     }
 
     /// The number of the record at this place.
     pub fn number(&self, at: usize) -> u64 {
         match self {
-            Self::Loose(records) => records[at].number,
-            Self::Noted(records) => records[at].number,
+            Self::Unpacked(records) => records[at].number,
+            Self::Queued(records) => records[at].number,
         }
     }
 
@@ -63,12 +63,12 @@ impl<T> Records<T> {
     #[inline]
     pub fn drain(&mut self, mut tell: impl FnMut(T, Option<Arc<Vec<Attempt>>>)) {
         match self {
-            Self::Loose(records) => {
+            Self::Unpacked(records) => {
                 for record in records.drain(..) {
                     tell(record.put.ticket, record.past);
                 }
             }
-            Self::Noted(records) => {
+            Self::Queued(records) => {
                 for record in records.drain(..) {
                     tell(record.ticket, None);
                 }
@@ -78,22 +78,22 @@ impl<T> Records<T> {
 
     /// Whether the container was made for one record that was refused with others.
     pub(super) fn is_alone(&self) -> bool {
-        matches!(self, Self::Loose(records) if records.first().is_some_and(|first| first.alone))
+        matches!(self, Self::Unpacked(records) if records.first().is_some_and(|first| first.alone))
     }
 
     /// From the lowest to the highest hash.
-    pub(super) fn hull(&self) -> HashRange {
+    pub(super) fn hash_span(&self) -> HashRange {
         match self {
-            Self::Loose(records) => hull(records.iter().map(|record| record.put.hash)),
-            Self::Noted(records) => hull(records.iter().map(Noted::hash)),
+            Self::Unpacked(records) => hull(records.iter().map(|record| record.put.hash)),
+            Self::Queued(records) => hull(records.iter().map(QueuedRecord::hash)),
         }
     }
 
     /// The records, each with its own key and data. What is in the container only is read back.
-    pub(super) fn loosen(self, container: &Container) -> Vec<Pending<T>> {
+    pub(super) fn unpack(self, container: &KinesisRecord) -> Vec<PendingRecord<T>> {
         let noted = match self {
-            Self::Loose(records) => return records,
-            Self::Noted(noted) => noted,
+            Self::Unpacked(records) => return records,
+            Self::Queued(noted) => noted,
         };
         let carrier = Record {
             sequence: SequenceNumber::default(),
@@ -101,7 +101,7 @@ impl<T> Records<T> {
             data: container.data.clone(),
             arrival_ms: 0,
         };
-        let Decoded::Records(parts) = decode_framed(&carrier, Frame::Sound, HashRange::ALL) else {
+        let DecodedAggregate::Records(parts) = decode_framed(&carrier, AggregateFrame::Sound, HashRange::ALL) else {
             unreachable!("a container that was built here can be read here")
         };
         // Copies: a record that waits for long must not keep a whole container alive.
@@ -110,7 +110,7 @@ impl<T> Records<T> {
             .into_iter()
             .zip(parts)
             .map(|(noted, part)| {
-                noted.with(Key::from(part.partition_key.as_str()), own(&part.data))
+                noted.with(PartitionKey::from(part.partition_key.as_str()), own(&part.data))
             })
             .collect();
         assert_eq!(records.len(), container.records, "a container holds what was put into it");

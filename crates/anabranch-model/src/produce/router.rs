@@ -1,7 +1,7 @@
 //! Where a record goes by what is known of the shards, and which shards are not trusted.
 
-use super::container::Frozen;
-use super::lane::Place;
+use super::container::SealedRecord;
+use super::lane::QueueScope;
 use super::settings::Aggregation;
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
@@ -17,7 +17,7 @@ const DISTRUST_MS: u64 = 30_000;
 const DOUBTS: u64 = 8;
 
 /// How long nothing has to be heard of the stream until it may be another one.
-pub(super) fn patience_ms(idle_ms: u64) -> u64 {
+pub(super) fn silence_limit_ms(idle_ms: u64) -> u64 {
     idle_ms / DOUBTS
 }
 
@@ -55,7 +55,7 @@ impl Router {
     /// Whether the stream may be another one than that of the map, because it answered nothing for
     /// so long.
     pub(super) fn in_doubt(&self, idle_ms: u64, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.proved_ms) > patience_ms(idle_ms)
+        now_ms.saturating_sub(self.proved_ms) > silence_limit_ms(idle_ms)
     }
 
     /// The current map.
@@ -66,7 +66,7 @@ impl Router {
 
     /// Whether the map knows that a shard takes every record of a container. Its prediction may be
     /// of an older map, of another stream with a shard of that name.
-    pub(super) fn holds<T>(&self, shard: &ShardId, frozen: &Frozen<T>, now_ms: u64) -> bool {
+    pub(super) fn holds<T>(&self, shard: &ShardId, frozen: &SealedRecord<T>, now_ms: u64) -> bool {
         let range = self.map().and_then(|map| map.range_of(shard, now_ms));
         range.is_some_and(|range| frozen.is_inside(range))
     }
@@ -93,10 +93,10 @@ impl Router {
     }
 
     /// Whether a lane is still right under the current map.
-    pub(super) fn keeps(&self, place: &Place) -> bool {
+    pub(super) fn keeps(&self, place: &QueueScope) -> bool {
         match place {
-            Place::Hash(hash) => self.shard_lane(*hash).is_none(),
-            Place::Shard(id, range) => self.map().is_some_and(|map| {
+            QueueScope::Hash(hash) => self.shard_lane(*hash).is_none(),
+            QueueScope::Shard(id, range) => self.map().is_some_and(|map| {
                 let same = map.predict_place(range.end()).and_then(|at| map.open_shard(at));
                 same == Some((*range, id)) && !self.distrusted.contains_key(id)
             }),

@@ -4,7 +4,7 @@ use crate::retry::Backoff;
 
 /// Whether the records of a key keep their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum KeyOrder {
     /// They do: one container of a lane on its way.
     #[default]
     Strict,
@@ -26,23 +26,23 @@ pub enum Aggregation {
 
 /// What happens to a key when one of its accepted records is not placed for certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Holes {
+pub enum OnFailure {
     /// The key stops: its later records are refused until it is resumed.
     #[default]
     StopKey,
     /// The later records go on. This gives up the order of the key.
-    GoOn,
+    Continue,
 }
 
 /// How a producer behaves. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct ProducerSettings {
     /// Whether keys keep their order.
-    pub order: Order,
+    pub order: KeyOrder,
     /// What goes into one record of the stream.
     pub aggregation: Aggregation,
     /// What a hole does to its key, in strict order.
-    pub holes: Holes,
+    pub on_failure: OnFailure,
     /// The number that this producer marks its aggregates with, if it does.
     pub mark: Option<u64>,
     /// Whether each container goes by `PutRecord`, with the number of the one before it.
@@ -75,12 +75,12 @@ pub struct Settings {
     pub shard_bytes_per_second: u64,
 }
 
-impl Default for Settings {
+impl Default for ProducerSettings {
     fn default() -> Self {
         Self {
-            order: Order::Strict,
+            order: KeyOrder::Strict,
             aggregation: Aggregation::ByShard,
-            holes: Holes::StopKey,
+            on_failure: OnFailure::StopKey,
             mark: None,
             numbered: false,
             record_max_bytes: crate::limits::RECORD_MAX_BYTES_DEFAULT,

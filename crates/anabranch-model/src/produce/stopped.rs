@@ -1,43 +1,43 @@
 //! Keys that stand stopped because one of their records has no certain place.
 
 use crate::hash::HashKey;
-use crate::produce::outcome::Why;
-use crate::record::Key;
+use crate::produce::outcome::RejectReason;
+use crate::record::PartitionKey;
 use std::collections::BTreeMap;
 
 /// What order belongs to: a partition key, with the explicit hash key that it was put under.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyId {
+pub struct OrderingKey {
     /// The partition key.
-    pub key: Key,
+    pub key: PartitionKey,
     /// The explicit hash key, if the record had one.
     pub explicit: Option<HashKey>,
 }
 
 /// The stopped keys. Nothing is ever evicted: a forgotten hole would be a silent one.
 #[derive(Debug, Clone)]
-pub(super) struct Stopped {
+pub(super) struct StoppedKeys {
     /// For each key the number of its first hole. What was put before may still be placed.
-    holes: BTreeMap<KeyId, u64>,
+    holes: BTreeMap<OrderingKey, u64>,
     /// How many keys may stand here.
     max: usize,
     /// One more key had to stop than may stand here, so all have.
-    overflow: Option<Overflow>,
+    overflow: Option<StoppedOverflow>,
 }
 
 /// More keys stopped than are remembered, so every key counts as stopped until it is resumed.
 #[derive(Debug, Clone)]
-struct Overflow {
+struct StoppedOverflow {
     /// The number of the next put when that happened.
     from: u64,
     /// Keys that were resumed since, each with the number of the next put then. As many as may
     /// stand stopped, at the most.
-    resumed: BTreeMap<KeyId, u64>,
+    resumed: BTreeMap<OrderingKey, u64>,
 }
 
 /// What came of stopping a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopKeyResult {
     /// The key stands stopped now.
     Stopped,
     /// It stood stopped already, or all keys do.
@@ -46,7 +46,7 @@ pub(super) enum Stop {
     Full,
 }
 
-impl Stopped {
+impl StoppedKeys {
     pub(super) fn new(max: usize) -> Self {
         Self { holes: BTreeMap::new(), max, overflow: None }
     }
@@ -69,41 +69,41 @@ impl Stopped {
     }
 
     /// Stops a key at the hole with this number. `next` is the number of the next put.
-    pub(super) fn stop(&mut self, key: &KeyId, hole: u64, next: u64) -> Stop {
+    pub(super) fn stop(&mut self, key: &OrderingKey, hole: u64, next: u64) -> StopKeyResult {
         if let Some(first) = self.holes.get_mut(key) {
             *first = hole.min(*first);
-            return Stop::Already;
+            return StopKeyResult::Already;
         }
         if let Some(overflow) = &mut self.overflow
             && overflow.resumed.remove(key).is_none()
         {
-            return Stop::Already;
+            return StopKeyResult::Already;
         }
         if self.holes.len() >= self.max {
             if self.overflow.is_some() {
-                return Stop::Already;
+                return StopKeyResult::Already;
             }
-            self.overflow = Some(Overflow { from: next, resumed: BTreeMap::new() });
-            return Stop::Full;
+            self.overflow = Some(StoppedOverflow { from: next, resumed: BTreeMap::new() });
+            return StopKeyResult::Full;
         }
         self.holes.insert(own(key), hole);
-        Stop::Stopped
+        StopKeyResult::Stopped
     }
 
     /// Why a record of this key and number is not sent.
-    pub(super) fn refusal(&self, key: &KeyId, number: u64) -> Option<Why> {
+    pub(super) fn refusal(&self, key: &OrderingKey, number: u64) -> Option<RejectReason> {
         if let Some(overflow) = &self.overflow
             && overflow.resumed.get(key).is_none_or(|from| number < *from)
         {
-            return Some(Why::ProducerStopped);
+            return Some(RejectReason::ProducerStopped);
         }
         let refused = self.holes.get(key).is_some_and(|hole| *hole < number);
-        refused.then_some(Why::KeyStopped)
+        refused.then_some(RejectReason::KeyStopped)
     }
 
     /// Lets a key go on. `false` if it did not stand stopped, or if too many were resumed one by one
     /// since all keys stopped. `next` is the number of the next put.
-    pub(super) fn resume(&mut self, key: &KeyId, next: u64) -> bool {
+    pub(super) fn resume(&mut self, key: &OrderingKey, next: u64) -> bool {
         let Some(overflow) = &mut self.overflow else {
             return self.holes.remove(key).is_some();
         };
@@ -122,14 +122,14 @@ impl Stopped {
     }
 
     /// The keys that stand stopped, as far as there was room for them.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &KeyId> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &OrderingKey> {
         self.holes.keys()
     }
 }
 
 /// A copy to keep for long: the key may be a slice of something large.
-fn own(key: &KeyId) -> KeyId {
-    KeyId { key: key.key.as_str().into(), explicit: key.explicit }
+fn own(key: &OrderingKey) -> OrderingKey {
+    OrderingKey { key: key.key.as_str().into(), explicit: key.explicit }
 }
 
 #[cfg(test)]
@@ -137,28 +137,28 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn id(key: &str) -> KeyId {
-        KeyId { key: key.into(), explicit: None }
+    fn id(key: &str) -> OrderingKey {
+        OrderingKey { key: key.into(), explicit: None }
     }
 
     #[test]
     fn a_stopped_key_keeps_nothing_else_alive() {
         let carrier = Bytes::from(vec![b'k'; 1 << 20]);
-        let sliced = || Key::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
-        let mut stopped = Stopped::new(1);
-        assert_eq!(stopped.stop(&KeyId { key: sliced(), explicit: None }, 3, 9), Stop::Stopped);
+        let sliced = || PartitionKey::of_slice(&carrier, 0..40).expect("the letters are UTF-8");
+        let mut stopped = StoppedKeys::new(1);
+        assert_eq!(stopped.stop(&OrderingKey { key: sliced(), explicit: None }, 3, 9), StopKeyResult::Stopped);
         assert!(carrier.is_unique());
         let same = id(&"k".repeat(40));
-        assert_eq!(stopped.refusal(&same, 4), Some(Why::KeyStopped));
-        assert_eq!(stopped.stop(&id("other"), 4, 9), Stop::Full);
-        assert!(stopped.resume(&KeyId { key: sliced(), explicit: None }, 9));
+        assert_eq!(stopped.refusal(&same, 4), Some(RejectReason::KeyStopped));
+        assert_eq!(stopped.stop(&id("other"), 4, 9), StopKeyResult::Full);
+        assert!(stopped.resume(&OrderingKey { key: sliced(), explicit: None }, 9));
         assert!(carrier.is_unique());
     }
 
     /// A set of two keys that a third one made overflow when number 10 was the next.
-    fn overflowed() -> Stopped {
-        let mut stopped = Stopped::new(2);
-        for (key, stop) in [("a", Stop::Stopped), ("b", Stop::Stopped), ("c", Stop::Full)] {
+    fn overflowed() -> StoppedKeys {
+        let mut stopped = StoppedKeys::new(2);
+        for (key, stop) in [("a", StopKeyResult::Stopped), ("b", StopKeyResult::Stopped), ("c", StopKeyResult::Full)] {
             assert_eq!(stopped.stop(&id(key), 3, 10), stop, "{key}");
         }
         stopped
@@ -168,16 +168,16 @@ mod tests {
     fn a_full_set_stops_every_key_and_a_resumed_one_goes_on_with_what_is_put_from_then_on() {
         let mut stopped = overflowed();
         for key in ["a", "c", "never-seen"] {
-            assert_eq!(stopped.refusal(&id(key), 10), Some(Why::ProducerStopped), "{key}");
+            assert_eq!(stopped.refusal(&id(key), 10), Some(RejectReason::ProducerStopped), "{key}");
         }
         // Also a key that there was no room for.
         for key in ["c", "a"] {
             assert!(stopped.resume(&id(key), 12), "{key}");
             assert!(!stopped.resume(&id(key), 13), "{key} is not stopped any more");
-            assert_eq!(stopped.refusal(&id(key), 11), Some(Why::ProducerStopped), "{key}");
+            assert_eq!(stopped.refusal(&id(key), 11), Some(RejectReason::ProducerStopped), "{key}");
             assert_eq!(stopped.refusal(&id(key), 12), None, "{key}");
         }
-        assert_eq!(stopped.refusal(&id("b"), 12), Some(Why::ProducerStopped));
+        assert_eq!(stopped.refusal(&id("b"), 12), Some(RejectReason::ProducerStopped));
         assert!(!stopped.resume(&id("b"), 14), "as many were resumed as may stand stopped");
         assert!(stopped.overflowed());
         assert!(stopped.has_given_up(9) && !stopped.has_given_up(10));
@@ -187,11 +187,11 @@ mod tests {
     fn a_resumed_key_can_stop_again_while_all_others_are_stopped() {
         let mut stopped = overflowed();
         assert!(stopped.resume(&id("a"), 12));
-        assert_eq!(stopped.stop(&id("a"), 12, 15), Stop::Stopped, "there is room for it");
-        assert_eq!(stopped.refusal(&id("a"), 15), Some(Why::ProducerStopped));
+        assert_eq!(stopped.stop(&id("a"), 12, 15), StopKeyResult::Stopped, "there is room for it");
+        assert_eq!(stopped.refusal(&id("a"), 15), Some(RejectReason::ProducerStopped));
         assert!(stopped.resume(&id("a"), 16));
         assert_eq!(stopped.refusal(&id("a"), 16), None);
-        assert_eq!(stopped.stop(&id("d"), 16, 17), Stop::Already, "all are stopped");
+        assert_eq!(stopped.stop(&id("d"), 16, 17), StopKeyResult::Already, "all are stopped");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Keys and data of records that wait, written one behind the other: many small records in a row
 //! are read again faster than many that lie about, and need no memory of their own.
 
-use super::pending::{Content, Offer, Pending, Put, framed_bytes, read_key};
-use crate::aggregate::encode::RawEntry;
+use super::pending::{RecordContent, OfferedRecord, PendingRecord, AcceptedRecord, framed_bytes, read_key};
+use crate::aggregate::encode::RawAggregateRecord;
 use crate::hash::HashKey;
-use crate::record::Key;
+use crate::record::PartitionKey;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ const SPARE_PAGES: usize = 256;
 
 /// A record whose key and data are written elsewhere: on a page, or in a container.
 #[derive(Debug, Clone)]
-pub struct Noted<T> {
+pub struct QueuedRecord<T> {
     /// Its place among all puts of the producer.
     pub(super) number: u64,
     /// When it was put.
@@ -36,7 +36,7 @@ pub struct Noted<T> {
     is_apart: bool,
 }
 
-impl<T> Noted<T> {
+impl<T> QueuedRecord<T> {
     /// Where the record lies.
     #[inline]
     pub(super) fn hash(&self) -> HashKey {
@@ -55,11 +55,11 @@ impl<T> Noted<T> {
     }
 
     /// The record with its key and data, which were read back.
-    pub(super) fn with(self, key: Key, data: Bytes) -> Pending<T> {
+    pub(super) fn with(self, key: PartitionKey, data: Bytes) -> PendingRecord<T> {
         let (hash, is_explicit) = (self.hash(), self.is_explicit);
-        let put = Put { key, hash, is_explicit, data, ticket: self.ticket };
+        let put = AcceptedRecord { key, hash, is_explicit, data, ticket: self.ticket };
         let Self { number, put_ms, .. } = self;
-        Pending { number, put_ms, put, maybe_landed: false, alone: false, past: None }
+        PendingRecord { number, put_ms, put, maybe_landed: false, alone: false, past: None }
     }
 }
 
@@ -68,33 +68,33 @@ pub(super) type SparePages = Vec<Vec<u8>>;
 
 /// The records of a lane that are written down, in put order.
 #[derive(Debug)]
-pub(super) struct Written<T> {
+pub(super) struct PagedQueue<T> {
     /// The records.
-    noted: VecDeque<Noted<T>>,
+    noted: VecDeque<QueuedRecord<T>>,
     /// Their keys and data, each key before its data.
     pages: VecDeque<Vec<u8>>,
     /// Where the first record begins on the first page.
     start: usize,
     /// Keys and data of those that stand apart, in their order.
-    apart: VecDeque<(Key, Bytes)>,
+    apart: VecDeque<(PartitionKey, Bytes)>,
 }
 
 /// Where a reader of the pages is.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PageCursor {
     page: usize,
     at: usize,
     apart: usize,
 }
 
-impl<T> Default for Written<T> {
+impl<T> Default for PagedQueue<T> {
     fn default() -> Self {
         let (noted, pages, apart) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { noted, pages, start: 0, apart }
     }
 }
 
-impl<T> Written<T> {
+impl<T> PagedQueue<T> {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.noted.is_empty()
@@ -106,7 +106,7 @@ impl<T> Written<T> {
 
     /// The oldest one.
     #[inline]
-    pub(super) fn first(&self) -> Option<&Noted<T>> {
+    pub(super) fn first(&self) -> Option<&QueuedRecord<T>> {
         self.noted.front()
     }
 
@@ -120,7 +120,7 @@ impl<T> Written<T> {
     #[inline]
     pub(super) fn push(
         &mut self,
-        offer: &Offer<'_>,
+        offer: &OfferedRecord<'_>,
         number: u64,
         put_ms: u64,
         ticket: T,
@@ -143,8 +143,8 @@ impl<T> Written<T> {
                 }
             };
             match offer.content {
-                Content::Lent { both, .. } => page.extend_from_slice(both),
-                Content::Shared { .. } => {
+                RecordContent::Borrowed { both, .. } => page.extend_from_slice(both),
+                RecordContent::Shared { .. } => {
                     page.extend_from_slice(key);
                     page.extend_from_slice(data);
                 }
@@ -152,7 +152,7 @@ impl<T> Written<T> {
         }
         #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
         let hash = [(offer.hash.0 >> 64) as u64, offer.hash.0 as u64];
-        self.noted.push_back(Noted {
+        self.noted.push_back(QueuedRecord {
             number,
             put_ms,
             hash,
@@ -165,17 +165,17 @@ impl<T> Written<T> {
     }
 
     /// The records as parts of an aggregate, oldest first.
-    pub(super) fn entries(&self) -> impl Iterator<Item = RawEntry<'_>> {
-        let mut place = Place { page: 0, at: self.start, apart: 0 };
+    pub(super) fn entries(&self) -> impl Iterator<Item = RawAggregateRecord<'_>> {
+        let mut place = PageCursor { page: 0, at: self.start, apart: 0 };
         self.noted.iter().map(move |noted| {
             let (key, data) = self.read(noted, &mut place);
-            RawEntry { key, explicit_hash_key: noted.explicit(), data }
+            RawAggregateRecord { key, explicit_hash_key: noted.explicit(), data }
         })
     }
 
     /// Reads a record's key and data, and goes on to the next one.
     #[inline]
-    fn read(&self, noted: &Noted<T>, place: &mut Place) -> (&[u8], &[u8]) {
+    fn read(&self, noted: &QueuedRecord<T>, place: &mut PageCursor) -> (&[u8], &[u8]) {
         if noted.is_apart {
             let (key, data) = &self.apart[place.apart];
             place.apart += 1;
@@ -197,9 +197,9 @@ impl<T> Written<T> {
     pub(super) fn take_first(
         &mut self,
         count: usize,
-        mut into: Vec<Noted<T>>,
+        mut into: Vec<QueuedRecord<T>>,
         spare: &mut SparePages,
-    ) -> Vec<Noted<T>> {
+    ) -> Vec<QueuedRecord<T>> {
         if count == self.noted.len() {
             // The memory changes hands, and no record moves.
             self.apart.clear();
@@ -218,9 +218,9 @@ impl<T> Written<T> {
     }
 
     /// Takes the oldest record, with a copy of its key and data.
-    pub(super) fn pop(&mut self, spare: &mut SparePages) -> Option<Pending<T>> {
+    pub(super) fn pop(&mut self, spare: &mut SparePages) -> Option<PendingRecord<T>> {
         let noted = self.noted.pop_front()?;
-        let mut place = Place { page: 0, at: self.start, apart: 0 };
+        let mut place = PageCursor { page: 0, at: self.start, apart: 0 };
         let (key, data) = if noted.is_apart {
             self.apart[0].clone()
         } else {
@@ -232,22 +232,22 @@ impl<T> Written<T> {
     }
 
     /// Drops the key and data of what was the oldest record.
-    fn forget(&mut self, noted: &Noted<T>, spare: &mut SparePages) {
+    fn forget(&mut self, noted: &QueuedRecord<T>, spare: &mut SparePages) {
         if noted.is_apart {
             self.apart.pop_front();
             return;
         }
         if self.start == self.pages[0].len() {
-            self.turn(spare);
+            self.next_page(spare);
         }
         self.start += usize::from(noted.key_len) + noted.data_len as usize;
         if self.start == self.pages[0].len() {
-            self.turn(spare);
+            self.next_page(spare);
         }
     }
 
     /// Gives the first page back.
-    fn turn(&mut self, spare: &mut SparePages) {
+    fn next_page(&mut self, spare: &mut SparePages) {
         self.start = 0;
         if let Some(page) = self.pages.pop_front() {
             give_back(page, spare);
@@ -292,21 +292,21 @@ mod tests {
                 ], 0..200),
         ) {
             let mut spare = SparePages::new();
-            let mut written: Written<u64> = Written::default();
-            let mut model: VecDeque<(Key, Bytes, HashKey, bool, u64)> = VecDeque::new();
+            let mut written: PagedQueue<u64> = PagedQueue::default();
+            let mut model: VecDeque<(PartitionKey, Bytes, HashKey, bool, u64)> = VecDeque::new();
             for (number, step) in (0..).zip(steps) {
                 match step {
                     Step::Push { key, data, is_explicit } => {
-                        let key = Key::from("k".repeat(key));
+                        let key = PartitionKey::from("k".repeat(key));
                         let data = Bytes::from(vec![u8::try_from(number % 251).unwrap(); data]);
                         let hash = HashKey(u128::MAX / 7 * u128::from(number % 7));
                         let both = [key.as_bytes(), &data].concat();
                         let content = if number % 2 == 0 {
-                            Content::Shared { key: &key, data: &data }
+                            RecordContent::Shared { key: &key, data: &data }
                         } else {
-                            Content::Lent { both: &both, key_len: key.len() }
+                            RecordContent::Borrowed { both: &both, key_len: key.len() }
                         };
-                        let offer = Offer { content, hash, is_explicit };
+                        let offer = OfferedRecord { content, hash, is_explicit };
                         written.push(&offer, number, number + 5, number, &mut spare);
                         model.push_back((key, data, hash, is_explicit, number));
                     }
@@ -314,7 +314,7 @@ mod tests {
                         let popped = written.pop(&mut spare);
                         prop_assert_eq!(popped.is_some(), !model.is_empty());
                         if let (Some(record), Some(want)) = (popped, model.pop_front()) {
-                            let Pending { number, put_ms, put, .. } = record;
+                            let PendingRecord { number, put_ms, put, .. } = record;
                             prop_assert_eq!(put_ms, number + 5);
                             prop_assert_eq!(put.ticket, number);
                             let got = (put.key, put.data, put.hash, put.is_explicit, number);

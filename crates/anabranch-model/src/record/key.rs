@@ -11,17 +11,17 @@ use std::ops::Range;
 const INLINE_MAX_BYTES: usize = 23;
 
 // A key is copied several times on its way, so it must not grow.
-const _: () = assert!(size_of::<Key>() == size_of::<Bytes>());
+const _: () = assert!(size_of::<PartitionKey>() == size_of::<Bytes>());
 
 /// A partition key: bytes that are known to be UTF-8. Cheap to clone.
 ///
 /// A long key taken from an aggregate is a slice of the aggregate, so it costs no copy; it keeps the
 /// aggregate's buffer alive, as the record's data does anyway.
 #[derive(Clone)]
-pub struct Key(Text);
+pub struct PartitionKey(KeyRepr);
 
 #[derive(Clone)]
-enum Text {
+enum KeyRepr {
     /// The first `len` of these bytes.
     Inline { len: u8, bytes: [u8; INLINE_MAX_BYTES] },
     /// Bytes that others may hold too.
@@ -31,32 +31,32 @@ enum Text {
 /// Why bytes are not a partition key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a partition key must be UTF-8, this one is not after byte {valid_up_to}")]
-pub struct NotAKey {
+pub struct InvalidPartitionKey {
     /// How many bytes from the start are valid UTF-8.
     pub valid_up_to: usize,
 }
 
-fn check(bytes: &[u8]) -> Result<(), NotAKey> {
+fn check(bytes: &[u8]) -> Result<(), InvalidPartitionKey> {
     match std::str::from_utf8(bytes) {
         Ok(_) => Ok(()),
-        Err(error) => Err(NotAKey { valid_up_to: error.valid_up_to() }),
+        Err(error) => Err(InvalidPartitionKey { valid_up_to: error.valid_up_to() }),
     }
 }
 
 /// Short bytes as they stand; `None` if they are long.
 #[inline]
-fn inline(text: &[u8]) -> Option<Text> {
+fn inline(text: &[u8]) -> Option<KeyRepr> {
     let len = u8::try_from(text.len()).ok()?;
     let mut bytes = [0; INLINE_MAX_BYTES];
     bytes.get_mut(..text.len())?.copy_from_slice(text);
-    Some(Text::Inline { len, bytes })
+    Some(KeyRepr::Inline { len, bytes })
 }
 
-impl Key {
+impl PartitionKey {
     /// Takes shared bytes as a key. Long ones are not copied.
-    pub fn from_utf8(bytes: Bytes) -> Result<Self, NotAKey> {
+    pub fn from_utf8(bytes: Bytes) -> Result<Self, InvalidPartitionKey> {
         check(&bytes)?;
-        Ok(Self(inline(&bytes).unwrap_or(Text::Shared(bytes))))
+        Ok(Self(inline(&bytes).unwrap_or(KeyRepr::Shared(bytes))))
     }
 
     /// Takes a part of shared bytes as a key. A long one is not copied, and a short one doesn't
@@ -65,10 +65,10 @@ impl Key {
     /// # Panics
     ///
     /// If there is no such part.
-    pub fn of_slice(bytes: &Bytes, range: Range<usize>) -> Result<Self, NotAKey> {
+    pub fn of_slice(bytes: &Bytes, range: Range<usize>) -> Result<Self, InvalidPartitionKey> {
         check(&bytes[range.clone()])?;
         let text = inline(&bytes[range.clone()]);
-        Ok(Self(text.unwrap_or_else(|| Text::Shared(bytes.slice(range)))))
+        Ok(Self(text.unwrap_or_else(|| KeyRepr::Shared(bytes.slice(range)))))
     }
 
     /// Takes a part of shared bytes as a key that the caller has found to be UTF-8, as
@@ -81,11 +81,11 @@ impl Key {
         let whole = bytes.get(range.start..).and_then(|rest| rest.first_chunk());
         match (u8::try_from(len), whole) {
             (Ok(short), Some(bytes)) if len <= INLINE_MAX_BYTES => {
-                Self(Text::Inline { len: short, bytes: *bytes })
+                Self(KeyRepr::Inline { len: short, bytes: *bytes })
             }
             _ => {
                 let text = inline(&bytes[range.clone()]);
-                Self(text.unwrap_or_else(|| Text::Shared(bytes.slice(range))))
+                Self(text.unwrap_or_else(|| KeyRepr::Shared(bytes.slice(range))))
             }
         }
     }
@@ -101,8 +101,8 @@ impl Key {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Text::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            Text::Shared(bytes) => bytes,
+            KeyRepr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            KeyRepr::Shared(bytes) => bytes,
         }
     }
 
@@ -110,8 +110,8 @@ impl Key {
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
-            Text::Inline { len, .. } => usize::from(*len),
-            Text::Shared(bytes) => bytes.len(),
+            KeyRepr::Inline { len, .. } => usize::from(*len),
+            KeyRepr::Shared(bytes) => bytes.len(),
         }
     }
 
@@ -122,60 +122,60 @@ impl Key {
     }
 }
 
-impl From<&str> for Key {
+impl From<&str> for PartitionKey {
     #[inline]
     fn from(key: &str) -> Self {
         let text = inline(key.as_bytes());
-        Self(text.unwrap_or_else(|| Text::Shared(Bytes::copy_from_slice(key.as_bytes()))))
+        Self(text.unwrap_or_else(|| KeyRepr::Shared(Bytes::copy_from_slice(key.as_bytes()))))
     }
 }
 
-impl From<String> for Key {
+impl From<String> for PartitionKey {
     #[inline]
     fn from(key: String) -> Self {
-        Self(inline(key.as_bytes()).unwrap_or_else(|| Text::Shared(Bytes::from(key))))
+        Self(inline(key.as_bytes()).unwrap_or_else(|| KeyRepr::Shared(Bytes::from(key))))
     }
 }
 
-impl AsRef<str> for Key {
+impl AsRef<str> for PartitionKey {
     fn as_ref(&self) -> &str {
         self.as_str()
     }
 }
 
-impl PartialEq for Key {
+impl PartialEq for PartitionKey {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
 }
 
-impl Eq for Key {}
+impl Eq for PartitionKey {}
 
-impl PartialOrd for Key {
+impl PartialOrd for PartitionKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key {
+impl Ord for PartitionKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.as_bytes().cmp(other.as_bytes())
     }
 }
 
-impl Hash for Key {
+impl Hash for PartitionKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for PartitionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for PartitionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
@@ -190,10 +190,10 @@ mod tests {
     fn a_long_key_is_a_slice_of_its_carrier_and_a_short_one_lets_it_go() {
         let text = "ключ, который длиннее двадцати трёх байт";
         let carrier = Bytes::from(format!("..{text}..").into_bytes());
-        let long = Key::of_slice(&carrier, 2..2 + text.len()).unwrap();
+        let long = PartitionKey::of_slice(&carrier, 2..2 + text.len()).unwrap();
         assert_eq!((long.as_str(), long.len()), (text, text.len()));
         assert_eq!(long.as_bytes().as_ptr(), carrier[2..].as_ptr());
-        let short = Key::of_slice(&carrier, 2..10).unwrap();
+        let short = PartitionKey::of_slice(&carrier, 2..10).unwrap();
         assert_eq!((short.as_str(), short.len()), ("ключ", 8));
         drop(long);
         assert!(carrier.is_unique(), "a short key holds nothing of its carrier");
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn a_key_is_always_utf8() {
         let carrier = Bytes::from_static("ключ".as_bytes());
-        let cut = Err(NotAKey { valid_up_to: 6 });
-        assert_eq!(Key::of_slice(&carrier, 0..7), cut);
-        assert_eq!(Key::from_utf8(carrier.slice(0..7)), cut);
-        assert!(Key::from_utf8(Bytes::new()).unwrap().is_empty());
+        let cut = Err(InvalidPartitionKey { valid_up_to: 6 });
+        assert_eq!(PartitionKey::of_slice(&carrier, 0..7), cut);
+        assert_eq!(PartitionKey::from_utf8(carrier.slice(0..7)), cut);
+        assert!(PartitionKey::from_utf8(Bytes::new()).unwrap().is_empty());
     }
 
     #[test]
@@ -214,16 +214,16 @@ mod tests {
         let texts: Vec<String> = (0..40).map(|length| "x".repeat(length)).collect();
         for (text, longer) in texts.iter().zip(&texts[1..]) {
             let carrier = Bytes::copy_from_slice(text.as_bytes());
-            let key = Key::from(text.as_str());
+            let key = PartitionKey::from(text.as_str());
             for other in [
-                Key::from(text.clone()),
-                Key::from_utf8(carrier.clone()).unwrap(),
-                Key::of_slice(&carrier, 0..text.len()).unwrap(),
+                PartitionKey::from(text.clone()),
+                PartitionKey::from_utf8(carrier.clone()).unwrap(),
+                PartitionKey::of_slice(&carrier, 0..text.len()).unwrap(),
             ] {
                 assert_eq!((&key, key.as_str()), (&other, text.as_str()));
                 assert_eq!(hasher.hash_one(&key), hasher.hash_one(&other), "{text}");
             }
-            let longer = Key::from(longer.as_str());
+            let longer = PartitionKey::from(longer.as_str());
             assert!(key < longer && key != longer, "{text}");
             assert_eq!(key.is_empty(), text.is_empty());
         }

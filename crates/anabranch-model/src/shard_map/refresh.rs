@@ -13,7 +13,7 @@ const LONGEST_PAUSE_MS: u64 = 30_000;
 
 /// A read of the shard list that is under way. Its result counts only if it comes back with this.
 #[derive(PartialEq, Eq, Debug)]
-pub struct Refresh {
+pub struct MapRead {
     /// Which read it is, so that one from before [`MapRefresh::discard`] is known.
     number: u64,
 }
@@ -33,7 +33,7 @@ pub enum Invalidation {
 
 /// Where the map stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum MapState {
     /// A read is due from this time on.
     Invalid { due_ms: u64 },
     /// A read is under way.
@@ -58,7 +58,7 @@ enum State {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapRefresh {
     /// Where the map stands.
-    state: State,
+    state: MapState,
     /// The last map that was read.
     map: Option<Arc<ShardMap>>,
     /// The pause after the next failure.
@@ -69,7 +69,7 @@ pub struct MapRefresh {
 
 impl Default for MapRefresh {
     fn default() -> Self {
-        Self { state: State::Invalid { due_ms: 0 }, map: None, pause_ms: FIRST_PAUSE_MS, begun: 0 }
+        Self { state: MapState::Invalid { due_ms: 0 }, map: None, pause_ms: FIRST_PAUSE_MS, begun: 0 }
     }
 }
 
@@ -83,34 +83,34 @@ impl MapRefresh {
 
     /// Whether there is no evidence against the map.
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready { .. })
+        matches!(self.state, MapState::Ready { .. })
     }
 
     /// Whether a read is under way.
     pub fn is_updating(&self) -> bool {
-        matches!(self.state, State::Updating { .. })
+        matches!(self.state, MapState::Updating { .. })
     }
 
     /// When the next read is due. `None` while one is under way or none is needed.
     pub fn due_ms(&self) -> Option<u64> {
         match self.state {
-            State::Invalid { due_ms } => Some(due_ms),
-            State::Updating { .. } | State::Ready { .. } => None,
+            MapState::Invalid { due_ms } => Some(due_ms),
+            MapState::Updating { .. } | MapState::Ready { .. } => None,
         }
     }
 
     /// Begins a read, if one is due. There is never more than one.
-    pub fn begin(&mut self, now_ms: u64) -> Option<Refresh> {
+    pub fn begin(&mut self, now_ms: u64) -> Option<MapRead> {
         if self.due_ms()? > now_ms {
             return None;
         }
         self.begun += 1;
-        self.state = State::Updating { number: self.begun };
-        Some(Refresh { number: self.begun })
+        self.state = MapState::Updating { number: self.begun };
+        Some(MapRead { number: self.begun })
     }
 
     /// Notes that a page of the list came: the service answers, so the next failure is a first one.
-    pub fn page_came(&mut self, refresh: &Refresh) {
+    pub fn page_came(&mut self, refresh: &MapRead) {
         if self.is_under_way(refresh) {
             self.pause_ms = FIRST_PAUSE_MS;
         }
@@ -121,7 +121,7 @@ impl MapRefresh {
     #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
     pub fn finish(
         &mut self,
-        refresh: Refresh,
+        refresh: MapRead,
         shards: impl IntoIterator<Item = Shard>,
         now_ms: u64,
     ) -> Option<&Arc<ShardMap>> {
@@ -129,16 +129,16 @@ impl MapRefresh {
             return None;
         }
         self.pause_ms = FIRST_PAUSE_MS;
-        self.state = State::Ready { updated_ms: now_ms };
+        self.state = MapState::Ready { updated_ms: now_ms };
         let map = ShardMap::new(shards, now_ms, self.map.as_deref());
         Some(self.map.insert(Arc::new(map)))
     }
 
     /// Notes that a read failed. The next one is due after a pause.
     #[expect(clippy::needless_pass_by_value, reason = "a read comes to its end once")]
-    pub fn fail(&mut self, refresh: Refresh, now_ms: u64) {
+    pub fn fail(&mut self, refresh: MapRead, now_ms: u64) {
         if self.is_under_way(&refresh) {
-            self.state = State::Invalid { due_ms: now_ms.saturating_add(self.pause_ms) };
+            self.state = MapState::Invalid { due_ms: now_ms.saturating_add(self.pause_ms) };
             self.pause_ms = (self.pause_ms * 2).min(LONGEST_PAUSE_MS);
         }
     }
@@ -149,7 +149,7 @@ impl MapRefresh {
     /// The time is that of the sending, because a reply can be late and tell of a past that the
     /// map has taken in by then.
     pub fn invalidate(&mut self, seen_ms: u64, predicted: Option<&ShardId>) -> Invalidation {
-        let State::Ready { updated_ms } = self.state else { return Invalidation::UnderWay };
+        let MapState::Ready { updated_ms } = self.state else { return Invalidation::UnderWay };
         if seen_ms <= updated_ms {
             return Invalidation::OlderThanMap;
         }
@@ -157,31 +157,31 @@ impl MapRefresh {
         if !predicted.is_none_or(is_open) {
             return Invalidation::ShardAlreadyGone;
         }
-        self.state = State::Invalid { due_ms: seen_ms };
+        self.state = MapState::Invalid { due_ms: seen_ms };
         Invalidation::Due
     }
 
     /// Asks for a read that begins from now on: a reply can only be judged by a newer list.
     pub fn demand(&mut self, now_ms: u64) {
         if self.is_ready() {
-            self.state = State::Invalid { due_ms: now_ms };
+            self.state = MapState::Invalid { due_ms: now_ms };
         }
     }
 
     /// Drops the map: the stream may be another one of the same name, with the same shard names.
     pub fn discard(&mut self) {
         self.map = None;
-        self.state = State::Invalid { due_ms: 0 };
+        self.state = MapState::Invalid { due_ms: 0 };
         self.pause_ms = FIRST_PAUSE_MS;
     }
 
     /// Whether a read still counts.
-    pub fn counts(&self, refresh: &Refresh) -> bool {
+    pub fn counts(&self, refresh: &MapRead) -> bool {
         self.is_under_way(refresh)
     }
 
-    fn is_under_way(&self, refresh: &Refresh) -> bool {
-        self.state == State::Updating { number: refresh.number }
+    fn is_under_way(&self, refresh: &MapRead) -> bool {
+        self.state == MapState::Updating { number: refresh.number }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::action::{Action, ShutdownMessages};
 use anabranch_model::position::Position;
-use anabranch_model::record::{Key, UserRecord};
+use anabranch_model::record::{PartitionKey, UserRecord};
 use base64_simd::STANDARD;
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ fn push_record(out: &mut Vec<u8>, record: &UserRecord) {
 }
 
 /// A key as JSON text. Most keys are plain, and stand for themselves.
-fn push_key(out: &mut Vec<u8>, key: &Key) {
+fn push_key(out: &mut Vec<u8>, key: &PartitionKey) {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if key.as_bytes().iter().all(plain) {
         out.push(b'"');

@@ -6,7 +6,7 @@ use crate::endpoint::Endpoint;
 use crate::produce::{keys, per};
 use anabranch::stream::WireFormat;
 use anabranch::stream::api::{PutEntry, PutEntryResult, StreamApi};
-use anabranch_model::aggregate::encode::{Builder, Entry as Part, Room};
+use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord as Part, PushResult};
 use anabranch_model::hash::HashKey;
 use std::time::Duration;
 
@@ -49,12 +49,12 @@ pub(crate) async fn put(
 fn containers(bytes: usize) -> Vec<PutEntry> {
     let data = vec![b'x'; bytes];
     let keys = keys();
-    let mut builders: Vec<Builder> = vec![Builder::new(); crate::replies::SHARDS as usize];
+    let mut builders: Vec<AggregateBuilder> = vec![AggregateBuilder::new(); crate::replies::SHARDS as usize];
     for key in keys.iter().cycle().take(RECORDS) {
         let shard = HashKey::of_partition_key(key).0 / (u128::MAX / builders.len() as u128 + 1);
         let part = Part { partition_key: key, explicit_hash_key: None, data: &data };
         let shard = usize::try_from(shard).expect("there are few shards");
-        assert_eq!(builders[shard].add_within(&part, usize::MAX), Room::Taken);
+        assert_eq!(builders[shard].add_within(&part, usize::MAX), PushResult::Added);
     }
     let sealed = builders.iter_mut().filter_map(|builder| Some(builder.close()?.seal()));
     sealed

@@ -1,8 +1,8 @@
 //! The canned replies: right in shape, and in what a client checks.
 
 use crate::sink::Request;
-use anabranch_model::aggregate::encode::{Builder, Entry};
-use anabranch_model::cbor::{Cursor, Malformed, write};
+use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord};
+use anabranch_model::cbor::{CborCursor, MalformedCbor, write};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
 use std::collections::BTreeMap;
@@ -192,9 +192,9 @@ fn records(aggregated: bool, bytes: usize, shard: u32) -> Vec<(String, Vec<u8>)>
     let each = (AGGREGATE_BYTES / bytes).max(2);
     let mut all = Vec::new();
     for _ in 0..users.div_ceil(each) {
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         for key in keys.by_ref().take(each) {
-            let entry = Entry { partition_key: &key, explicit_hash_key: None, data: &data };
+            let entry = AggregateRecord { partition_key: &key, explicit_hash_key: None, data: &data };
             builder.add_within(&entry, 1 << 20);
         }
         let sealed = builder.close().expect("there are records in it").seal();
@@ -208,9 +208,9 @@ fn shard_of(hash: u128) -> u32 {
 }
 
 /// The shard of each entry of a CBOR request.
-fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, Malformed> {
+fn hashes_of_cbor(body: &[u8]) -> Result<Vec<u32>, MalformedCbor> {
     let mut shards = Vec::new();
-    let mut cursor = Cursor::new(body);
+    let mut cursor = CborCursor::new(body);
     let mut members = cursor.map()?;
     while cursor.more(&mut members)? {
         if cursor.text()? != "Records" {

@@ -2,7 +2,7 @@
 
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
-use anabranch_model::record::{Key, UserRecord};
+use anabranch_model::record::{PartitionKey, UserRecord};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ pub struct BrokenOff {
     /// Where its first record is.
     pub at: Position,
     /// That record's key.
-    pub key: Key,
+    pub key: PartitionKey,
     /// How many records it had.
     pub records: usize,
 }
@@ -103,7 +103,7 @@ impl Drop for InHand<'_> {
             shard: Arc::clone(self.shard),
             at: first.position(),
             // Copied: as a part of its reply it would keep all of that alive.
-            key: Key::from(first.partition_key.as_str()),
+            key: PartitionKey::from(first.partition_key.as_str()),
             records: self.records.len(),
         });
     }

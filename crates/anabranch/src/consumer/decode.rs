@@ -8,7 +8,7 @@ use super::resume::Resume;
 use super::vitals::{Step, Vitals};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
-use anabranch_model::aggregate::decode::{Decoded, Frame, SubRecords, decode_framed, frames};
+use anabranch_model::aggregate::decode::{DecodedAggregate, AggregateFrame, UserRecords, decode_framed, frames};
 use anabranch_model::hash::HashRange;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -160,22 +160,22 @@ impl Feed {
         Ok(())
     }
 
-    fn take_apart(&self, record: Record, frame: Frame) -> Parts {
+    fn take_apart(&self, record: Record, frame: AggregateFrame) -> Parts {
         let shard = || Arc::clone(&self.shard);
         let at = Position::At { sequence: record.sequence, sub: 0 };
         match decode_framed(&record, frame, self.range) {
-            Decoded::Plain(_) => Parts::Plain(std::iter::once(record.into())),
-            Decoded::Records(parts) if self.is_repeat(&parts, &record) => {
+            DecodedAggregate::Plain(_) => Parts::Plain(std::iter::once(record.into())),
+            DecodedAggregate::Records(parts) if self.is_repeat(&parts, &record) => {
                 let records = parts.len();
                 self.events.emit(ShardEvent::RepeatDropped { shard: shard(), at, records });
                 Parts::Nothing { sub: records.saturating_sub(1) as u64 }
             }
-            Decoded::Records(parts) => Parts::Aggregate(parts),
-            Decoded::OutOfRange { dropped: records, .. } => {
+            DecodedAggregate::Records(parts) => Parts::Aggregate(parts),
+            DecodedAggregate::Misrouted { dropped: records, .. } => {
                 self.events.emit(ShardEvent::AggregateDropped { shard: shard(), at, records });
                 Parts::Nothing { sub: 0 }
             }
-            Decoded::Partial { kept, lost: records, .. } => {
+            DecodedAggregate::Partial { kept, lost: records, .. } => {
                 self.events.emit(ShardEvent::AggregateCut { shard: shard(), at, records });
                 Parts::Aggregate(kept)
             }
@@ -183,9 +183,9 @@ impl Feed {
     }
 
     /// Whether an aggregate is the second copy of one that was met before.
-    fn is_repeat(&self, parts: &SubRecords, record: &Record) -> bool {
+    fn is_repeat(&self, parts: &UserRecords, record: &Record) -> bool {
         let digest = record.data.last_chunk().copied();
-        parts.mark().zip(digest).is_some_and(|(mark, digest)| {
+        parts.dedup_tag().zip(digest).is_some_and(|(mark, digest)| {
             self.marks().is_repeat(Copied { mark, digest }, record.sequence)
         })
     }
@@ -227,7 +227,7 @@ impl Slice {
 /// What a record of the stream holds.
 enum Parts {
     Plain(Once<UserRecord>),
-    Aggregate(SubRecords),
+    Aggregate(UserRecords),
     /// Nothing to deliver; the last place inside that is done with it.
     Nothing {
         sub: u64,

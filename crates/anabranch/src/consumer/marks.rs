@@ -1,7 +1,7 @@
 //! The marks of the aggregates that a shard's reading met: by them it knows a second copy.
 
 use anabranch_model::aggregate::digest::Digest;
-use anabranch_model::aggregate::mark::Mark;
+use anabranch_model::aggregate::mark::DedupTag;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(super) struct Marks {
 /// make different aggregates under one mark, and none of them may be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Copied {
-    pub(super) mark: Mark,
+    pub(super) mark: DedupTag,
     /// The digest of the aggregate, which is at its end.
     pub(super) digest: Digest,
 }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_copy_elsewhere_is_a_repeat_until_many_others_came() {
-        let of = |producer, container| Mark { producer, container };
+        let of = |producer, container| DedupTag { producer, container };
         let mark = |container| Copied { mark: of(1, container), digest: [7; 16] };
         let at = |number| SequenceNumber::from_limbs(0, 0, number).unwrap();
         let mut marks = Marks::default();

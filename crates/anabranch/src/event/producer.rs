@@ -2,8 +2,8 @@
 
 use crate::producer::ProducerId;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::produce::KeyId;
-use anabranch_model::produce::outcome::Why;
+use anabranch_model::produce::OrderingKey;
+use anabranch_model::produce::outcome::RejectReason;
 use anabranch_model::retry::Fault;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub enum ProducerEvent {
         /// How many.
         records: usize,
         /// Why (`UserRecordExpired` where the deadline passed).
-        why: Why,
+        why: RejectReason,
         /// Records that are still without an outcome (`UserRecordsPending`).
         pending: u64,
     },
@@ -195,7 +195,7 @@ pub enum ProducerEvent {
         /// Which producer of it.
         producer: ProducerId,
         /// The key.
-        key: KeyId,
+        key: OrderingKey,
     },
     /// Too many keys stand stopped, so the whole producer does.
     Stopped {

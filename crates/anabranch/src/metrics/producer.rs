@@ -3,7 +3,7 @@
 use crate::event::ProducerEvent;
 use crate::producer::ProducerId;
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::produce::outcome::Why;
+use anabranch_model::produce::outcome::RejectReason;
 use metrics::{counter, gauge, histogram};
 
 /// The labels of a metric: its name and value each.
@@ -29,7 +29,7 @@ pub(super) fn record(event: &ProducerEvent) {
         }
         ProducerEvent::Placed { .. } => count_placed(event),
         ProducerEvent::Rejected { stream, producer, records, why, pending } => {
-            if let Why::Refused { fault, .. } = why {
+            if let RejectReason::Refused { fault, .. } = why {
                 count_error(stream, producer, None, &format!("{fault:?}"));
             }
             count_failed(stream, producer, reason(why), *records);
@@ -106,13 +106,13 @@ fn count_error(stream: &StreamName, producer: &ProducerId, shard: Option<&ShardI
     counter!("anabranch_producer_errors", &labels).increment(1);
 }
 
-fn reason(why: &Why) -> &'static str {
+fn reason(why: &RejectReason) -> &'static str {
     match why {
-        Why::Expired => "expired",
-        Why::Refused { .. } => "refused",
-        Why::KeyStopped => "key_stopped",
-        Why::ProducerStopped => "producer_stopped",
-        Why::Closed => "closed",
+        RejectReason::Expired => "expired",
+        RejectReason::Refused { .. } => "refused",
+        RejectReason::KeyStopped => "key_stopped",
+        RejectReason::ProducerStopped => "producer_stopped",
+        RejectReason::Closed => "closed",
     }
 }
 

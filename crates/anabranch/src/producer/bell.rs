@@ -5,45 +5,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 /// Does what wakes others. A waker that panics is its owner's trouble, and nobody else's.
-pub(super) fn waking(wake: impl FnOnce()) {
+pub(super) fn wake_caught(wake: impl FnOnce()) {
     // What it left half done is its own, and nothing here looks at it.
     let _ = catch_unwind(AssertUnwindSafe(wake));
 }
 
 /// What puts, tickets and the driver share.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct DriverWake {
     /// Wakes the driver.
     wake: Notify,
     /// Whether someone waits: for an outcome that is not there, or for room.
     awaited: AtomicBool,
 }
 
-impl Bell {
+impl DriverWake {
     /// Wakes the driver.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
 
     /// Until it rings.
-    pub(super) async fn rung(&self) {
+    pub(super) async fn wait(&self) {
         self.wake.notified().await;
     }
 
     /// Someone begins to wait. The first one wakes the driver.
-    pub(super) fn someone_waits(&self) {
+    pub(super) fn note_waiter(&self) {
         if !self.awaited.load(Ordering::Relaxed) && !self.awaited.swap(true, Ordering::AcqRel) {
-            self.ring();
+            self.wake();
         }
     }
 
     /// Whether someone began to wait since this was last forgotten.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(super) fn has_waiters(&self) -> bool {
         self.awaited.load(Ordering::Acquire)
     }
 
     /// Forgets who waits. Whatever they wait for was put before.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear_waiters(&self) {
         self.awaited.swap(false, Ordering::AcqRel);
     }
 }

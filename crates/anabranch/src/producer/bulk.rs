@@ -2,7 +2,7 @@
 
 use super::record::{NewRecord, PutError, check, cost};
 use anabranch_model::hash::HashKey;
-use anabranch_model::record::Key;
+use anabranch_model::record::PartitionKey;
 use bytes::Bytes;
 use std::fmt;
 
@@ -15,28 +15,28 @@ pub struct Bulk {
     /// Keys and data, each key before its data.
     bytes: Vec<u8>,
     /// Where each record ends.
-    ends: Vec<End>,
+    ends: Vec<RecordEnd>,
     /// Explicit hash keys, by the places of their records.
     explicit: Vec<(usize, HashKey)>,
 }
 
 /// Where a record's key ends, and where its data do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct End {
+struct RecordEnd {
     key: usize,
     data: usize,
 }
 
 /// A record of a bulk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct BulkRecord<'a> {
     /// The key, and the data behind it.
     pub(super) both: &'a [u8],
     /// Bytes of the key.
     pub(super) key_len: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> BulkRecord<'a> {
     #[inline]
     pub(super) fn key(&self) -> &'a [u8] {
         &self.both[..self.key_len]
@@ -110,7 +110,7 @@ impl Bulk {
         self.bytes.extend_from_slice(key.as_ref().as_bytes());
         let key = self.bytes.len();
         self.bytes.extend_from_slice(data.as_ref());
-        self.ends.push(End { key, data: self.bytes.len() });
+        self.ends.push(RecordEnd { key, data: self.bytes.len() });
     }
 
     /// Adds a record that goes to the shard that takes this hash, instead of the key's.
@@ -142,7 +142,7 @@ impl Bulk {
         let (part, explicit) = (self.part(at), self.explicit(at));
         let gone = part.both.len();
         let from = self.ends[at].data - gone;
-        let key = Key::from_utf8(Bytes::copy_from_slice(part.key())).ok()?;
+        let key = PartitionKey::from_utf8(Bytes::copy_from_slice(part.key())).ok()?;
         let record = NewRecord { key, explicit, data: Bytes::copy_from_slice(part.data()) };
         self.bytes.drain(from..from + gone);
         self.ends.remove(at);
@@ -160,10 +160,10 @@ impl Bulk {
 
     /// The record at a place.
     #[inline]
-    pub(super) fn part(&self, at: usize) -> Part<'_> {
+    pub(super) fn part(&self, at: usize) -> BulkRecord<'_> {
         let from = if at == 0 { 0 } else { self.ends[at - 1].data };
-        let End { key, data } = self.ends[at];
-        Part { both: &self.bytes[from..data], key_len: key - from }
+        let RecordEnd { key, data } = self.ends[at];
+        BulkRecord { both: &self.bytes[from..data], key_len: key - from }
     }
 
     /// The explicit hash key of the record at a place.

@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::stream::api::{PutEntry, PutEntryResult, ShardFilter, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
-use anabranch_model::produce::{EntryReply, Reply, Request, ShardsRead};
+use anabranch_model::produce::{EntryResult, PutReply, PutRequest, ShardListResult};
 use anabranch_model::retry::Fault;
 use std::future::Future;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ const SMALL_UPLOAD: u64 = 64 * 1024;
 
 /// What a call needs. Clones share everything.
 #[derive(Debug)]
-pub(super) struct Caller<A> {
+pub(super) struct Requester<A> {
     pub(super) api: Arc<A>,
     pub(super) stream: StreamName,
     pub(super) clock: Clock,
     /// After how long a call counts as lost. A put has longer when its upload needs longer.
     pub(super) timeout_ms: u64,
     /// Bytes of all puts that are under way.
-    pub(super) uploading: Uploading,
+    pub(super) uploading: UploadMeter,
 }
 
 /// Counts the bytes of puts that are under way. They share the uplink.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Uploading(Arc<AtomicU64>);
+pub(super) struct UploadMeter(Arc<AtomicU64>);
 
 /// Bytes that are under way, until it is dropped.
-struct Upload {
+struct UploadGuard {
     bytes: u64,
-    all: Uploading,
+    all: UploadMeter,
 }
 
-impl Uploading {
+impl UploadMeter {
     /// Counts a request. Returns its upload and the bytes that are under way with it.
-    fn add(&self, bytes: u64) -> (Upload, u64) {
+    fn add(&self, bytes: u64) -> (UploadGuard, u64) {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
-        (Upload { bytes, all: self.clone() }, before.saturating_add(bytes))
+        (UploadGuard { bytes, all: self.clone() }, before.saturating_add(bytes))
     }
 }
 
-impl Drop for Upload {
+impl Drop for UploadGuard {
     fn drop(&mut self) {
         self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ fn put_timeout_ms(asked_ms: u64, uploading: u64) -> u64 {
     asked_ms.max(if uploading < SMALL_UPLOAD { 0 } else { SERVICE_MS.saturating_add(upload_ms) })
 }
 
-impl<A> Clone for Caller<A> {
+impl<A> Clone for Requester<A> {
     fn clone(&self) -> Self {
         Self {
             api: Arc::clone(&self.api),
@@ -69,10 +69,10 @@ impl<A> Clone for Caller<A> {
     }
 }
 
-impl<A: StreamApi> Caller<A> {
+impl<A: StreamApi> Requester<A> {
     /// Sends a request.
-    pub(super) async fn put(self, request: Request) -> Reply {
-        let Request { entries, single, after, .. } = request;
+    pub(super) async fn put(self, request: PutRequest) -> PutReply {
+        let PutRequest { entries, single, after, .. } = request;
         let bytes = entries.iter().map(|entry| entry.data.len() + entry.key.as_str().len());
         let bytes = bytes.map(|bytes| bytes as u64).sum();
         let (_upload, uploading) = self.uploading.add(bytes);
@@ -84,28 +84,28 @@ impl<A: StreamApi> Caller<A> {
         match entries.as_slice() {
             [entry] if single => {
                 let call = self.api.put_record(&self.stream, entry, after);
-                let placement = self.within(timeout_ms, call).await?.map_err(failure)?;
+                let placement = self.with_timeout(timeout_ms, call).await?.map_err(failure)?;
                 let (shard, sequence) = (placement.shard, placement.sequence);
-                Ok(vec![EntryReply::Placed { shard, sequence }])
+                Ok(vec![EntryResult::Placed { shard, sequence }])
             }
             entries => {
                 let call = self.api.put_records(&self.stream, entries);
-                let results = self.within(timeout_ms, call).await?.map_err(failure)?;
+                let results = self.with_timeout(timeout_ms, call).await?.map_err(failure)?;
                 Ok(results.into_iter().map(result).collect())
             }
         }
     }
 
     /// Reads the list of shards.
-    pub(super) async fn shards(self, full: bool) -> ShardsRead {
+    pub(super) async fn shards(self, full: bool) -> ShardListResult {
         let filter = if full { ShardFilter::All } else { ShardFilter::AtLatest };
         let call = self.api.list_shards(&self.stream, filter);
-        let list = self.within(self.timeout_ms, call).await.map_err(|(fault, _)| fault)?;
+        let list = self.with_timeout(self.timeout_ms, call).await.map_err(|(fault, _)| fault)?;
         list.map(|list| list.shards).map_err(|error| error.fault)
     }
 
     /// Gives a call up when its time is over: it may still take effect.
-    async fn within<T>(
+    async fn with_timeout<T>(
         &self,
         timeout_ms: u64,
         call: impl Future<Output = T>,
@@ -126,13 +126,13 @@ fn failure(error: StreamError) -> (Fault, Arc<str>) {
     (error.fault, error.to_string().into())
 }
 
-fn result(result: PutEntryResult) -> EntryReply {
+fn result(result: PutEntryResult) -> EntryResult {
     match result {
         PutEntryResult::Placed(placement) => {
-            EntryReply::Placed { shard: placement.shard, sequence: placement.sequence }
+            EntryResult::Placed { shard: placement.shard, sequence: placement.sequence }
         }
         PutEntryResult::Failed { fault, code, message } => {
-            EntryReply::Failed { fault, detail: format!("{code}: {message}").into() }
+            EntryResult::Failed { fault, detail: format!("{code}: {message}").into() }
         }
     }
 }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn uploads_count_while_they_are_under_way() {
-        let uploading = Uploading::default();
+        let uploading = UploadMeter::default();
         let (first, with_first) = uploading.add(10);
         let (second, with_second) = uploading.add(5);
         drop(first);

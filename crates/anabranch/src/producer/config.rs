@@ -7,7 +7,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{
     RECORD_MAX_KIB_HIGHEST, SHARD_WRITE_BYTES_PER_SECOND, SHARD_WRITE_RECORDS_PER_SECOND,
 };
-use anabranch_model::produce::settings::{Aggregation, Holes, Order, Settings};
+use anabranch_model::produce::settings::{Aggregation, OnFailure, KeyOrder, ProducerSettings};
 use anabranch_model::retry::Backoff;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -18,9 +18,9 @@ const HOUR_MS: u64 = 3_600_000;
 
 /// What a producer is to be. See [`super::Producer::new`].
 #[derive(Debug, Clone)]
-pub struct Builder {
+pub struct ProducerBuilder {
     pub(super) stream: StreamName,
-    pub(super) settings: Settings,
+    pub(super) settings: ProducerSettings,
     pub(super) buffer_bytes: usize,
     pub(super) request_timeout_ms: u64,
     pub(super) start_timeout_ms: u64,
@@ -37,14 +37,14 @@ pub struct Builder {
 
 /// One thing that is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The option.
     pub option: &'static str,
     /// What is wrong, and what would be right.
     pub reason: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.option, self.reason)
     }
@@ -53,17 +53,17 @@ impl fmt::Display for Problem {
 /// Everything that is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the producer's options are not valid: {}", list(.0))]
-pub struct ConfigError(pub Vec<Problem>);
+pub struct ProducerConfigError(pub Vec<ConfigProblem>);
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[ConfigProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl Builder {
+impl ProducerBuilder {
     pub(super) fn new(stream: StreamName) -> Self {
         Self {
             stream,
-            settings: Settings::default(),
+            settings: ProducerSettings::default(),
             buffer_bytes: 32 << 20,
             request_timeout_ms: 10_000,
             start_timeout_ms: 60_000,
@@ -81,7 +81,7 @@ impl Builder {
 
     /// Whether keys keep their order. Default: [`Order::Strict`].
     #[must_use]
-    pub fn with_order(mut self, order: Order) -> Self {
+    pub fn with_order(mut self, order: KeyOrder) -> Self {
         self.settings.order = order;
         self
     }
@@ -98,8 +98,8 @@ impl Builder {
 
     /// What a hole does to its key, in strict order. Default: [`Holes::StopKey`].
     #[must_use]
-    pub fn with_holes(mut self, holes: Holes) -> Self {
-        self.settings.holes = holes;
+    pub fn with_on_failure(mut self, holes: OnFailure) -> Self {
+        self.settings.on_failure = holes;
         self
     }
 
@@ -132,7 +132,7 @@ impl Builder {
     /// trips are long, and never above the second. Default 50 KiB to 1 MiB; 64 B to 10 MiB. The
     /// stream's record maximum holds too.
     #[must_use]
-    pub fn with_container_bytes(mut self, bytes: RangeInclusive<usize>) -> Self {
+    pub fn with_aggregate_bytes(mut self, bytes: RangeInclusive<usize>) -> Self {
         self.settings.container_min_bytes = *bytes.start();
         self.settings.container_max_bytes = *bytes.end();
         self
@@ -213,7 +213,7 @@ impl Builder {
     /// readers skip. The producer's number is drawn anew at each start, also if it has an id.
     /// Records that travel alone have no mark.
     #[must_use]
-    pub fn with_marks(mut self, on: bool) -> Self {
+    pub fn with_dedup_tags(mut self, on: bool) -> Self {
         self.marks = on;
         self
     }
@@ -275,20 +275,20 @@ impl Builder {
 
     /// The random numbers. Default: the system's.
     #[must_use]
-    pub fn with_chance(mut self, chance: Rng) -> Self {
+    pub fn with_rng(mut self, chance: Rng) -> Self {
         self.chance = chance;
         self
     }
 
     /// Checks everything, and gives what the machine is told.
-    pub(super) fn check(&self) -> Result<Settings, ConfigError> {
+    pub(super) fn check(&self) -> Result<ProducerSettings, ProducerConfigError> {
         let s = &self.settings;
         let mut problems = Vec::new();
         let mut within = |option, value: u64, bounds: RangeInclusive<u64>, unit: &str| {
             if !bounds.contains(&value) {
                 let (low, high) = bounds.into_inner();
                 let reason = format!("{value} {unit} is not within {low} and {high} {unit}");
-                problems.push(Problem { option, reason });
+                problems.push(ConfigProblem { option, reason });
             }
         };
         let container = 64..=RECORD_MAX_BYTES_HIGHEST as u64;
@@ -314,7 +314,7 @@ impl Builder {
         within("id", id_chars as u64, 1..=ID_MAX_CHARS as u64, "characters");
         let mut wrong = |is_wrong: bool, option, reason: &str| {
             if is_wrong {
-                problems.push(Problem { option, reason: reason.to_owned() });
+                problems.push(ConfigProblem { option, reason: reason.to_owned() });
             }
         };
         wrong(self.stream.as_str().is_empty(), "stream", "the name is empty");
@@ -334,14 +334,14 @@ impl Builder {
             "the first wait is above the longest",
         );
         wrong(
-            s.numbered && s.order == Order::None,
+            s.numbered && s.order == KeyOrder::None,
             "ordering_numbers",
             "numbers need strict order: leave one of the two out",
         );
         if !problems.is_empty() {
-            return Err(ConfigError(problems));
+            return Err(ProducerConfigError(problems));
         }
-        Ok(Settings {
+        Ok(ProducerSettings {
             backoff: Backoff::new(self.backoff_ms.0, self.backoff_ms.1),
             refusal_backoff: Backoff::new(self.refusal_backoff_ms.0, self.refusal_backoff_ms.1),
             shard_records_per_second: percent(
@@ -366,10 +366,10 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn of(change: impl FnOnce(Builder) -> Builder) -> Vec<&'static str> {
-        match change(Builder::new("s".into())).check() {
+    fn of(change: impl FnOnce(ProducerBuilder) -> ProducerBuilder) -> Vec<&'static str> {
+        match change(ProducerBuilder::new("s".into())).check() {
             Ok(_) => Vec::new(),
-            Err(ConfigError(problems)) => problems.iter().map(|problem| problem.option).collect(),
+            Err(ProducerConfigError(problems)) => problems.iter().map(|problem| problem.option).collect(),
         }
     }
 
@@ -380,9 +380,9 @@ mod tests {
             builder
                 .with_max_requests(0)
                 .with_deadline(Duration::ZERO)
-                .with_container_bytes(std::ops::RangeInclusive::new(2_000, 1_000))
+                .with_aggregate_bytes(std::ops::RangeInclusive::new(2_000, 1_000))
                 .with_ordering_numbers(true)
-                .with_order(Order::None)
+                .with_order(KeyOrder::None)
         });
         assert_eq!(options, ["deadline", "max_requests", "container_bytes", "ordering_numbers"]);
     }
@@ -392,7 +392,7 @@ mod tests {
         for (percent, records, bytes) in
             [(1, 10, 10_485), (100, 1_000, 1 << 20), (150, 1_500, 3 << 19)]
         {
-            let settings = Builder::new("s".into()).with_rate_percent(percent).check().unwrap();
+            let settings = ProducerBuilder::new("s".into()).with_rate_percent(percent).check().unwrap();
             let rates = (settings.shard_records_per_second, settings.shard_bytes_per_second);
             assert_eq!(rates, (records, bytes), "{percent} %");
         }
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_message_names_the_option_the_value_and_the_bounds() {
-        let error = Builder::new("s".into()).with_max_requests(999).check().unwrap_err();
+        let error = ProducerBuilder::new("s".into()).with_max_requests(999).check().unwrap_err();
         assert_eq!(
             error.to_string(),
             "the producer's options are not valid: \

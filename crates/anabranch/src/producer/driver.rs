@@ -1,19 +1,19 @@
 //! The driver: one task that carries out what the machine decides.
 
-use super::batches::Batches;
-use super::bell::waking;
-use super::bulk::Part;
-use super::call::Caller;
-use super::desk::{Desk, Slot};
-use super::handed::Handed;
-use super::intake::{AcceptedBulk, Ask, Intake, Taken, WAKE_BYTES};
-use super::put::Account;
-use super::report::Report;
+use super::batches::FlushTracker;
+use super::bell::wake_caught;
+use super::bulk::BulkRecord;
+use super::call::Requester;
+use super::desk::{Completions, TicketSlot};
+use super::handed::InputBuffer;
+use super::intake::{AcceptedBulk, Command, InputQueue, TakenInput, WAKE_BYTES};
+use super::put::PutSummary;
+use super::report::Reporter;
 use crate::stream::api::StreamApi;
 use anabranch_model::aggregate::digest::hash_keys;
 use anabranch_model::hash::HashKey;
-use anabranch_model::produce::outcome::{Fate, Settled, Why};
-use anabranch_model::produce::{Action, Content, Machine, Offer, Read, Reply, ShardsRead};
+use anabranch_model::produce::outcome::{OutcomeKind, CompletedRecords, RejectReason};
+use anabranch_model::produce::{Action, RecordContent, Machine, OfferedRecord, ShardListRead, PutReply, ShardListResult};
 use anabranch_model::retry::Fault;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,33 +29,33 @@ const GATHER_MS: u64 = 1;
 const QUIET: u64 = 4;
 
 /// One producer's task.
-pub(super) struct Driver<A> {
+pub(super) struct ProducerDriver<A> {
     /// Decides everything.
-    machine: Machine<Slot>,
+    machine: Machine<TicketSlot>,
     /// Makes the calls.
-    caller: Caller<A>,
+    caller: Requester<A>,
     /// Where puts hand over their records.
-    intake: Arc<Intake>,
+    intake: Arc<InputQueue>,
     /// What was taken from the intake; its memory is used again.
-    taken: Taken,
+    taken: TakenInput,
     /// Who waits for which records.
-    batches: Batches,
+    batches: FlushTracker,
     /// Where outcomes are told.
-    desk: Desk,
+    desk: Completions,
     /// Tells events and counts.
-    report: Report,
+    report: Reporter,
     /// Calls on their way.
-    calls: JoinSet<Done>,
+    calls: JoinSet<CallOutcome>,
     /// Which call is which.
-    whose: HashMap<Id, Call>,
+    whose: HashMap<Id, PendingCall>,
     /// After how long without a put the records that someone waits for wait for no others.
     quiet_ms: u64,
     /// Until when it has to end, and whom to tell.
-    closing: Option<(u64, Vec<oneshot::Sender<Account>>)>,
+    closing: Option<(u64, Vec<oneshot::Sender<PutSummary>>)>,
 }
 
 /// A call on its way.
-enum Call {
+enum PendingCall {
     /// A request.
     Request {
         /// Its number.
@@ -66,21 +66,21 @@ enum Call {
         containers: usize,
     },
     /// A list of shards.
-    Read(Read),
+    Read(ShardListRead),
 }
 
 /// What a call brought.
-enum Done {
-    Reply(Reply),
-    Shards(ShardsRead),
+enum CallOutcome {
+    Reply(PutReply),
+    Shards(ShardListResult),
 }
 
-impl<A: StreamApi> Driver<A> {
+impl<A: StreamApi> ProducerDriver<A> {
     pub(super) fn new(
-        machine: Machine<Slot>,
-        caller: Caller<A>,
-        intake: Arc<Intake>,
-        report: Report,
+        machine: Machine<TicketSlot>,
+        caller: Requester<A>,
+        intake: Arc<InputQueue>,
+        report: Reporter,
         linger_ms: u64,
     ) -> Self {
         Self {
@@ -88,9 +88,9 @@ impl<A: StreamApi> Driver<A> {
             machine,
             caller,
             intake,
-            taken: Taken::default(),
-            batches: Batches::new(),
-            desk: Desk::default(),
+            taken: TakenInput::default(),
+            batches: FlushTracker::new(),
+            desk: Completions::default(),
             report,
             calls: JoinSet::new(),
             whose: HashMap::new(),
@@ -117,8 +117,8 @@ impl<A: StreamApi> Driver<A> {
             if bytes > 0 {
                 last_put_ms = now_ms;
             }
-            let hurry_ms = self.hurry_if_awaited(last_put_ms, now_ms);
-            self.turn(now_ms);
+            let hurry_ms = self.skip_linger_if_awaited(last_put_ms, now_ms);
+            self.step(now_ms);
             if self.close_if_over(now_ms) {
                 return;
             }
@@ -128,7 +128,7 @@ impl<A: StreamApi> Driver<A> {
             tokio::select! {
                 biased;
                 Some(done) = self.calls.join_next_with_id() => self.done(done),
-                () = intake.bell.rung() => {}
+                () = intake.wake.wait() => {}
                 () = clock.sleep_until(wake_ms.unwrap_or(u64::MAX)), if wake_ms.is_some() => {}
             }
             while let Some(done) = self.calls.try_join_next_with_id() {
@@ -138,9 +138,9 @@ impl<A: StreamApi> Driver<A> {
     }
 
     /// Sends what is there when someone waits for it and nobody puts more. Says when that may be.
-    fn hurry_if_awaited(&mut self, last_put_ms: u64, now_ms: u64) -> Option<u64> {
-        let bell = &self.intake.bell;
-        if !bell.is_awaited() {
+    fn skip_linger_if_awaited(&mut self, last_put_ms: u64, now_ms: u64) -> Option<u64> {
+        let bell = &self.intake.wake;
+        if !bell.has_waiters() {
             return None;
         }
         let at_ms = last_put_ms.saturating_add(self.quiet_ms);
@@ -149,9 +149,9 @@ impl<A: StreamApi> Driver<A> {
         }
         // In this order: whoever waits from now on is remembered, and what the others wait for is in
         // the machine before it hurries.
-        bell.forget();
+        bell.clear_waiters();
         self.take_in(now_ms);
-        self.machine.hurry(now_ms);
+        self.machine.skip_linger(now_ms);
         None
     }
 
@@ -162,78 +162,78 @@ impl<A: StreamApi> Driver<A> {
         // First of all, so that each ticket has an outcome whatever happens.
         let count = self.open(&mut taken);
         self.report.received(count);
-        let Taken { records, asks, .. } = &mut taken;
+        let TakenInput { records, asks, .. } = &mut taken;
         let keys: Vec<&[u8]> = records.keys().collect();
         let hashes = hash_keys(&keys);
         let mut from = 0;
         for (at, ask) in asks.drain(..) {
-            self.enter(records, &hashes, from..at, now_ms);
-            self.asked(ask, now_ms);
+            self.offer(records, &hashes, from..at, now_ms);
+            self.execute_command(ask, now_ms);
             from = at;
         }
-        self.enter(records, &hashes, from..records.len(), now_ms);
+        self.offer(records, &hashes, from..records.len(), now_ms);
         records.clear();
         self.taken = taken;
     }
 
     /// Hands records to the machine.
-    fn enter(&mut self, records: &Handed, hashes: &[HashKey], part: Range<usize>, now_ms: u64) {
-        self.batches.enter(part.len());
+    fn offer(&mut self, records: &InputBuffer, hashes: &[HashKey], part: Range<usize>, now_ms: u64) {
+        self.batches.add(part.len());
         let from = part.start;
         let hash = |at: usize| records.explicit(from + at).unwrap_or(hashes[from + at]);
         let offer = |at: usize| {
             let (content, explicit) = (records.content(from + at), records.explicit(from + at));
-            Offer { content, hash: hash(at), is_explicit: explicit.is_some() }
+            OfferedRecord { content, hash: hash(at), is_explicit: explicit.is_some() }
         };
         let (desk, intake) = (&mut self.desk, &self.intake);
-        let slots = part.map(|at| desk.slot(intake.room.of(records.cost(at))));
+        let slots = part.map(|at| desk.slot(intake.limit.clamp(records.cost(at))));
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
     /// Hands the records of a bulk to the machine.
-    fn enter_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
+    fn offer_bulk(&mut self, put: &AcceptedBulk, now_ms: u64) {
         let Some(slots) = put.slots() else { return };
         let bulk = &put.bulk;
         let keys: Vec<&[u8]> = (0..bulk.len()).map(|at| bulk.part(at).key()).collect();
         let hashes = hash_keys(&keys);
-        self.batches.enter(bulk.len());
+        self.batches.add(bulk.len());
         let hash = |at: usize| bulk.explicit(at).unwrap_or(hashes[at]);
         let offer = |at: usize| {
-            let Part { both, key_len } = bulk.part(at);
-            let content = Content::Lent { both, key_len };
-            Offer { content, hash: hash(at), is_explicit: bulk.explicit(at).is_some() }
+            let BulkRecord { both, key_len } = bulk.part(at);
+            let content = RecordContent::Borrowed { both, key_len };
+            OfferedRecord { content, hash: hash(at), is_explicit: bulk.explicit(at).is_some() }
         };
         self.machine.put_all(slots, hash, offer, now_ms);
     }
 
     /// Whoever no longer waits for an answer need not be told.
-    fn asked(&mut self, ask: Ask, now_ms: u64) {
+    fn execute_command(&mut self, ask: Command, now_ms: u64) {
         match ask {
-            Ask::Put(put) => self.enter_bulk(&put, now_ms),
-            Ask::Flush(done) => {
+            Command::Put(put) => self.offer_bulk(&put, now_ms),
+            Command::Flush(done) => {
                 self.batches.wait(done);
-                self.machine.hurry(now_ms);
+                self.machine.skip_linger(now_ms);
             }
-            Ask::Resume(key, done) => {
+            Command::Resume(key, done) => {
                 let resumed = self.machine.resume(&key);
-                waking(|| {
+                wake_caught(|| {
                     let _ = done.send(resumed);
                 });
             }
-            Ask::ResumeAll(done) => {
+            Command::ResumeAll(done) => {
                 let resumed = self.machine.resume_all();
-                waking(|| {
+                wake_caught(|| {
                     let _ = done.send(resumed);
                 });
             }
-            Ask::StoppedKeys(done) => {
+            Command::StoppedKeys(done) => {
                 let keys = self.machine.stopped_keys().cloned().collect();
-                waking(|| {
+                wake_caught(|| {
                     let _ = done.send(keys);
                 });
             }
-            Ask::Close { until_ms, done } => {
-                self.machine.hurry(now_ms);
+            Command::Close { until_ms, done } => {
+                self.machine.skip_linger(now_ms);
                 // Whoever has less time decides for all that close it.
                 let (until, waiters) = self.closing.get_or_insert((until_ms, Vec::new()));
                 *until = until_ms.min(*until);
@@ -243,62 +243,62 @@ impl<A: StreamApi> Driver<A> {
     }
 
     /// Carries out what the machine wants done now.
-    fn turn(&mut self, now_ms: u64) {
+    fn step(&mut self, now_ms: u64) {
         let mut freed = 0;
         loop {
             while let Some(action) = self.machine.next_action() {
-                freed += self.carry_out(action, now_ms);
+                freed += self.execute(action, now_ms);
             }
             // Before the machine builds new containers, which takes its time.
-            self.desk.tell();
-            self.intake.room.free(std::mem::take(&mut freed));
+            self.desk.publish();
+            self.intake.limit.release(std::mem::take(&mut freed));
             let Some(action) = self.machine.poll(now_ms) else { break };
-            freed += self.carry_out(action, now_ms);
+            freed += self.execute(action, now_ms);
         }
-        self.batches.tell();
+        self.batches.notify();
     }
 
     /// Carries out one thing, and says how much room that frees.
-    fn carry_out(&mut self, action: Action<Slot>, now_ms: u64) -> usize {
+    fn execute(&mut self, action: Action<TicketSlot>, now_ms: u64) -> usize {
         match action {
             Action::Send(request) => {
                 self.report.sent(&request);
                 let (id, containers) = (request.id, request.entries.len());
-                let call = Call::Request { id, sent_ms: now_ms, containers };
+                let call = PendingCall::Request { id, sent_ms: now_ms, containers };
                 let put = self.caller.clone().put(request);
-                let task = self.calls.spawn(async move { Done::Reply(put.await) });
+                let task = self.calls.spawn(async move { CallOutcome::Reply(put.await) });
                 self.whose.insert(task.id(), call);
             }
-            Action::Read(read) => {
+            Action::ListShards(read) => {
                 let list = self.caller.clone().shards(read.full);
-                let task = self.calls.spawn(async move { Done::Shards(list.await) });
-                self.whose.insert(task.id(), Call::Read(read));
+                let task = self.calls.spawn(async move { CallOutcome::Shards(list.await) });
+                self.whose.insert(task.id(), PendingCall::Read(read));
             }
-            Action::Settle(settled) => return self.settle(settled, now_ms),
+            Action::Complete(settled) => return self.settle(settled, now_ms),
             Action::Notice(notice) => self.report.notice(notice),
         }
         0
     }
 
-    fn done(&mut self, done: Result<(Id, Done), JoinError>) {
+    fn done(&mut self, done: Result<(Id, CallOutcome), JoinError>) {
         let now_ms = self.caller.clock.now_ms();
         let (id, done) = match done {
             Ok((id, done)) => (id, Some(done)),
             Err(error) => (error.id(), None),
         };
         match self.whose.remove(&id) {
-            Some(Call::Request { id, sent_ms, containers }) => {
+            Some(PendingCall::Request { id, sent_ms, containers }) => {
                 let reply = match done {
-                    Some(Done::Reply(reply)) => reply,
+                    Some(CallOutcome::Reply(reply)) => reply,
                     // The call panicked: nobody knows how far it came.
                     _ => Err((Fault::ReplyLost, "the call panicked".into())),
                 };
                 self.report.answered(&reply, containers, now_ms.saturating_sub(sent_ms));
                 self.machine.reply(id, reply, now_ms);
             }
-            Some(Call::Read(read)) => {
+            Some(PendingCall::Read(read)) => {
                 let list = match done {
-                    Some(Done::Shards(list)) => list,
+                    Some(CallOutcome::Shards(list)) => list,
                     _ => Err(Fault::Unknown),
                 };
                 self.machine.shards(read, list, now_ms);
@@ -314,23 +314,23 @@ impl<A: StreamApi> Driver<A> {
             return false;
         }
         self.machine.abandon();
-        self.turn(now_ms);
+        self.step(now_ms);
         for done in self.closing.take().into_iter().flat_map(|(_, waiters)| waiters) {
-            waking(|| {
-                let _ = done.send(self.report.account());
+            wake_caught(|| {
+                let _ = done.send(self.report.summary());
             });
         }
         true
     }
 }
 
-impl<A> Driver<A> {
+impl<A> ProducerDriver<A> {
     /// Makes place for the outcomes of all records that were taken, and counts these.
-    fn open(&mut self, taken: &mut Taken) -> usize {
+    fn open(&mut self, taken: &mut TakenInput) -> usize {
         self.desk.open(taken.groups.drain(..));
         let mut count = taken.records.len();
         for (_, ask) in &mut taken.asks {
-            if let Ask::Put(put) = ask {
+            if let Command::Put(put) = ask {
                 put.place = Some(self.desk.open_bulk(&put.cell, put.bulk.len()));
                 count += put.bulk.len();
             }
@@ -339,15 +339,15 @@ impl<A> Driver<A> {
     }
 
     /// Tells outcomes, and says how much room they free.
-    fn settle(&mut self, settled: Settled<Slot>, now_ms: u64) -> usize {
-        self.report.settled(&settled, now_ms);
-        let Settled { mut records, fate } = settled;
-        self.batches.leave((0..records.len()).map(|at| records.number(at)));
+    fn settle(&mut self, settled: CompletedRecords<TicketSlot>, now_ms: u64) -> usize {
+        self.report.completed(&settled, now_ms);
+        let CompletedRecords { mut records, fate } = settled;
+        self.batches.complete((0..records.len()).map(|at| records.number(at)));
         let mut freed = 0;
         let mut sub = 0;
         records.drain(|ticket, past| {
             freed += ticket.cost as usize;
-            self.desk.settle(ticket, &fate, sub, past);
+            self.desk.complete(ticket, &fate, sub, past);
             sub += 1;
         });
         self.machine.reuse(records);
@@ -355,10 +355,10 @@ impl<A> Driver<A> {
     }
 }
 
-impl<A> Drop for Driver<A> {
+impl<A> Drop for ProducerDriver<A> {
     /// A driver that ends before it was closed still tells every ticket, and says so.
     fn drop(&mut self) {
-        self.intake.shut();
+        self.intake.close();
         let mut taken = std::mem::take(&mut self.taken);
         self.intake.take(&mut taken);
         let never_taken = self.open(&mut taken);
@@ -376,18 +376,18 @@ impl<A> Drop for Driver<A> {
         self.machine.abandon();
         // After this the machine only has outcomes to give.
         let now_ms = self.caller.clock.now_ms();
-        while let Some(Action::Settle(settled)) = self.machine.next_action() {
+        while let Some(Action::Complete(settled)) = self.machine.next_action() {
             self.settle(settled, now_ms);
         }
-        let never = Fate::Rejected(Why::Closed);
+        let never = OutcomeKind::Rejected(RejectReason::Closed);
         for at in 0..taken.records.len() {
-            let slot = self.desk.slot(self.intake.room.of(taken.records.cost(at)));
-            self.desk.settle(slot, &never, 0, None);
+            let slot = self.desk.slot(self.intake.limit.clamp(taken.records.cost(at)));
+            self.desk.complete(slot, &never, 0, None);
         }
         for (_, ask) in &taken.asks {
-            if let Ask::Put(put) = ask {
+            if let Command::Put(put) = ask {
                 let slots = put.slots().into_iter().flatten();
-                slots.for_each(|slot| self.desk.settle(slot, &never, 0, None));
+                slots.for_each(|slot| self.desk.complete(slot, &never, 0, None));
             }
         }
         drop(std::mem::take(&mut self.desk));

@@ -1,10 +1,10 @@
 //! A group of tickets: their memory is got together, and their outcomes are told together as far as
 //! they come together.
 
-use super::bell::{Bell, waking};
+use super::bell::{DriverWake, wake_caught};
 use super::outcome::{Outcome, outcome};
-use super::told::Told;
-use anabranch_model::produce::outcome::Fate;
+use super::told::OutcomeSet;
+use anabranch_model::produce::outcome::OutcomeKind;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -15,55 +15,55 @@ pub(super) const GROUP: usize = 64;
 /// What tickets and the driver share. One allocation, or one lock, for each record would cost more
 /// than all else that a put does.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TicketGroup {
     /// All outcomes, once they are there. Read without a lock.
-    whole: OnceLock<Told>,
+    complete: OnceLock<OutcomeSet>,
     /// Those that are there until then, and who waits for others.
-    early: Mutex<Early>,
+    partial: Mutex<PartialOutcomes>,
     /// Is told when a ticket is awaited.
-    bell: Arc<Bell>,
+    wake: Arc<DriverWake>,
 }
 
 #[derive(Debug)]
-struct Early {
-    told: Told,
+struct PartialOutcomes {
+    told: OutcomeSet,
     /// Who waits, by the places of their tickets, in order.
     waiting: Vec<(usize, Waker)>,
 }
 
-impl Group {
-    pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
-        let early = Early { told: Told::nothing_of(GROUP), waiting: Vec::new() };
-        Arc::new(Self { whole: OnceLock::new(), early: Mutex::new(early), bell: Arc::clone(bell) })
+impl TicketGroup {
+    pub(super) fn new(bell: &Arc<DriverWake>) -> Arc<Self> {
+        let early = PartialOutcomes { told: OutcomeSet::empty(GROUP), waiting: Vec::new() };
+        Arc::new(Self { complete: OnceLock::new(), partial: Mutex::new(early), wake: Arc::clone(bell) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Early> {
+    fn lock(&self) -> MutexGuard<'_, PartialOutcomes> {
         // Each change is whole before anything can panic.
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The outcome at this place, if all are there.
     #[inline]
-    fn whole(&self, at: usize) -> Option<Outcome> {
-        let told = self.whole.get()?;
+    fn complete_outcome(&self, at: usize) -> Option<Outcome> {
+        let told = self.complete.get()?;
         // Where nothing was told, the producer was brought down.
-        Some(told.get(at).unwrap_or_else(|| outcome(Fate::Unknown, 0, None)))
+        Some(told.get(at).unwrap_or_else(|| outcome(OutcomeKind::Unknown, 0, None)))
     }
 
     /// The outcome at this place, if it is there. All may have come since the lock was asked for.
-    fn early(&self, early: &Early, at: usize) -> Option<Outcome> {
-        self.whole(at).or_else(|| early.told.get(at))
+    fn partial_outcome(&self, early: &PartialOutcomes, at: usize) -> Option<Outcome> {
+        self.complete_outcome(at).or_else(|| early.told.get(at))
     }
 
     /// The outcome of the ticket at this place, if it is there already.
     pub(super) fn outcome(&self, at: usize) -> Option<Outcome> {
-        self.whole(at).or_else(|| self.early(&self.lock(), at))
+        self.complete_outcome(at).or_else(|| self.partial_outcome(&self.lock(), at))
     }
 
     /// The outcome of the ticket at this place. Wakes the task when it is there.
     #[inline]
     pub(super) fn poll(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
-        match self.whole(at) {
+        match self.complete_outcome(at) {
             Some(outcome) => Poll::Ready(outcome),
             None => self.wait(at, context),
         }
@@ -72,7 +72,7 @@ impl Group {
     #[inline(never)]
     fn wait(&self, at: usize, context: &Context<'_>) -> Poll<Outcome> {
         let early = self.lock();
-        if let Some(outcome) = self.early(&early, at) {
+        if let Some(outcome) = self.partial_outcome(&early, at) {
             return Poll::Ready(outcome);
         }
         let waits_already = early.is_awaited_by(at, context.waker());
@@ -81,36 +81,36 @@ impl Group {
             // Wakers are cloned and dropped without the lock: what they do is their owner's.
             let waker = context.waker().clone();
             let mut early = self.lock();
-            if let Some(outcome) = self.early(&early, at) {
+            if let Some(outcome) = self.partial_outcome(&early, at) {
                 return Poll::Ready(outcome);
             }
             let before = early.wait(at, waker);
             drop(early);
             drop(before);
         }
-        self.bell.someone_waits();
+        self.wake.note_waiter();
         Poll::Pending
     }
 
     /// Tells outcomes: those that `tell` notes, which says whether these are the last ones.
-    pub(super) fn tell(&self, tell: impl FnOnce(&mut Told) -> bool) {
+    pub(super) fn publish(&self, tell: impl FnOnce(&mut OutcomeSet) -> bool) {
         let mut early = self.lock();
-        let Early { told, waiting } = &mut *early;
+        let PartialOutcomes { told, waiting } = &mut *early;
         let awake: Vec<_> = if tell(told) {
             // There are no others to be told, so this is the first time.
-            let _ = self.whole.set(std::mem::take(told));
+            let _ = self.complete.set(std::mem::take(told));
             std::mem::take(waiting)
         } else {
-            waiting.extract_if(.., |(at, _)| told.is_told(*at)).collect()
+            waiting.extract_if(.., |(at, _)| told.has_outcome(*at)).collect()
         };
         drop(early);
         for (_, waker) in awake {
-            waking(|| waker.wake());
+            wake_caught(|| waker.wake());
         }
     }
 }
 
-impl Early {
+impl PartialOutcomes {
     /// Whether this one waits already at this place.
     fn is_awaited_by(&self, at: usize, waker: &Waker) -> bool {
         let found = self.waiting.binary_search_by_key(&at, |(at, _)| *at);
@@ -133,16 +133,16 @@ impl Early {
 mod tests {
     use super::super::bell::tests::meddler;
     use super::super::outcome::Ticket;
-    use super::super::told::Settled;
+    use super::super::told::CompletedOutcome;
     use super::*;
     use std::future::Future;
     use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    fn settle(told: &mut Told, at: usize) {
-        let fate = Fate::Unknown;
-        told.note(u32::try_from(at).unwrap(), Settled { fate, sub: 0, past: None });
+    fn settle(told: &mut OutcomeSet, at: usize) {
+        let fate = OutcomeKind::Unknown;
+        told.note(u32::try_from(at).unwrap(), CompletedOutcome { fate, sub: 0, past: None });
     }
 
     /// Counts how often it is woken.
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_with_its_own_outcome_and_not_with_those_of_others() {
-        let group = Group::new(&Arc::new(Bell::default()));
+        let group = TicketGroup::new(&Arc::new(DriverWake::default()));
         let mut tickets: Vec<Ticket> =
             [7, 3, GROUP - 1].map(|at| Ticket::of(Arc::clone(&group), at)).into();
         let wakers: Vec<Arc<Count>> = tickets.iter().map(|_| Arc::default()).collect();
@@ -172,7 +172,7 @@ mod tests {
         for (ticket, waker) in tickets.iter_mut().zip(&wakers) {
             assert!(!poll(ticket, waker));
         }
-        group.tell(|told| {
+        group.publish(|told| {
             settle(told, 2);
             settle(told, 7);
             false
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(earlier.0.load(Ordering::Relaxed), 0, "only who asked last is woken");
         assert!(poll(&mut tickets[0], &wakers[0]), "although the others have none");
         assert!(!poll(&mut tickets[1], &wakers[1]));
-        group.tell(|told| {
+        group.publish(|told| {
             settle(told, 3);
             true
         });
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_waker_may_look_at_tickets_of_the_same_group() {
-        let group = Group::new(&Arc::new(Bell::default()));
+        let group = TicketGroup::new(&Arc::new(DriverWake::default()));
         let mut ticket = pin!(Ticket::of(Arc::clone(&group), 0));
         let waker = || {
             let group = Arc::clone(&group);
@@ -203,7 +203,7 @@ mod tests {
             let waker = waker();
             assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
-        group.tell(|told| {
+        group.publish(|told| {
             settle(told, 0);
             false
         });
@@ -216,14 +216,14 @@ mod tests {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
         let runtime = runtime.unwrap();
         for round in 0..200 {
-            let group = Group::new(&Arc::new(Bell::default()));
+            let group = TicketGroup::new(&Arc::new(DriverWake::default()));
             let ticket = |at| Ticket::of(Arc::clone(&group), at);
             let waiting: Vec<_> = (0..GROUP).map(|at| runtime.spawn(ticket(at))).collect();
             // In parts of one to all.
             let part = 1 + (round * 7) % GROUP;
             for from in (0..GROUP).step_by(part) {
                 let until = (from + part).min(GROUP);
-                group.tell(|told| {
+                group.publish(|told| {
                     (from..until).for_each(|at| settle(told, at));
                     until == GROUP
                 });

@@ -2,7 +2,7 @@
 
 use super::record::{NewRecord, PutError, check, cost};
 use anabranch_model::hash::HashKey;
-use anabranch_model::produce::Content;
+use anabranch_model::produce::RecordContent;
 
 /// Records with at most so many bytes of key and data are copied: their memory is then given back
 /// at once, by whoever put them, and they lie together.
@@ -14,32 +14,32 @@ const KEPT_RECORDS: usize = 1 << 14;
 
 /// Records that were put one by one.
 #[derive(Debug, Default)]
-pub(super) struct Handed {
+pub(super) struct InputBuffer {
     /// Where each record is.
-    places: Vec<Place>,
+    places: Vec<RecordLocation>,
     /// Keys and data of those that are copied, each key before its data.
     bytes: Vec<u8>,
     /// The others.
-    whole: Vec<NewRecord>,
+    large: Vec<NewRecord>,
 }
 
 /// Where a record is.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum RecordLocation {
     /// It is copied, and begins here.
     Copied { from: usize, key_len: u16, data_len: u16 },
     /// It is the record at this place among those that are not.
-    Whole(usize),
+    Large(usize),
 }
 
 /// A record that is copied.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Small<'a> {
+pub(super) struct SmallRecord<'a> {
     key: &'a [u8],
     data: &'a [u8],
 }
 
-impl<'a> Small<'a> {
+impl<'a> SmallRecord<'a> {
     /// A record of which there is nothing but these. `None` if it is too large.
     #[inline]
     pub(super) fn of(key: &'a [u8], data: &'a [u8]) -> Option<Self> {
@@ -59,7 +59,7 @@ impl<'a> Small<'a> {
     }
 }
 
-impl Handed {
+impl InputBuffer {
     /// How many these are.
     pub(super) fn len(&self) -> usize {
         self.places.len()
@@ -69,37 +69,37 @@ impl Handed {
     #[inline]
     pub(super) fn push(&mut self, record: NewRecord) -> Option<NewRecord> {
         if record.explicit.is_none()
-            && let Some(small) = Small::of(record.key.as_bytes(), &record.data)
+            && let Some(small) = SmallRecord::of(record.key.as_bytes(), &record.data)
         {
             self.copy(small);
             return Some(record);
         }
-        self.places.push(Place::Whole(self.whole.len()));
-        self.whole.push(record);
+        self.places.push(RecordLocation::Large(self.large.len()));
+        self.large.push(record);
         None
     }
 
     /// Adds the next record.
     #[inline]
-    pub(super) fn copy(&mut self, Small { key, data }: Small<'_>) {
+    pub(super) fn copy(&mut self, SmallRecord { key, data }: SmallRecord<'_>) {
         let len = |part: &[u8]| u16::try_from(part.len()).expect("small ones are shorter");
         let (key_len, data_len) = (len(key), len(data));
-        self.places.push(Place::Copied { from: self.bytes.len(), key_len, data_len });
+        self.places.push(RecordLocation::Copied { from: self.bytes.len(), key_len, data_len });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(data);
     }
 
     /// The key and data of the record at this place.
     #[inline]
-    pub(super) fn content(&self, at: usize) -> Content<'_> {
+    pub(super) fn content(&self, at: usize) -> RecordContent<'_> {
         match self.places[at] {
-            Place::Copied { from, key_len, data_len } => {
+            RecordLocation::Copied { from, key_len, data_len } => {
                 let (key_len, data_len) = (usize::from(key_len), usize::from(data_len));
-                Content::Lent { both: &self.bytes[from..from + key_len + data_len], key_len }
+                RecordContent::Borrowed { both: &self.bytes[from..from + key_len + data_len], key_len }
             }
-            Place::Whole(at) => {
-                let NewRecord { key, data, .. } = &self.whole[at];
-                Content::Shared { key, data }
+            RecordLocation::Large(at) => {
+                let NewRecord { key, data, .. } = &self.large[at];
+                RecordContent::Shared { key, data }
             }
         }
     }
@@ -108,16 +108,16 @@ impl Handed {
     #[inline]
     pub(super) fn explicit(&self, at: usize) -> Option<HashKey> {
         match self.places[at] {
-            Place::Copied { .. } => None,
-            Place::Whole(at) => self.whole[at].explicit,
+            RecordLocation::Copied { .. } => None,
+            RecordLocation::Large(at) => self.large[at].explicit,
         }
     }
 
     /// The keys, in the order of the records.
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.places.iter().map(|place| match *place {
-            Place::Copied { from, key_len, .. } => &self.bytes[from..from + usize::from(key_len)],
-            Place::Whole(at) => self.whole[at].key.as_bytes(),
+            RecordLocation::Copied { from, key_len, .. } => &self.bytes[from..from + usize::from(key_len)],
+            RecordLocation::Large(at) => self.large[at].key.as_bytes(),
         })
     }
 
@@ -125,8 +125,8 @@ impl Handed {
     #[inline]
     pub(super) fn cost(&self, at: usize) -> usize {
         match self.places[at] {
-            Place::Copied { key_len, data_len, .. } => cost(key_len.into(), data_len.into()),
-            Place::Whole(at) => self.whole[at].cost(),
+            RecordLocation::Copied { key_len, data_len, .. } => cost(key_len.into(), data_len.into()),
+            RecordLocation::Large(at) => self.large[at].cost(),
         }
     }
 
@@ -134,10 +134,10 @@ impl Handed {
     pub(super) fn clear(&mut self) {
         self.places.clear();
         self.bytes.clear();
-        self.whole.clear();
+        self.large.clear();
         self.places.shrink_to(KEPT_RECORDS);
         self.bytes.shrink_to(KEPT_BYTES);
-        self.whole.shrink_to(KEPT_RECORDS);
+        self.large.shrink_to(KEPT_RECORDS);
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_record_comes_out_as_it_was_put(rounds in proptest::collection::vec(records(), 1..4)) {
-            let mut handed = Handed::default();
+            let mut handed = InputBuffer::default();
             for records in rounds {
                 for record in records.clone() {
                     let small = record.key.len() + record.data.len() <= COPIED_BYTES;
@@ -171,8 +171,8 @@ mod tests {
                 let keys: Vec<&[u8]> = handed.keys().collect();
                 for (at, record) in records.iter().enumerate() {
                     let (key, data): (&[u8], &[u8]) = match handed.content(at) {
-                        Content::Shared { key, data } => (key.as_bytes(), data),
-                        Content::Lent { both, key_len } => both.split_at(key_len),
+                        RecordContent::Shared { key, data } => (key.as_bytes(), data),
+                        RecordContent::Borrowed { both, key_len } => both.split_at(key_len),
                     };
                     prop_assert_eq!(key, record.key.as_bytes());
                     prop_assert_eq!(keys[at], key);
@@ -181,21 +181,21 @@ mod tests {
                     prop_assert_eq!(handed.cost(at), record.cost());
                 }
                 handed.clear();
-                prop_assert!(handed.len() == 0 && handed.whole.is_empty() && handed.bytes.is_empty());
+                prop_assert!(handed.len() == 0 && handed.large.is_empty() && handed.bytes.is_empty());
             }
         }
     }
 
     #[test]
     fn a_moment_of_very_much_leaves_no_memory_behind() {
-        let mut handed = Handed::default();
+        let mut handed = InputBuffer::default();
         let (small, large) =
             (NewRecord::new("key", vec![1; 100]), NewRecord::new("key", vec![1; 600]));
         for _ in 0..2 * KEPT_RECORDS {
             assert!(handed.push(small.clone()).is_some() && handed.push(large.clone()).is_none());
         }
         handed.clear();
-        let kept = (handed.places.capacity(), handed.bytes.capacity(), handed.whole.capacity());
+        let kept = (handed.places.capacity(), handed.bytes.capacity(), handed.large.capacity());
         assert_eq!(kept, (KEPT_RECORDS, KEPT_BYTES, KEPT_RECORDS), "what is usual is used again");
     }
 }

@@ -1,57 +1,57 @@
 //! The intake: where puts hand their records to the driver, in the order of acceptance.
 
-use super::bell::Bell;
+use super::bell::DriverWake;
 use super::bulk::Bulk;
-use super::desk::{BulkPlace, Slot};
-use super::group::{GROUP, Group};
-use super::handed::{Handed, Small};
+use super::desk::{BulkSlots, TicketSlot};
+use super::group::{GROUP, TicketGroup};
+use super::handed::{InputBuffer, SmallRecord};
 use super::outcome::Ticket;
-use super::outcomes::{BulkCell, BulkTicket};
+use super::outcomes::{BulkCompletion, BulkTicket};
 use super::record::{NewRecord, PutError};
-use super::room::{Aside, Room};
-use anabranch_model::produce::KeyId;
+use super::room::{PrepaidBytes, BufferLimit};
+use anabranch_model::produce::OrderingKey;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-use super::put::Account;
+use super::put::PutSummary;
 
 /// The driver is woken at once when this much waits; less may wait a moment for more.
 pub(super) const WAKE_BYTES: usize = 128 * 1024;
 
 /// What puts and the driver share.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct InputQueue {
     /// What waits for the driver.
-    inside: Mutex<Inside>,
+    inside: Mutex<QueueState>,
     /// Wakes the driver.
-    pub(super) bell: Arc<Bell>,
+    pub(super) wake: Arc<DriverWake>,
     /// Room for records.
-    pub(super) room: Room,
+    pub(super) limit: BufferLimit,
     /// Whether whoever puts next is to let others run first.
     crowded: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Inside {
+struct QueueState {
     /// Records in the order of acceptance.
-    records: Handed,
+    records: InputBuffer,
     /// What is asked of the driver, and bulks, each at its place among the records.
-    asks: Vec<(usize, Ask)>,
+    asks: Vec<(usize, Command)>,
     /// What records and bulks cost together.
     bytes: usize,
     /// What was put since someone was last asked to let others run.
     since_pause: usize,
     /// Room that is set aside for small records.
-    aside: Aside,
+    aside: PrepaidBytes,
     /// Whether someone waits for an answer to what is asked.
     urgent: bool,
     /// The group that tickets come from now.
-    group: Arc<Group>,
+    group: Arc<TicketGroup>,
     /// How many of it are given out.
     given: usize,
     /// The groups whose first ticket is one of these records, in their order.
-    groups: Vec<Arc<Group>>,
+    groups: Vec<Arc<TicketGroup>>,
     /// Whether records are still taken.
     open: bool,
     /// Whether the driver is gone, so that nobody answers what is asked.
@@ -62,64 +62,64 @@ struct Inside {
 #[derive(Debug)]
 pub(super) struct AcceptedBulk {
     pub(super) bulk: Bulk,
-    pub(super) cell: Arc<BulkCell>,
+    pub(super) cell: Arc<BulkCompletion>,
     /// What it holds of the room.
     pub(super) cost: u32,
     /// Where the driver has its slots, once it has taken it.
-    pub(super) place: Option<BulkPlace>,
+    pub(super) place: Option<BulkSlots>,
 }
 
 impl AcceptedBulk {
     /// The slots of its records, once it has a place.
-    pub(super) fn slots(&self) -> Option<impl Iterator<Item = Slot>> {
+    pub(super) fn slots(&self) -> Option<impl Iterator<Item = TicketSlot>> {
         Some(self.place?.slots(self.bulk.costs(), self.cost))
     }
 }
 
 /// What is asked of the driver.
 #[derive(Debug)]
-pub(super) enum Ask {
+pub(super) enum Command {
     /// Take these records.
     Put(AcceptedBulk),
     /// Tell when everything accepted so far has its outcome.
     Flush(oneshot::Sender<()>),
     /// Let a key go on, and tell whether it stood stopped.
-    Resume(KeyId, oneshot::Sender<bool>),
+    Resume(OrderingKey, oneshot::Sender<bool>),
     /// Let all keys go on, and tell how many were known to stand stopped.
     ResumeAll(oneshot::Sender<usize>),
     /// Which keys stand stopped.
-    StoppedKeys(oneshot::Sender<Vec<KeyId>>),
+    StoppedKeys(oneshot::Sender<Vec<OrderingKey>>),
     /// End: at the latest at this time.
-    Close { until_ms: u64, done: oneshot::Sender<Account> },
+    Close { until_ms: u64, done: oneshot::Sender<PutSummary> },
 }
 
 /// What the driver takes in.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    pub(super) records: Handed,
-    pub(super) groups: Vec<Arc<Group>>,
-    pub(super) asks: Vec<(usize, Ask)>,
+pub(super) struct TakenInput {
+    pub(super) records: InputBuffer,
+    pub(super) groups: Vec<Arc<TicketGroup>>,
+    pub(super) asks: Vec<(usize, Command)>,
 }
 
-impl Intake {
+impl InputQueue {
     pub(super) fn new(room_bytes: usize) -> Self {
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(DriverWake::default());
         Self {
-            inside: Mutex::new(Inside {
-                records: Handed::default(),
+            inside: Mutex::new(QueueState {
+                records: InputBuffer::default(),
                 bytes: 0,
                 since_pause: 0,
-                aside: Aside::default(),
+                aside: PrepaidBytes::default(),
                 asks: Vec::new(),
                 urgent: false,
-                group: Group::new(&bell),
+                group: TicketGroup::new(&bell),
                 given: 0,
                 groups: Vec::new(),
                 open: true,
                 ended: false,
             }),
-            bell,
-            room: Room::new(room_bytes),
+            wake: bell,
+            limit: BufferLimit::new(room_bytes),
             crowded: AtomicBool::new(false),
         }
     }
@@ -135,7 +135,7 @@ impl Intake {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Nothing here panics half-way through a change.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +143,7 @@ impl Intake {
     /// Counts what waits, and has whoever puts after much of it pause. Says whether the driver is to
     /// be woken: by the first, and by much.
     #[inline]
-    fn enter(&self, inside: &mut Inside, cost: u32) -> bool {
+    fn enter(&self, inside: &mut QueueState, cost: u32) -> bool {
         let before = inside.bytes;
         inside.bytes += cost as usize;
         inside.since_pause += cost as usize;
@@ -155,26 +155,26 @@ impl Intake {
     }
 
     /// Takes so much room, if it is there now.
-    pub(super) fn room_now(&self, cost: u32) -> Result<bool, PutError> {
-        Ok(self.room.take(cost)? || (self.free_aside() && self.room.take(cost)?))
+    pub(super) fn try_reserve(&self, cost: u32) -> Result<bool, PutError> {
+        Ok(self.limit.take(cost)? || (self.release_prepaid() && self.limit.take(cost)?))
     }
 
     /// Frees the room that is set aside for small records. Says whether that was anything.
-    fn free_aside(&self) -> bool {
-        let aside = self.lock().aside.take();
-        self.room.free(aside);
+    fn release_prepaid(&self) -> bool {
+        let aside = self.lock().aside.try_reserve();
+        self.limit.release(aside);
         aside > 0
     }
 
     /// Hands a small record over, if there is room for it now. It is copied.
     #[inline]
-    pub(super) fn push_small(&self, record: Small<'_>) -> Result<Option<Ticket>, PutError> {
-        let cost = self.room.of(record.cost());
+    pub(super) fn push_small(&self, record: SmallRecord<'_>) -> Result<Option<Ticket>, PutError> {
+        let cost = self.limit.clamp(record.cost());
         let mut inside = self.lock();
         if !inside.open {
             return Err(PutError::Closed);
         }
-        if !self.room.take_aside(&mut inside.aside, cost) {
+        if !self.limit.try_reserve_prepaid(&mut inside.aside, cost) {
             return Ok(None);
         }
         let (ticket, ()) = self.add(inside, cost, |records| records.copy(record));
@@ -198,23 +198,23 @@ impl Intake {
     #[inline]
     fn add<R>(
         &self,
-        mut inside: MutexGuard<'_, Inside>,
+        mut inside: MutexGuard<'_, QueueState>,
         cost: u32,
-        add: impl FnOnce(&mut Handed) -> R,
+        add: impl FnOnce(&mut InputBuffer) -> R,
     ) -> (Ticket, R) {
-        let (group, at) = inside.next(&self.bell);
+        let (group, at) = inside.next(&self.wake);
         let rings = self.enter(&mut inside, cost);
         let added = add(&mut inside.records);
         drop(inside);
         if rings {
-            self.bell.ring();
+            self.wake.wake();
         }
         (Ticket::of(group, at), added)
     }
 
     /// Hands a bulk over. Gives it back if the producer is closed.
     pub(super) fn push_bulk(&self, bulk: Bulk, cost: u32) -> Result<BulkTicket, Bulk> {
-        let cell = BulkCell::new(&self.bell);
+        let cell = BulkCompletion::new(&self.wake);
         let mut inside = self.lock();
         if !inside.open {
             return Err(bulk);
@@ -222,31 +222,31 @@ impl Intake {
         let rings = self.enter(&mut inside, cost);
         let at = inside.records.len();
         let put = AcceptedBulk { bulk, cell: Arc::clone(&cell), cost, place: None };
-        inside.asks.push((at, Ask::Put(put)));
+        inside.asks.push((at, Command::Put(put)));
         drop(inside);
         if rings {
-            self.bell.ring();
+            self.wake.wake();
         }
         Ok(BulkTicket::of(cell))
     }
 
     /// Asks the driver, after what was handed over so far. Gives the ask back if the driver is
     /// gone; one that is being closed still answers.
-    pub(super) fn ask(&self, ask: Ask) -> Result<(), Ask> {
+    pub(super) fn send_command(&self, ask: Command) -> Result<(), Command> {
         let mut inside = self.lock();
         if inside.ended {
             return Err(ask);
         }
-        let closes = matches!(ask, Ask::Close { .. });
+        let closes = matches!(ask, Command::Close { .. });
         inside.open &= !closes;
         let at = inside.records.len();
         inside.asks.push((at, ask));
         inside.urgent = true;
         drop(inside);
         if closes {
-            self.room.close();
+            self.limit.close();
         }
-        self.bell.ring();
+        self.wake.wake();
         Ok(())
     }
 
@@ -257,33 +257,33 @@ impl Intake {
     }
 
     /// Takes everything that waits, in exchange for empty memory.
-    pub(super) fn take(&self, into: &mut Taken) {
+    pub(super) fn take(&self, into: &mut TakenInput) {
         let mut inside = self.lock();
         std::mem::swap(&mut inside.records, &mut into.records);
         std::mem::swap(&mut inside.groups, &mut into.groups);
         std::mem::swap(&mut inside.asks, &mut into.asks);
         inside.bytes = 0;
         inside.urgent = false;
-        let aside = inside.aside.take();
+        let aside = inside.aside.try_reserve();
         drop(inside);
-        self.room.free(aside);
+        self.limit.release(aside);
     }
 
     /// Takes no more records, and answers nothing more.
-    pub(super) fn shut(&self) {
+    pub(super) fn close(&self) {
         let mut inside = self.lock();
         inside.open = false;
         inside.ended = true;
         drop(inside);
-        self.room.close();
+        self.limit.close();
     }
 }
 
-impl Inside {
+impl QueueState {
     /// The group and place of the next ticket.
-    fn next(&mut self, bell: &Arc<Bell>) -> (Arc<Group>, usize) {
+    fn next(&mut self, bell: &Arc<DriverWake>) -> (Arc<TicketGroup>, usize) {
         if self.given == GROUP {
-            self.group = Group::new(bell);
+            self.group = TicketGroup::new(bell);
             self.given = 0;
         }
         let at = self.given;
@@ -304,15 +304,15 @@ mod tests {
 
     #[test]
     fn room_that_is_set_aside_is_freed_for_those_who_wait_when_the_driver_takes_records() {
-        let intake = Intake::new(100_000);
-        let small = Small::of(b"key", b"data").unwrap();
+        let intake = InputQueue::new(100_000);
+        let small = SmallRecord::of(b"key", b"data").unwrap();
         let cost = u32::try_from(small.cost()).unwrap();
         assert!(intake.push_small(small).unwrap().is_some());
         // As if it had been set aside by another thread, just before this one stood in the queue.
-        let mut rest = pin!(intake.room.wait(100_000 - cost));
+        let mut rest = pin!(intake.limit.reserve(100_000 - cost));
         let mut context = Context::from_waker(Waker::noop());
         assert!(rest.as_mut().poll(&mut context).is_pending());
-        intake.take(&mut Taken::default());
+        intake.take(&mut TakenInput::default());
         assert!(rest.poll(&mut context).is_ready());
     }
 }

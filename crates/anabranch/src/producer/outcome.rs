@@ -1,8 +1,8 @@
 //! Tickets: a future for each record, which resolves once.
 
-use super::group::Group;
+use super::group::TicketGroup;
 use anabranch_model::ids::ShardId;
-use anabranch_model::produce::outcome::{Attempt, Fate, Receipt, Why};
+use anabranch_model::produce::outcome::{Attempt, OutcomeKind, Receipt, RejectReason};
 use anabranch_model::sequence::SequenceNumber;
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ pub enum Outcome {
     /// It is not in the stream.
     Rejected {
         /// Why.
-        why: Why,
+        why: RejectReason,
         /// What was tried.
         attempts: Attempts,
     },
@@ -81,14 +81,14 @@ impl Attempts {
 #[derive(Debug)]
 #[must_use = "the outcome of the record is learnt by awaiting its ticket"]
 pub struct Ticket {
-    group: Arc<Group>,
+    group: Arc<TicketGroup>,
     /// Its place there. A whole word: a part of one, just written, is slow to read as one.
     at: usize,
 }
 
 impl Ticket {
     #[inline]
-    pub(super) fn of(group: Arc<Group>, at: usize) -> Self {
+    pub(super) fn of(group: Arc<TicketGroup>, at: usize) -> Self {
         Self { group, at }
     }
 
@@ -106,7 +106,7 @@ impl Future for Ticket {
     }
 }
 
-pub(super) fn placed(
+pub(super) fn placed_outcome(
     receipt: Arc<Receipt>,
     sub: impl Into<u64>,
     past: Option<Arc<Vec<Attempt>>>,
@@ -119,10 +119,10 @@ pub(super) fn placed(
     }
 }
 
-pub(super) fn outcome(fate: Fate, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
+pub(super) fn outcome(fate: OutcomeKind, sub: u64, past: Option<Arc<Vec<Attempt>>>) -> Outcome {
     match fate {
-        Fate::Placed(receipt) => placed(receipt, sub, past),
-        Fate::Rejected(why) => Outcome::Rejected { why, attempts: Attempts { past, last: None } },
-        Fate::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
+        OutcomeKind::Placed(receipt) => placed_outcome(receipt, sub, past),
+        OutcomeKind::Rejected(why) => Outcome::Rejected { why, attempts: Attempts { past, last: None } },
+        OutcomeKind::Unknown => Outcome::Unknown { attempts: Attempts { past, last: None } },
     }
 }

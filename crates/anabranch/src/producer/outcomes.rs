@@ -1,10 +1,10 @@
 //! The outcomes of a bulk: they are told together, and the memory for them is got together.
 
-use super::bell::{Bell, waking};
+use super::bell::{DriverWake, wake_caught};
 use super::outcome::{Outcome, outcome};
-use super::put::Account;
-use super::told::{Settled, Told};
-use anabranch_model::produce::outcome::{Attempt, Fate};
+use super::put::PutSummary;
+use super::told::{CompletedOutcome, OutcomeSet};
+use anabranch_model::produce::outcome::{Attempt, OutcomeKind};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 /// What became of the records of a bulk, in their order.
 #[derive(Debug, Clone)]
-pub struct Outcomes(Arc<Told>);
+pub struct Outcomes(Arc<OutcomeSet>);
 
 impl Outcomes {
     /// How many records these are.
@@ -28,7 +28,7 @@ impl Outcomes {
     /// What became of the record at this place of the bulk.
     pub fn get(&self, at: usize) -> Option<Outcome> {
         // Where nothing was told, the producer was brought down.
-        let unknown = || outcome(Fate::Unknown, 0, None);
+        let unknown = || outcome(OutcomeKind::Unknown, 0, None);
         (at < self.len()).then(|| self.0.get(at).unwrap_or_else(unknown))
     }
 
@@ -38,8 +38,8 @@ impl Outcomes {
     }
 
     /// How many were placed, and how many were not.
-    pub fn account(&self) -> Account {
-        self.0.account()
+    pub fn account(&self) -> PutSummary {
+        self.0.summary()
     }
 
     /// Whether every record was placed.
@@ -52,60 +52,60 @@ impl Outcomes {
 /// their outcomes; dropping it changes nothing but that nobody learns them.
 #[derive(Debug)]
 #[must_use = "the outcomes of the records are learnt by awaiting their ticket"]
-pub struct BulkTicket(Arc<BulkCell>);
+pub struct BulkTicket(Arc<BulkCompletion>);
 
 /// What a bulk's ticket and the driver share.
 #[derive(Debug)]
-pub(super) struct BulkCell {
-    state: Mutex<State>,
+pub(super) struct BulkCompletion {
+    state: Mutex<BulkState>,
     /// Is told when the ticket is awaited.
-    bell: Arc<Bell>,
+    bell: Arc<DriverWake>,
 }
 
 #[derive(Debug)]
-enum State {
+enum BulkState {
     /// Nobody asked yet, or this one did.
     Waiting(Option<Waker>),
     /// All outcomes are there.
-    Told(Outcomes),
+    Ready(Outcomes),
 }
 
-impl BulkCell {
-    pub(super) fn new(bell: &Arc<Bell>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::Waiting(None)), bell: Arc::clone(bell) })
+impl BulkCompletion {
+    pub(super) fn new(bell: &Arc<DriverWake>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(BulkState::Waiting(None)), bell: Arc::clone(bell) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BulkState> {
         // The state is replaced as a whole, so a panic can't leave it half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, told: Told) {
-        let told = State::Told(Outcomes(Arc::new(told)));
+    fn publish(&self, told: OutcomeSet) {
+        let told = BulkState::Ready(Outcomes(Arc::new(told)));
         let before = std::mem::replace(&mut *self.lock(), told);
-        if let State::Waiting(Some(waker)) = before {
-            waking(|| waker.wake());
+        if let BulkState::Waiting(Some(waker)) = before {
+            wake_caught(|| waker.wake());
         }
     }
 }
 
 impl BulkTicket {
-    pub(super) fn of(cell: Arc<BulkCell>) -> Self {
+    pub(super) fn of(cell: Arc<BulkCompletion>) -> Self {
         Self(cell)
     }
 
     /// The ticket of a bulk without records.
-    pub(super) fn of_nothing(bell: &Arc<Bell>) -> Self {
-        let cell = BulkCell::new(bell);
-        cell.tell(Told::default());
+    pub(super) fn of_nothing(bell: &Arc<DriverWake>) -> Self {
+        let cell = BulkCompletion::new(bell);
+        cell.publish(OutcomeSet::default());
         Self(cell)
     }
 
     /// The outcomes, if all of them are there already.
     pub fn try_outcomes(&self) -> Option<Outcomes> {
         match &*self.0.lock() {
-            State::Waiting(_) => None,
-            State::Told(outcomes) => Some(outcomes.clone()),
+            BulkState::Waiting(_) => None,
+            BulkState::Ready(outcomes) => Some(outcomes.clone()),
         }
     }
 }
@@ -120,11 +120,11 @@ impl Future for BulkTicket {
         // Wakers are cloned and dropped without the lock: what they do is their owner's.
         let mut waker = Some(context.waker().clone());
         match &mut *self.0.lock() {
-            State::Told(outcomes) => return Poll::Ready(outcomes.clone()),
-            State::Waiting(before) => std::mem::swap(before, &mut waker),
+            BulkState::Ready(outcomes) => return Poll::Ready(outcomes.clone()),
+            BulkState::Waiting(before) => std::mem::swap(before, &mut waker),
         }
         drop(waker);
-        self.0.bell.someone_waits();
+        self.0.bell.note_waiter();
         Poll::Pending
     }
 }
@@ -132,15 +132,15 @@ impl Future for BulkTicket {
 /// The driver's side of a bulk: outcomes are gathered until all are there.
 #[derive(Debug)]
 pub(super) struct OpenBulk {
-    cell: Arc<BulkCell>,
-    told: Told,
+    cell: Arc<BulkCompletion>,
+    told: OutcomeSet,
     /// Records without an outcome.
     left: usize,
 }
 
 impl OpenBulk {
-    pub(super) fn new(cell: Arc<BulkCell>, records: usize) -> Self {
-        Self { cell, told: Told::nothing_of(records), left: records }
+    pub(super) fn new(cell: Arc<BulkCompletion>, records: usize) -> Self {
+        Self { cell, told: OutcomeSet::empty(records), left: records }
     }
 
     /// Notes an outcome. Says whether it was the last one.
@@ -148,22 +148,22 @@ impl OpenBulk {
     pub(super) fn settle(
         &mut self,
         at: u32,
-        fate: &Fate,
+        fate: &OutcomeKind,
         sub: u64,
         past: Option<Arc<Vec<Attempt>>>,
     ) -> bool {
         self.left -= 1;
-        if let (Fate::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
+        if let (OutcomeKind::Placed(receipt), Ok(sub), None) = (fate, u32::try_from(sub), &past) {
             self.told.place(at, receipt, sub);
         } else {
-            self.told.note(at, Settled { fate: fate.clone(), sub, past });
+            self.told.note(at, CompletedOutcome { fate: fate.clone(), sub, past });
         }
         self.left == 0
     }
 
     /// Tells the outcomes. What has none is unknown.
     pub(super) fn tell(self) {
-        self.cell.tell(self.told);
+        self.cell.publish(self.told);
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_waker_may_look_at_its_own_bulk() {
-        let cell = BulkCell::new(&Arc::new(Bell::default()));
+        let cell = BulkCompletion::new(&Arc::new(DriverWake::default()));
         let mut ticket = pin!(BulkTicket::of(Arc::clone(&cell)));
         let mut poll = || {
             // Each one but the first replaces another, which is then dropped.
@@ -186,7 +186,7 @@ mod tests {
             ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
         };
         assert!(!poll() && !poll());
-        cell.tell(Told::default());
+        cell.publish(OutcomeSet::default());
         assert!(poll());
     }
 }

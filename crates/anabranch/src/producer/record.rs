@@ -2,8 +2,8 @@
 
 use anabranch_model::hash::HashKey;
 use anabranch_model::limits::PARTITION_KEY_MAX_CHARS;
-use anabranch_model::produce::KeyId;
-use anabranch_model::record::Key;
+use anabranch_model::produce::OrderingKey;
+use anabranch_model::record::PartitionKey;
 use bytes::Bytes;
 
 /// What a record costs beside its key and data: its ticket, and its place in a queue.
@@ -12,14 +12,14 @@ const RECORD_OVERHEAD_BYTES: usize = 256;
 /// A record to put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
-    pub(super) key: Key,
+    pub(super) key: PartitionKey,
     pub(super) explicit: Option<HashKey>,
     pub(super) data: Bytes,
 }
 
 impl NewRecord {
     /// A record with this partition key.
-    pub fn new(key: impl Into<Key>, data: impl Into<Bytes>) -> Self {
+    pub fn new(key: impl Into<PartitionKey>, data: impl Into<Bytes>) -> Self {
         Self { key: key.into(), explicit: None, data: data.into() }
     }
 
@@ -31,8 +31,8 @@ impl NewRecord {
     }
 
     /// What its order belongs to.
-    pub fn key_id(&self) -> KeyId {
-        KeyId { key: self.key.clone(), explicit: self.explicit }
+    pub fn key_id(&self) -> OrderingKey {
+        OrderingKey { key: self.key.clone(), explicit: self.explicit }
     }
 
     /// The bytes of its data.

@@ -1,18 +1,18 @@
 //! What a producer tells of itself: events, and counts with KPL's meanings.
 
-use super::desk::Slot;
+use super::desk::TicketSlot;
 use super::id::ProducerId;
-use super::put::Account;
+use super::put::PutSummary;
 use crate::event::{Events, ProducerEvent};
 use anabranch_model::ids::StreamName;
-use anabranch_model::produce::outcome::{Fate, Settled, Why};
-use anabranch_model::produce::{EntryReply, Notice, Reply, Request};
+use anabranch_model::produce::outcome::{OutcomeKind, CompletedRecords, RejectReason};
+use anabranch_model::produce::{EntryResult, MachineNotice, PutReply, PutRequest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts since the start. KPL's names for them are in parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
+pub struct ProducerStats {
     /// Records that were accepted (`UserRecordsReceived`).
     pub received: u64,
     /// Of these, those without an outcome (`UserRecordsPending`).
@@ -37,7 +37,7 @@ pub struct Stats {
 
 /// The counts as they are kept.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ProducerCounters {
     received: AtomicU64,
     placed: AtomicU64,
     placed_bytes: AtomicU64,
@@ -49,14 +49,14 @@ pub(super) struct Counts {
     strays: AtomicU64,
 }
 
-impl Counts {
-    pub(super) fn stats(&self) -> Stats {
+impl ProducerCounters {
+    pub(super) fn stats(&self) -> ProducerStats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         // Outcomes first: a record is received before it has one.
         let (placed, rejected, unknown) =
             (read(&self.placed), read(&self.rejected), read(&self.unknown));
         let received = read(&self.received);
-        Stats {
+        ProducerStats {
             received,
             pending: received.saturating_sub(placed + rejected + unknown),
             placed,
@@ -73,7 +73,7 @@ impl Counts {
 
 /// Tells events and keeps the counts.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct Reporter {
     /// The stream, which every event names.
     stream: StreamName,
     /// The producer, which every event names too.
@@ -81,19 +81,19 @@ pub(super) struct Report {
     /// Who listens.
     events: Events,
     /// The counts.
-    counts: Arc<Counts>,
+    counts: Arc<ProducerCounters>,
 }
 
 fn add(count: &AtomicU64, by: usize) {
     count.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-impl Report {
+impl Reporter {
     pub(super) fn new(
         stream: StreamName,
         producer: ProducerId,
         events: Events,
-        counts: Arc<Counts>,
+        counts: Arc<ProducerCounters>,
     ) -> Self {
         Self { stream, producer, events, counts }
     }
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    pub(super) fn sent(&self, request: &Request) {
+    pub(super) fn sent(&self, request: &PutRequest) {
         add(&self.counts.requests, 1);
         add(&self.counts.containers, request.entries.len());
         self.events.emit(ProducerEvent::Sent {
@@ -124,10 +124,10 @@ impl Report {
     }
 
     /// A reply came, or the call failed with all its containers.
-    pub(super) fn answered(&self, reply: &Reply, containers: usize, took_ms: u64) {
+    pub(super) fn answered(&self, reply: &PutReply, containers: usize, took_ms: u64) {
         let failed = match reply {
             Ok(entries) => {
-                entries.iter().filter(|entry| matches!(entry, EntryReply::Failed { .. })).count()
+                entries.iter().filter(|entry| matches!(entry, EntryResult::Failed { .. })).count()
             }
             Err(_) => containers,
         };
@@ -136,14 +136,14 @@ impl Report {
         self.events.emit(ProducerEvent::Answered { stream, producer, took_ms, failed });
     }
 
-    pub(super) fn settled(&self, settled: &Settled<Slot>, now_ms: u64) {
+    pub(super) fn completed(&self, settled: &CompletedRecords<TicketSlot>, now_ms: u64) {
         let records = settled.records.len();
         let bytes = settled.records.data_bytes();
         let first = settled.records.first_put_ms().unwrap_or(now_ms);
         let waited_ms = now_ms.saturating_sub(first);
         let (stream, producer) = self.names();
         match &settled.fate {
-            Fate::Placed(receipt) => {
+            OutcomeKind::Placed(receipt) => {
                 add(&self.counts.placed, records);
                 add(&self.counts.placed_bytes, bytes);
                 let shard = receipt.shard.clone();
@@ -163,8 +163,8 @@ impl Report {
                     pending,
                 });
             }
-            Fate::Rejected(why) => self.rejected(records, why.clone()),
-            Fate::Unknown => self.unknown(records),
+            OutcomeKind::Rejected(why) => self.rejected(records, why.clone()),
+            OutcomeKind::Unknown => self.unknown(records),
         }
     }
 
@@ -183,7 +183,7 @@ impl Report {
         }
     }
 
-    fn rejected(&self, records: usize, why: Why) {
+    fn rejected(&self, records: usize, why: RejectReason) {
         add(&self.counts.rejected, records);
         let pending = self.counts.stats().pending;
         let (stream, producer) = self.names();
@@ -194,48 +194,48 @@ impl Report {
     pub(super) fn never_taken(&self, records: usize) {
         if records > 0 {
             self.received(records);
-            self.rejected(records, Why::Closed);
+            self.rejected(records, RejectReason::Closed);
         }
     }
 
-    pub(super) fn notice(&self, notice: Notice) {
+    pub(super) fn notice(&self, notice: MachineNotice) {
         let (stream, producer) = self.names();
         self.events.emit(match notice {
-            Notice::MapRead { shards } => ProducerEvent::MapRead { stream, producer, shards },
-            Notice::MapFailed { fault } => ProducerEvent::MapFailed { stream, producer, fault },
-            Notice::MapDropped => ProducerEvent::MapDropped { stream, producer },
-            Notice::Stray { shard, records } => {
+            MachineNotice::MapRead { shards } => ProducerEvent::MapRead { stream, producer, shards },
+            MachineNotice::MapFailed { fault } => ProducerEvent::MapFailed { stream, producer, fault },
+            MachineNotice::MapDropped => ProducerEvent::MapDropped { stream, producer },
+            MachineNotice::Misrouted { shard, records } => {
                 add(&self.counts.strays, 1);
                 ProducerEvent::Stray { stream, producer, shard, records }
             }
-            Notice::Retry { shard, fault, detail, records, at_ms } => {
+            MachineNotice::Retry { shard, fault, detail, records, at_ms } => {
                 ProducerEvent::Retried { stream, producer, shard, fault, detail, records, at_ms }
             }
-            Notice::Slower { shard, share } => {
+            MachineNotice::RateReduced { shard, share } => {
                 ProducerEvent::Slower { stream, producer, shard, share }
             }
-            Notice::Paused { shards, fault, detail, for_ms, pauses: paused } => {
+            MachineNotice::Paused { shards, fault, detail, for_ms, pauses: paused } => {
                 tracing::warn!(
                     stream = %stream, producer = %producer, ?fault, detail = %detail, paused, for_ms,
                     "the service refuses this producer, so its records wait"
                 );
                 ProducerEvent::Paused { stream, producer, shards, fault, detail, for_ms, paused }
             }
-            Notice::Resumed { shards, for_ms, pauses: paused } => {
+            MachineNotice::Resumed { shards, for_ms, pauses: paused } => {
                 tracing::info!(
                     stream = %stream, producer = %producer, paused, for_ms,
                     "the service takes records of this producer again"
                 );
                 ProducerEvent::Resumed { stream, producer, shards, for_ms, paused }
             }
-            Notice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
-            Notice::ProducerStopped => ProducerEvent::Stopped { stream, producer },
+            MachineNotice::KeyStopped { key } => ProducerEvent::KeyStopped { stream, producer, key },
+            MachineNotice::ProducerStopped => ProducerEvent::Stopped { stream, producer },
         });
     }
 
-    pub(super) fn account(&self) -> Account {
+    pub(super) fn summary(&self) -> PutSummary {
         let stats = self.counts.stats();
-        Account { placed: stats.placed, rejected: stats.rejected, unknown: stats.unknown }
+        PutSummary { placed: stats.placed, rejected: stats.rejected, unknown: stats.unknown }
     }
 
     /// Tells of records that a producer was dropped with.

@@ -1,6 +1,6 @@
 //! Room in the buffer, in bytes: who puts takes it, and the driver frees it with each outcome.
 
-use super::bell::waking;
+use super::bell::wake_caught;
 use super::record::PutError;
 use tokio::sync::{Semaphore, TryAcquireError};
 
@@ -9,7 +9,7 @@ const ASIDE_BYTES: u32 = 64 * 1024;
 
 /// Room for records. Closed with the producer.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct BufferLimit {
     free: Semaphore,
     /// All the room there is.
     bytes: usize,
@@ -19,22 +19,22 @@ pub(super) struct Room {
 /// too little frees it first, and so does the driver whenever it takes records in. It is only set
 /// aside together with a record, so nobody waits for it for long.
 #[derive(Debug, Default)]
-pub(super) struct Aside(u32);
+pub(super) struct PrepaidBytes(u32);
 
-impl Aside {
+impl PrepaidBytes {
     /// All that is set aside, to be freed.
-    pub(super) fn take(&mut self) -> usize {
+    pub(super) fn try_reserve(&mut self) -> usize {
         std::mem::take(&mut self.0) as usize
     }
 }
 
-impl Room {
+impl BufferLimit {
     pub(super) fn new(bytes: usize) -> Self {
         Self { free: Semaphore::new(bytes), bytes }
     }
 
     /// What a cost takes of the room. What is larger than all of it takes all of it.
-    pub(super) fn of(&self, cost: usize) -> u32 {
+    pub(super) fn clamp(&self, cost: usize) -> u32 {
         u32::try_from(cost.min(self.bytes)).unwrap_or(u32::MAX)
     }
 
@@ -53,7 +53,7 @@ impl Room {
     }
 
     /// Waits for so much, and takes it.
-    pub(super) async fn wait(&self, cost: u32) -> Result<(), PutError> {
+    pub(super) async fn reserve(&self, cost: u32) -> Result<(), PutError> {
         self.free.acquire_many(cost).await.map_err(|_| PutError::Closed)?.forget();
         Ok(())
     }
@@ -61,8 +61,8 @@ impl Room {
     /// Takes so much of what is set aside, or of the room if that is too little. `false` if there
     /// is not so much now.
     #[inline]
-    pub(super) fn take_aside(&self, aside: &mut Aside, cost: u32) -> bool {
-        if aside.0 < cost && !self.set_aside(aside, cost - aside.0) {
+    pub(super) fn try_reserve_prepaid(&self, aside: &mut PrepaidBytes, cost: u32) -> bool {
+        if aside.0 < cost && !self.prepay(aside, cost - aside.0) {
             return false;
         }
         aside.0 -= cost;
@@ -71,7 +71,7 @@ impl Room {
 
     /// Sets more aside: so much at the least.
     #[cold]
-    fn set_aside(&self, aside: &mut Aside, least: u32) -> bool {
+    fn prepay(&self, aside: &mut PrepaidBytes, least: u32) -> bool {
         for more in [least.saturating_add(ASIDE_BYTES), least] {
             if self.take(more) == Ok(true) {
                 aside.0 += more;
@@ -82,15 +82,15 @@ impl Room {
     }
 
     /// Frees so much.
-    pub(super) fn free(&self, bytes: usize) {
+    pub(super) fn release(&self, bytes: usize) {
         if bytes > 0 {
-            waking(|| self.free.add_permits(bytes));
+            wake_caught(|| self.free.add_permits(bytes));
         }
     }
 
     /// Gives no more, and tells so those who wait.
     pub(super) fn close(&self) {
-        waking(|| self.free.close());
+        wake_caught(|| self.free.close());
     }
 }
 
@@ -125,8 +125,8 @@ mod tests {
             bytes in 1_usize..300_000,
             steps in proptest::collection::vec(step(), 1..200),
         ) {
-            let room = Room::new(bytes);
-            let (mut aside, mut held) = (Aside::default(), Vec::new());
+            let room = BufferLimit::new(bytes);
+            let (mut aside, mut held) = (PrepaidBytes::default(), Vec::new());
             for step in steps {
                 let free = bytes - held.iter().map(|cost| *cost as usize).sum::<usize>();
                 match step {
@@ -137,13 +137,13 @@ mod tests {
                         held.extend(taken.then_some(cost));
                     }
                     Step::Aside(cost) => {
-                        let taken = room.take_aside(&mut aside, cost);
+                        let taken = room.try_reserve_prepaid(&mut aside, cost);
                         prop_assert_eq!(taken, free >= cost as usize);
                         held.extend(taken.then_some(cost));
                     }
-                    Step::FreeAside => room.free(aside.take()),
+                    Step::FreeAside => room.release(aside.try_reserve()),
                     Step::Free if held.is_empty() => {}
-                    Step::Free => room.free(held.remove(0) as usize),
+                    Step::Free => room.release(held.remove(0) as usize),
                 }
                 let held: usize = held.iter().map(|cost| *cost as usize).sum();
                 prop_assert_eq!(room.free.available_permits() + aside.0 as usize + held, bytes);
@@ -154,18 +154,18 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_all_of_it_takes_all_of_it() {
-        let room = Room::new(1_000);
+        let room = BufferLimit::new(1_000);
         assert_eq!(
-            [999, 1_000, 1_001, usize::MAX].map(|cost| room.of(cost)),
+            [999, 1_000, 1_001, usize::MAX].map(|cost| room.clamp(cost)),
             [999, 1_000, 1_000, 1_000]
         );
     }
 
     #[test]
     fn a_closed_room_gives_nothing() {
-        let room = Room::new(1_000);
+        let room = BufferLimit::new(1_000);
         room.close();
         assert_eq!(room.take(1), Err(PutError::Closed));
-        assert!(!room.take_aside(&mut Aside::default(), 1));
+        assert!(!room.try_reserve_prepaid(&mut PrepaidBytes::default(), 1));
     }
 }

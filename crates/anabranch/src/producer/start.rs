@@ -1,17 +1,17 @@
 //! Starting a producer: what the stream has to be like.
 
-use super::call::{Caller, Uploading};
-use super::config::{Builder, ConfigError};
-use super::driver::Driver;
+use super::call::{Requester, UploadMeter};
+use super::config::{ProducerBuilder, ProducerConfigError};
+use super::driver::ProducerDriver;
 use super::id::ProducerId;
-use super::intake::Intake;
+use super::intake::InputQueue;
 use super::put::Producer;
-use super::report::{Counts, Report};
+use super::report::{ProducerCounters, Reporter};
 use crate::stream::api::{StreamApi, StreamError, StreamStatus, StreamSummary};
 use anabranch_model::ids::StreamName;
 use anabranch_model::limits::{RECORD_MAX_BYTES_DEFAULT, RECORD_MAX_KIB_HIGHEST};
 use anabranch_model::produce::Machine;
-use anabranch_model::produce::settings::{Order, Settings};
+use anabranch_model::produce::settings::{KeyOrder, ProducerSettings};
 use anabranch_model::retry::{Backoff, Fault};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -22,10 +22,10 @@ const LOOKS: Backoff = Backoff::new(200, 2_000);
 /// Why a producer did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum ProducerStartError {
     /// The options are not valid.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] ProducerConfigError),
     /// There is no such stream.
     #[error("there is no stream {stream}: create it, or check its name, region and account")]
     Missing {
@@ -65,15 +65,15 @@ pub enum StartError {
     },
 }
 
-impl Builder {
+impl ProducerBuilder {
     /// Starts the producer on a stream API. Call it inside a tokio runtime, which then runs it.
     ///
     /// The stream is looked at first: one that is missing is refused, one that is being created is
     /// waited for. Where looking is not allowed the service's defaults hold.
-    pub async fn start<A: StreamApi>(self, api: A) -> Result<Producer, StartError> {
+    pub async fn start<A: StreamApi>(self, api: A) -> Result<Producer, ProducerStartError> {
         let settings = self.check()?;
         let api = Arc::new(api);
-        let summary = self.look(&*api).await?;
+        let summary = self.wait_until_usable(&*api).await?;
         if let Some(summary) = &summary {
             check_order(&self.stream, summary, settings.order)?;
         }
@@ -81,17 +81,17 @@ impl Builder {
         let record_max_bytes =
             self.record_max_bytes.or(from_stream).unwrap_or(RECORD_MAX_BYTES_DEFAULT);
         let record_max_bytes = record_max_bytes.min(RECORD_MAX_KIB_HIGHEST * 1024);
-        Ok(self.launch(api, Settings { record_max_bytes, ..settings }))
+        Ok(self.launch(api, ProducerSettings { record_max_bytes, ..settings }))
     }
 
     /// Starts the producer on AWS, with this configuration of the SDK.
     #[cfg(feature = "aws")]
-    pub async fn start_aws(self, config: &aws_types::SdkConfig) -> Result<Producer, StartError> {
+    pub async fn start_aws(self, config: &aws_types::SdkConfig) -> Result<Producer, ProducerStartError> {
         self.start(crate::stream::AwsKinesis::new(config)).await
     }
 
     /// Looks at the stream until it can be used. `None` where that is not allowed.
-    async fn look<A: StreamApi>(&self, api: &A) -> Result<Option<StreamSummary>, StartError> {
+    async fn wait_until_usable<A: StreamApi>(&self, api: &A) -> Result<Option<StreamSummary>, ProducerStartError> {
         let stream = || self.stream.clone();
         let began_ms = self.clock.now_ms();
         for looks in 1.. {
@@ -101,19 +101,19 @@ impl Builder {
                 Ok(summary) => match summary.status {
                     StreamStatus::Active | StreamStatus::Updating => return Ok(Some(summary)),
                     StreamStatus::Deleting => {
-                        return Err(StartError::Deleting { stream: stream() });
+                        return Err(ProducerStartError::Deleting { stream: stream() });
                     }
                     StreamStatus::Creating if over => {
-                        return Err(StartError::StillCreating { stream: stream(), waited_ms });
+                        return Err(ProducerStartError::StillCreating { stream: stream(), waited_ms });
                     }
                     StreamStatus::Creating => {}
                 },
                 Err(error) if error.fault == Fault::Missing => {
-                    return Err(StartError::Missing { stream: stream() });
+                    return Err(ProducerStartError::Missing { stream: stream() });
                 }
                 Err(error) if error.fault == Fault::AccessDenied => return Ok(None),
                 Err(source) if over || !source.is_retryable() => {
-                    return Err(StartError::Describe { stream: stream(), source });
+                    return Err(ProducerStartError::Describe { stream: stream(), source });
                 }
                 Err(_) => {}
             }
@@ -122,22 +122,22 @@ impl Builder {
         Ok(None)
     }
 
-    fn launch<A: StreamApi>(self, api: Arc<A>, settings: Settings) -> Producer {
+    fn launch<A: StreamApi>(self, api: Arc<A>, settings: ProducerSettings) -> Producer {
         let number = self.chance.bits();
         let id = self.id.unwrap_or_else(|| ProducerId::drawn(number));
-        let settings = Settings { mark: self.marks.then_some(number), ..settings };
+        let settings = ProducerSettings { mark: self.marks.then_some(number), ..settings };
         let machine = Machine::new(settings, self.chance.bits(), self.clock.now_ms());
-        let intake = Arc::new(Intake::new(self.buffer_bytes));
-        let counts = Arc::new(Counts::default());
-        let report = Report::new(self.stream.clone(), id.clone(), self.events, Arc::clone(&counts));
-        let caller = Caller {
+        let intake = Arc::new(InputQueue::new(self.buffer_bytes));
+        let counts = Arc::new(ProducerCounters::default());
+        let report = Reporter::new(self.stream.clone(), id.clone(), self.events, Arc::clone(&counts));
+        let caller = Requester {
             api,
             stream: self.stream.clone(),
             clock: self.clock.clone(),
             timeout_ms: self.request_timeout_ms,
-            uploading: Uploading::default(),
+            uploading: UploadMeter::default(),
         };
-        let driver = Driver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
+        let driver = ProducerDriver::new(machine, caller, Arc::clone(&intake), report, settings.linger_ms);
         let mut task = JoinSet::new();
         task.spawn(driver.run());
         let record_max_bytes = settings.record_max_bytes;
@@ -149,10 +149,10 @@ impl Builder {
 fn check_order(
     stream: &StreamName,
     summary: &StreamSummary,
-    order: Order,
-) -> Result<(), StartError> {
-    if summary.ignores_keys && order == Order::Strict {
-        return Err(StartError::IgnoresKeys { stream: stream.clone() });
+    order: KeyOrder,
+) -> Result<(), ProducerStartError> {
+    if summary.ignores_keys && order == KeyOrder::Strict {
+        return Err(ProducerStartError::IgnoresKeys { stream: stream.clone() });
     }
     Ok(())
 }
@@ -177,9 +177,9 @@ mod tests {
             let error = check_order(&"orders".into(), &summary, order).err();
             assert_eq!(error.is_some(), refused, "{ignores_keys} {order:?}: {error:?}");
         };
-        check(false, Order::Strict, false);
-        check(false, Order::None, false);
-        check(true, Order::Strict, true);
-        check(true, Order::None, false);
+        check(false, KeyOrder::Strict, false);
+        check(false, KeyOrder::None, false);
+        check(true, KeyOrder::Strict, true);
+        check(true, KeyOrder::None, false);
     }
 }

@@ -1,16 +1,16 @@
 //! The producer for threads: the same, with calls that block.
 
 use super::bulk::{Bulk, PutBulkError, TryPutBulkError};
-use super::config::Builder;
+use super::config::ProducerBuilder;
 use super::id::ProducerId;
 use super::outcome::{Outcome, Ticket};
 use super::outcomes::{BulkTicket, Outcomes};
-use super::put::{Account, Producer};
+use super::put::{PutSummary, Producer};
 use super::record::{NewRecord, PutError, TryPutError};
-use super::report::Stats;
-use super::start::StartError;
+use super::report::ProducerStats;
+use super::start::ProducerStartError;
 use crate::stream::api::StreamApi;
-use anabranch_model::record::Key;
+use anabranch_model::record::PartitionKey;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl SyncProducer {
     /// # Panics
     ///
     /// If the system gives no thread.
-    pub fn start<A: StreamApi>(builder: Builder, api: A) -> Result<Self, StartError> {
+    pub fn start<A: StreamApi>(builder: ProducerBuilder, api: A) -> Result<Self, ProducerStartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("anabranch-producer")
@@ -86,7 +86,7 @@ impl SyncProducer {
     /// Puts a record. Blocks while the buffer is full.
     pub fn put(
         &self,
-        key: impl AsRef<str> + Into<Key>,
+        key: impl AsRef<str> + Into<PartitionKey>,
         data: impl AsRef<[u8]> + Into<Bytes>,
     ) -> Result<SyncTicket, PutError> {
         self.wait_if_full(self.producer.try_put(key, data))
@@ -135,7 +135,7 @@ impl SyncProducer {
     }
 
     /// Lets a stopped key go on. `false` if it did not stand stopped.
-    pub fn resume(&self, key: impl Into<Key>) -> bool {
+    pub fn resume(&self, key: impl Into<PartitionKey>) -> bool {
         self.runtime.block_on(self.producer.resume(key))
     }
 
@@ -150,12 +150,12 @@ impl SyncProducer {
     }
 
     /// Counts since the start.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ProducerStats {
         self.producer.stats()
     }
 
     /// Closes it, as [`Producer::close`] does.
-    pub fn close(&self, deadline: Duration) -> Account {
+    pub fn close(&self, deadline: Duration) -> PutSummary {
         self.runtime.block_on(self.producer.close(deadline))
     }
 }

@@ -1,8 +1,8 @@
 //! Outcomes that are kept together: those of a bulk, and those of a group of tickets.
 
-use super::outcome::{Outcome, outcome, placed};
-use super::put::Account;
-use anabranch_model::produce::outcome::{Attempt, Fate, Receipt};
+use super::outcome::{Outcome, outcome, placed_outcome};
+use super::put::PutSummary;
+use anabranch_model::produce::outcome::{Attempt, OutcomeKind, Receipt};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ const OTHER: u32 = NOTHING - 1;
 
 /// What became of records, by their places.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct OutcomeSet {
     /// Of each record the place of its receipt here, and its own place in the container.
     places: Vec<(u32, u32)>,
     /// Of each container that was placed.
     receipts: Vec<Arc<Receipt>>,
     /// Of containers that were placed together with few others.
-    sheets: Vec<Sheet>,
+    sheets: Vec<SharedReceipts>,
     /// Outcomes that are not the usual one.
-    others: Vec<Settled>,
+    others: Vec<CompletedOutcome>,
 }
 
 /// The few receipts that came together: to hold all of them costs less than to hold each one.
-pub(super) type Sheet = Arc<[Arc<Receipt>]>;
+pub(super) type SharedReceipts = Arc<[Arc<Receipt>]>;
 
 /// This many are few. One record that waits for long keeps all of a sheet.
 const FEW: usize = 128;
@@ -33,28 +33,28 @@ const FEW: usize = 128;
 const ON_SHEET: u32 = 1 << 31;
 
 /// A sheet of these receipts, if there are some and they are few.
-pub(super) fn sheet(receipts: &[Arc<Receipt>]) -> Option<Sheet> {
+pub(super) fn shared_receipts(receipts: &[Arc<Receipt>]) -> Option<SharedReceipts> {
     (1..=FEW).contains(&receipts.len()).then(|| receipts.into())
 }
 
 /// An outcome as the machine tells it.
 #[derive(Debug)]
-pub(super) struct Settled {
-    pub(super) fate: Fate,
+pub(super) struct CompletedOutcome {
+    pub(super) fate: OutcomeKind,
     pub(super) sub: u64,
     pub(super) past: Option<Arc<Vec<Attempt>>>,
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for OutcomeSet {
     /// How many these are, and not all of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Told").field("records", &self.len()).finish_non_exhaustive()
     }
 }
 
-impl Told {
+impl OutcomeSet {
     /// Nothing yet of so many records.
-    pub(super) fn nothing_of(records: usize) -> Self {
+    pub(super) fn empty(records: usize) -> Self {
         Self { places: vec![(NOTHING, 0); records], ..Self::default() }
     }
 
@@ -77,7 +77,7 @@ impl Told {
 
     /// Notes that a record was placed, as usual. Its receipt is at this line of the sheet.
     #[inline]
-    pub(super) fn place_by(&mut self, at: u32, sheet: &Sheet, line: u32, sub: u32) {
+    pub(super) fn place_shared(&mut self, at: u32, sheet: &SharedReceipts, line: u32, sub: u32) {
         // Those of a sheet are noted one after the other.
         if !self.sheets.last().is_some_and(|last| Arc::ptr_eq(last, sheet)) {
             self.sheets.push(Arc::clone(sheet));
@@ -99,14 +99,14 @@ impl Told {
 
     /// Notes another outcome.
     #[cold]
-    pub(super) fn note(&mut self, at: u32, settled: Settled) {
+    pub(super) fn note(&mut self, at: u32, settled: CompletedOutcome) {
         let other = u32::try_from(self.others.len()).unwrap_or(NOTHING);
         self.places[at as usize] = (OTHER, other);
         self.others.push(settled);
     }
 
     /// Whether something is told of the record at this place.
-    pub(super) fn is_told(&self, at: usize) -> bool {
+    pub(super) fn has_outcome(&self, at: usize) -> bool {
         self.places.get(at).is_some_and(|(receipt, _)| *receipt != NOTHING)
     }
 
@@ -115,23 +115,23 @@ impl Told {
     pub(super) fn get(&self, at: usize) -> Option<Outcome> {
         let (receipt, sub) = *self.places.get(at)?;
         if let Some(receipt) = self.receipt(receipt) {
-            return Some(placed(Arc::clone(receipt), sub, None));
+            return Some(placed_outcome(Arc::clone(receipt), sub, None));
         }
         if receipt != OTHER {
             return None;
         }
-        let Settled { fate, sub, past } = self.others.get(sub as usize)?;
+        let CompletedOutcome { fate, sub, past } = self.others.get(sub as usize)?;
         Some(outcome(fate.clone(), *sub, past.clone()))
     }
 
     /// How many were placed, and how many were not. What nothing is told of is unknown.
-    pub(super) fn account(&self) -> Account {
+    pub(super) fn summary(&self) -> PutSummary {
         let others = self.places.iter().filter(|(receipt, _)| *receipt >= OTHER).count();
-        let is_placed = |other: &&Settled| matches!(other.fate, Fate::Placed(_));
-        let is_rejected = |other: &&Settled| matches!(other.fate, Fate::Rejected(_));
+        let is_placed = |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Placed(_));
+        let is_rejected = |other: &&CompletedOutcome| matches!(other.fate, OutcomeKind::Rejected(_));
         let placed = self.others.iter().filter(is_placed).count();
         let rejected = self.others.iter().filter(is_rejected).count();
-        Account {
+        PutSummary {
             placed: (self.len() - others + placed) as u64,
             rejected: rejected as u64,
             unknown: (others - rejected - placed) as u64,

@@ -3,7 +3,7 @@
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::{ShardId, StreamName};
 use anabranch_model::lineage::Shard;
-use anabranch_model::record::{Key, Record};
+use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 use bytes::Bytes;
@@ -245,7 +245,7 @@ pub struct SubscriptionEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutEntry {
     /// The partition key.
-    pub key: Key,
+    pub key: PartitionKey,
     /// The hash to route by, instead of the key's.
     pub hash: Option<HashKey>,
     /// The data.

@@ -8,7 +8,7 @@ use anabranch::producer::Producer;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
-use anabranch_model::aggregate::encode::{Builder, Entry, Room};
+use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord, PushResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 impl World {
     /// Puts one aggregate with the next record of each of these keys.
     fn put_aggregate(&self, keys: &[&str]) {
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         for key in keys {
             let data = self.oracle.put(key).to_string();
             let entry =
-                Entry { partition_key: key, explicit_hash_key: None, data: data.as_bytes() };
-            assert_eq!(builder.add_within(&entry, 1 << 20), Room::Taken);
+                AggregateRecord { partition_key: key, explicit_hash_key: None, data: data.as_bytes() };
+            assert_eq!(builder.add_within(&entry, 1 << 20), PushResult::Added);
         }
         let container = builder.close().unwrap().seal();
         self.put_data(container.partition_key.as_str(), &container.data);
@@ -83,11 +83,11 @@ async fn a_stop_inside_an_aggregate_goes_on_inside_it() {
 async fn an_aggregate_with_a_record_of_another_shard_is_dropped_whole_and_told() {
     let world = World::new(8);
     // No shard of eight takes all of these keys.
-    let mut builder = Builder::new();
+    let mut builder = AggregateBuilder::new();
     for key in 0..50 {
         let key = format!("stray-{key}");
-        let entry = Entry { partition_key: &key, explicit_hash_key: None, data: b"x" };
-        assert_eq!(builder.add_within(&entry, 1 << 20), Room::Taken);
+        let entry = AggregateRecord { partition_key: &key, explicit_hash_key: None, data: b"x" };
+        assert_eq!(builder.add_within(&entry, 1 << 20), PushResult::Added);
     }
     world.put_data("a", &builder.close().unwrap().seal().data);
     world.put_round(10);
@@ -109,8 +109,8 @@ async fn the_second_copy_of_a_marked_aggregate_is_dropped_and_told() {
         let api = LocalKinesis::new(Arc::clone(&world.engine));
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
-            .with_chance(Rng::seeded(3))
-            .with_marks(marks)
+            .with_rng(Rng::seeded(3))
+            .with_dedup_tags(marks)
             .start(api)
             .await
             .unwrap();
@@ -154,8 +154,8 @@ async fn producers_that_drew_the_same_number_lose_nothing_to_each_other() {
         // As a process that is started again from the same snapshot.
         let producer = Producer::new(STREAM)
             .with_clock(Clock::of_runtime())
-            .with_chance(Rng::seeded(3))
-            .with_marks(true)
+            .with_rng(Rng::seeded(3))
+            .with_dedup_tags(true)
             .start(LocalKinesis::new(Arc::clone(&world.engine)))
             .await
             .unwrap();

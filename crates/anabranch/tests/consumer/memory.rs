@@ -231,7 +231,7 @@ async fn a_handler_that_puts_makes_progress_while_the_prefetch_is_full() {
     let api = LocalKinesis::new(Arc::clone(&world.engine));
     let producer = Producer::new("mails").with_buffer_bytes(256 * 1024);
     let clock = Clock::of_runtime();
-    let producer = producer.with_clock(clock).with_chance(Rng::seeded(3));
+    let producer = producer.with_clock(clock).with_rng(Rng::seeded(3));
     let producer = producer.start(api).await.unwrap();
     let (producer, placed) = (Arc::new(producer), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&placed);

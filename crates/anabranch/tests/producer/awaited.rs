@@ -2,14 +2,14 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::clock::Clock;
-use anabranch::producer::{Builder, Producer, Ticket};
+use anabranch::producer::{ProducerBuilder, Producer, Ticket};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 const LINGER: Duration = Duration::from_mins(1);
 const QUIET: Duration = Duration::from_secs(15);
 
-fn lingering() -> Builder {
+fn lingering() -> ProducerBuilder {
     Producer::new(STREAM).with_linger(LINGER).with_clock(Clock::of_runtime())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::machine::{Bench, HIGH, LOW, halves};
 use anabranch_model::hash::{HashKey, HashRange};
-use anabranch_model::produce::settings::Settings;
+use anabranch_model::produce::settings::ProducerSettings;
 use anabranch_model::retry::Fault;
 
 /// A hash in the upper half of the lower half of all.
@@ -16,7 +16,7 @@ fn thirds() -> [HashRange; 3] {
 }
 
 /// A machine that knows shards of these ranges.
-fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut Settings)) -> Bench {
+fn knowing(ranges: &[HashRange], change: impl FnOnce(&mut ProducerSettings)) -> Bench {
     let mut bench = Bench::new(change);
     bench.run(0);
     bench.list(ranges);

@@ -5,7 +5,7 @@ use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
     Bulk, BulkTicket, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
-    TryPutError, Why,
+    TryPutError, RejectReason,
 };
 use anabranch_local::fault::{Effect, FaultRule};
 use anabranch_local::op::Operation;
@@ -224,7 +224,7 @@ async fn a_bulk_that_a_dropped_producer_never_looked_at_is_told_too() {
     drop(producer);
     let outcomes = in_time(ticket).await;
     assert_eq!(outcomes.account().rejected, 3);
-    let closed = |outcome: Outcome| matches!(outcome, Outcome::Rejected { why: Why::Closed, .. });
+    let closed = |outcome: Outcome| matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. });
     assert!(outcomes.iter().all(closed) && closed(in_time(single).await));
     assert_eq!(*abandoned.lock().unwrap(), [4]);
     assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
@@ -250,7 +250,7 @@ async fn records_of_a_stopped_key_are_refused_and_the_others_of_the_bulk_are_pla
     for (number, outcome) in (1..).zip(outcomes.iter()) {
         match outcome {
             Outcome::Placed { .. } => assert_ne!(number % 3, 0),
-            Outcome::Rejected { why: Why::KeyStopped, .. } => assert_eq!(number % 3, 0),
+            Outcome::Rejected { why: RejectReason::KeyStopped, .. } => assert_eq!(number % 3, 0),
             other => panic!("{number}: {other:?}"),
         }
     }

@@ -190,7 +190,7 @@ async fn an_id_is_given_or_drawn_and_stands_in_every_event() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
     let events = Events::new(move |event| listener.lock().unwrap().push(format!("{event:?}")));
-    let builder = || Producer::new(STREAM).with_chance(Rng::seeded(9));
+    let builder = || Producer::new(STREAM).with_rng(Rng::seeded(9));
     let producer =
         builder().with_id("till-3").with_events(events).start(stage.api()).await.unwrap();
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());

@@ -2,7 +2,7 @@
 
 use crate::stage::{STREAM, Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{Builder, Order, Outcome, Producer, Why};
+use anabranch::producer::{ProducerBuilder, KeyOrder, Outcome, Producer, RejectReason};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use anabranch_model::retry::Fault;
@@ -19,7 +19,7 @@ const DENIALS: [(Effect, Fault, &str); 4] = [
 type Kept = Arc<Mutex<Vec<ProducerEvent>>>;
 
 /// Collects the events of pauses.
-fn listened(builder: Builder) -> (Builder, Kept) {
+fn listened(builder: ProducerBuilder) -> (ProducerBuilder, Kept) {
     let kept = Kept::default();
     let told = Arc::clone(&kept);
     let events = Events::new(move |event| {
@@ -50,7 +50,7 @@ async fn until(what: &str, kept: &Kept, found: impl Fn(&ProducerEvent) -> bool) 
 #[tokio::test]
 async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselves() {
     for (effect, fault, code) in DENIALS {
-        for order in [Order::Strict, Order::None] {
+        for order in [KeyOrder::Strict, KeyOrder::None] {
             let stage = Stage::new(2);
             let (builder, kept) = listened(quick().with_order(order));
             let producer = builder.start(stage.api()).await.unwrap();
@@ -92,7 +92,7 @@ async fn records_wait_while_the_caller_is_refused_and_go_on_in_order_by_themselv
                 "{effect:?}: {told:?}"
             );
             assert!(told.len() <= 8, "{effect:?}: {} events for two shards", told.len());
-            if order == Order::Strict {
+            if order == KeyOrder::Strict {
                 for (key, numbers) in stage.first_deliveries().await {
                     assert!(numbers.is_sorted(), "{effect:?}: {key}: {numbers:?}");
                 }
@@ -127,7 +127,7 @@ async fn a_deadline_bounds_the_wait_and_its_rejection_names_the_refusal() {
     let began = std::time::Instant::now();
     let refused = in_time(producer.put("a", "1").await.unwrap()).await;
     assert!(began.elapsed() >= Duration::from_millis(300), "given up too early");
-    let Outcome::Rejected { why: Why::Refused { fault, detail }, attempts } = refused else {
+    let Outcome::Rejected { why: RejectReason::Refused { fault, detail }, attempts } = refused else {
         panic!("{refused:?}")
     };
     assert!(fault == Fault::KeyUnusable && detail.contains("KMSDisabledException"), "{detail}");
@@ -151,7 +151,7 @@ async fn a_close_during_a_refusal_accounts_for_every_record() {
         let outcome = ticket.await;
         assert!(
             matches!(&outcome, Outcome::Unknown { .. })
-                || matches!(&outcome, Outcome::Rejected { why: Why::Refused { detail, .. }, .. }
+                || matches!(&outcome, Outcome::Rejected { why: RejectReason::Refused { detail, .. }, .. }
                     if detail.contains("AccessDenied")),
             "{outcome:?}"
         );
@@ -171,7 +171,7 @@ async fn a_producer_with_too_many_stopped_keys_goes_on_when_they_are_resumed() {
     let put = async |key: &'static str, data: &'static str| {
         in_time(producer.put(key, data).await.unwrap()).await
     };
-    assert!(matches!(put("d", "1").await, Outcome::Rejected { why: Why::ProducerStopped, .. }));
+    assert!(matches!(put("d", "1").await, Outcome::Rejected { why: RejectReason::ProducerStopped, .. }));
     assert!(producer.resume("a").await);
     assert!(put("a", "3").await.is_placed(), "a resumed key really goes on");
     assert!(!put("b", "3").await.is_placed(), "the others wait for their turn");

@@ -3,8 +3,8 @@
 use crate::stage::{STREAM, Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    Builder, Bulk, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
-    TryPutError, Why,
+    ProducerBuilder, Bulk, NewRecord, Outcome, Producer, PutError, SyncProducer, TryPutBulkError,
+    TryPutError, RejectReason,
 };
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A producer with a buffer of 64 KiB, which tries again at once.
-fn small() -> Builder {
+fn small() -> ProducerBuilder {
     Producer::new(STREAM)
         .with_buffer_bytes(64 << 10)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
@@ -231,7 +231,7 @@ async fn records_that_a_dropped_producer_never_looked_at_are_told_too() {
     drop(waits);
     for ticket in tickets {
         let outcome = in_time(ticket).await;
-        assert!(matches!(outcome, Outcome::Rejected { why: Why::Closed, .. }), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Rejected { why: RejectReason::Closed, .. }), "{outcome:?}");
     }
     assert_eq!(*told.lock().unwrap(), [2]);
     assert_eq!(stage.read_all().await.len(), 0, "nothing of it was sent");
@@ -271,7 +271,7 @@ async fn closing_accounts_for_every_record() {
     let account = producer.close(Duration::from_millis(100)).await;
     assert_eq!((account.placed, account.rejected, account.unknown), (1, 1, 1));
     assert!(matches!(lost.await, Outcome::Unknown { attempts } if attempts.count() > 0));
-    assert!(matches!(queued.await, Outcome::Rejected { why: Why::Closed, .. }));
+    assert!(matches!(queued.await, Outcome::Rejected { why: RejectReason::Closed, .. }));
     assert_eq!(producer.put("a", "4").await.unwrap_err(), PutError::Closed);
     assert_eq!(producer.close(Duration::ZERO).await, account, "a second close says the same");
     producer.flush().await;

@@ -6,7 +6,7 @@ use anabranch::stream::AwsKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::op::create_stream;
 use anabranch_local::{Local, Options};
-use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
 use std::io::Write as _;
@@ -105,8 +105,8 @@ impl Stage {
             };
             for record in fetched.records {
                 match decode(&record, shard.range) {
-                    Decoded::Plain(_) => read.alone.push(user(record.into())),
-                    Decoded::Records(records) => read.together.extend(records.map(user)),
+                    DecodedAggregate::Plain(_) => read.alone.push(user(record.into())),
+                    DecodedAggregate::Records(records) => read.together.extend(records.map(user)),
                     other => panic!("{name}: {other:?}"),
                 }
             }
@@ -170,7 +170,7 @@ async fn others_read_our_aggregates() {
                 heard.notify_one();
             }
         });
-        let builder = Producer::new(name).with_events(events).with_marks(marks);
+        let builder = Producer::new(name).with_events(events).with_dedup_tags(marks);
         let producer = builder.start_aws(&stage.local.sdk_config()).await.unwrap();
         // Before the list of shards is there, records go alone.
         mapped.notified().await;

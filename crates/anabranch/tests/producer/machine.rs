@@ -1,13 +1,13 @@
 //! The producer's machine by itself: what it is told, and what it wants done.
 
-use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lineage::Shard;
-use anabranch_model::produce::outcome::Fate;
-use anabranch_model::produce::settings::Settings;
+use anabranch_model::produce::outcome::OutcomeKind;
+use anabranch_model::produce::settings::ProducerSettings;
 use anabranch_model::produce::{
-    Action, Content, Entry, EntryReply, Machine, Notice, Offer, Read, Request,
+    Action, RecordContent, RequestEntry, EntryResult, Machine, MachineNotice, OfferedRecord, ShardListRead, PutRequest,
 };
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
@@ -19,20 +19,20 @@ pub(crate) const HIGH: HashKey = HashKey(u128::MAX - 1);
 /// The machine, and what it wanted done so far.
 pub(crate) struct Bench {
     pub(crate) machine: Machine<&'static str>,
-    pub(crate) requests: Vec<Request>,
-    pub(crate) reads: Vec<Read>,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) settled: Vec<(&'static str, Fate)>,
+    pub(crate) requests: Vec<PutRequest>,
+    pub(crate) reads: Vec<ShardListRead>,
+    pub(crate) notices: Vec<MachineNotice>,
+    pub(crate) settled: Vec<(&'static str, OutcomeKind)>,
     pub(crate) now_ms: u64,
 }
 
 impl Bench {
-    pub(crate) fn new(change: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings {
+    pub(crate) fn new(change: impl FnOnce(&mut ProducerSettings)) -> Self {
+        let mut settings = ProducerSettings {
             linger_ms: 0,
             backoff: Backoff::new(1, 1),
             refusal_backoff: Backoff::new(1, 1),
-            ..Settings::default()
+            ..ProducerSettings::default()
         };
         change(&mut settings);
         Self {
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     /// A bench whose machine knows that one shard takes everything.
-    pub(crate) fn with_map(change: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) fn with_map(change: impl FnOnce(&mut ProducerSettings)) -> Self {
         let mut bench = Self::new(change);
         bench.run(0);
         bench.list(&[HashRange::ALL]);
@@ -58,9 +58,9 @@ impl Bench {
         while let Some(action) = self.machine.poll(self.now_ms) {
             match action {
                 Action::Send(request) => self.requests.push(request),
-                Action::Read(read) => self.reads.push(read),
+                Action::ListShards(read) => self.reads.push(read),
                 Action::Notice(notice) => self.notices.push(notice),
-                Action::Settle(mut settled) => {
+                Action::Complete(mut settled) => {
                     let fate = settled.fate;
                     settled.records.drain(|ticket, _| self.settled.push((ticket, fate.clone())));
                 }
@@ -79,8 +79,8 @@ impl Bench {
         hash: HashKey,
         data: impl Into<bytes::Bytes>,
     ) {
-        let content = Content::Shared { key: &name.into(), data: &data.into() };
-        let offer = Offer { content, hash, is_explicit: true };
+        let content = RecordContent::Shared { key: &name.into(), data: &data.into() };
+        let offer = OfferedRecord { content, hash, is_explicit: true };
         self.machine.put_all(std::iter::once(name), |_| offer.hash, |_| offer, self.now_ms);
     }
 
@@ -115,12 +115,12 @@ impl Bench {
     pub(crate) fn sent(&mut self) -> Vec<(u64, Vec<String>)> {
         let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
         let requests = self.requests.drain(..);
-        let entries = |request: &Request| request.entries.iter().map(|e| text(&e.data)).collect();
+        let entries = |request: &PutRequest| request.entries.iter().map(|e| text(&e.data)).collect();
         requests.map(|request| (request.id, entries(&request))).collect()
     }
 
     pub(crate) fn place(&mut self, request: u64, shards: &[u32]) {
-        let placed = |at: &u32| EntryReply::Placed {
+        let placed = |at: &u32| EntryResult::Placed {
             shard: ShardId::from_index(*at),
             sequence: SequenceNumber::ZERO,
         };
@@ -133,17 +133,17 @@ impl Bench {
         self.run(2);
     }
 
-    pub(crate) fn fate(&self, name: &str) -> Option<&Fate> {
+    pub(crate) fn fate(&self, name: &str) -> Option<&OutcomeKind> {
         self.settled.iter().find(|(settled, _)| *settled == name).map(|(_, fate)| fate)
     }
 
     pub(crate) fn is_placed(&self, name: &str) -> bool {
-        matches!(self.fate(name), Some(Fate::Placed(_)))
+        matches!(self.fate(name), Some(OutcomeKind::Placed(_)))
     }
 }
 
 /// An entry as a record of the stream.
-pub(crate) fn carrier(entry: &Entry) -> Record {
+pub(crate) fn carrier(entry: &RequestEntry) -> Record {
     Record {
         sequence: SequenceNumber::ZERO,
         partition_key: entry.key.clone(),
@@ -153,10 +153,10 @@ pub(crate) fn carrier(entry: &Entry) -> Record {
 }
 
 /// The data of the records that an entry holds.
-fn users(entry: &Entry) -> Vec<String> {
+fn users(entry: &RequestEntry) -> Vec<String> {
     let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
     match decode(&carrier(entry), HashRange::ALL) {
-        Decoded::Records(records) => records.map(|record| text(&record.data)).collect(),
+        DecodedAggregate::Records(records) => records.map(|record| text(&record.data)).collect(),
         _ => vec![text(&entry.data)],
     }
 }

@@ -3,9 +3,9 @@
 use crate::machine::{Bench, HIGH, LOW, halves};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::ids::ShardId;
-use anabranch_model::produce::outcome::{Fate, Why};
-use anabranch_model::produce::settings::{Aggregation, Holes, Order};
-use anabranch_model::produce::{EntryReply, Notice};
+use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
+use anabranch_model::produce::settings::{Aggregation, OnFailure, KeyOrder};
+use anabranch_model::produce::{EntryResult, MachineNotice};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 
@@ -20,7 +20,7 @@ fn a_reply_from_the_shard_of_that_name_of_another_stream_is_judged() {
     // No sign of the stream for too long: the map is dropped, and the new one has the same name
     // for another range.
     bench.run(2_000);
-    assert!(bench.notices.contains(&Notice::MapDropped));
+    assert!(bench.notices.contains(&MachineNotice::MapDropped));
     bench.list(&halves());
     bench.place(request, &[0]);
     is_found_astray(&mut bench);
@@ -155,7 +155,7 @@ fn a_map_of_a_stream_that_answers_now_and_then_is_kept() {
         bench.settled.clear();
         bench.run(5_000);
     }
-    assert!(!bench.notices.contains(&Notice::MapDropped));
+    assert!(!bench.notices.contains(&MachineNotice::MapDropped));
     assert_eq!(bench.reads.len(), 0, "and no list");
 }
 
@@ -169,7 +169,7 @@ fn a_list_of_a_stream_that_is_gone_drops_its_map() {
     let read = bench.reads.pop().expect("what is sent in doubt asks for a list");
     bench.machine.shards(read, Err(Fault::Missing), bench.now_ms);
     bench.run(0);
-    assert!(bench.notices.contains(&Notice::MapDropped));
+    assert!(bench.notices.contains(&MachineNotice::MapDropped));
 }
 
 #[test]
@@ -177,13 +177,13 @@ fn a_map_without_a_sign_of_the_stream_is_dropped_and_hashes_go_alone() {
     let mut bench = Bench::with_map(|settings| settings.map_idle_ms = 1_000);
     bench.run(5_000);
     assert!(
-        !bench.notices.contains(&Notice::MapDropped),
+        !bench.notices.contains(&MachineNotice::MapDropped),
         "nothing is sent, so nothing is at stake"
     );
     bench.put("low", LOW);
     bench.put("high", HIGH);
     bench.run(0);
-    assert!(bench.notices.contains(&Notice::MapDropped));
+    assert!(bench.notices.contains(&MachineNotice::MapDropped));
     let sent = bench.sent();
     assert_eq!(sent[0].1, ["low", "high"], "no aggregate without a map");
     bench.place(sent[0].0, &[0, 7]);
@@ -242,7 +242,7 @@ fn one_bad_entry_never_fails_its_neighbours() {
         assert!(bench.is_placed("a") && bench.is_placed("c"), "{fault:?}");
         let refused = bench.fate("bad");
         assert!(
-            matches!(refused, Some(Fate::Rejected(Why::Refused { fault: why, .. })) if *why == fault),
+            matches!(refused, Some(OutcomeKind::Rejected(RejectReason::Refused { fault: why, .. })) if *why == fault),
             "{refused:?}"
         );
     }
@@ -263,7 +263,7 @@ fn a_refused_aggregate_is_taken_apart_before_anything_of_it_is_given_up() {
     let (second, entries) = bench.sent().remove(0);
     assert_eq!(entries, ["b"]);
     bench.place(second, &[0]);
-    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(Fate::Rejected(_))));
+    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(OutcomeKind::Rejected(_))));
 }
 
 #[test]
@@ -279,10 +279,10 @@ fn a_full_set_of_stopped_keys_stops_the_producer_and_forgets_no_key() {
     let (request, _) = bench.sent().remove(0);
     bench.put("d", HashKey(4));
     bench.refuse(request, Fault::Missing);
-    assert!(bench.machine.has_stopped() && bench.notices.contains(&Notice::ProducerStopped));
+    assert!(bench.machine.has_stopped() && bench.notices.contains(&MachineNotice::ProducerStopped));
     bench.put("e", HashKey(5));
     bench.run(0);
-    let stopped = Fate::Rejected(Why::ProducerStopped);
+    let stopped = OutcomeKind::Rejected(RejectReason::ProducerStopped);
     assert_eq!((bench.fate("d"), bench.fate("e")), (Some(&stopped), Some(&stopped)));
     assert_eq!(bench.sent(), [], "nothing leaves a producer that stopped");
     let mut keys: Vec<_> = bench.machine.stopped_keys().map(|id| id.key.to_string()).collect();
@@ -292,7 +292,7 @@ fn a_full_set_of_stopped_keys_stops_the_producer_and_forgets_no_key() {
 
 #[test]
 fn keys_go_on_behind_a_hole_where_that_is_the_policy() {
-    let mut bench = Bench::with_map(|settings| settings.holes = Holes::GoOn);
+    let mut bench = Bench::with_map(|settings| settings.on_failure = OnFailure::Continue);
     bench.put("a", LOW);
     bench.run(0);
     let (request, _) = bench.sent().remove(0);
@@ -301,14 +301,14 @@ fn keys_go_on_behind_a_hole_where_that_is_the_policy() {
     let (request, entries) = bench.sent().remove(0);
     assert_eq!(entries, ["b"]);
     bench.place(request, &[0]);
-    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(Fate::Rejected(_))));
+    assert!(bench.is_placed("b") && matches!(bench.fate("a"), Some(OutcomeKind::Rejected(_))));
     assert_eq!(bench.machine.stopped_keys().count(), 0);
 }
 
 #[test]
 fn without_order_containers_of_a_shard_go_side_by_side() {
     let mut bench = Bench::with_map(|settings| {
-        settings.order = Order::None;
+        settings.order = KeyOrder::None;
         settings.aggregation = Aggregation::Off;
     });
     for name in ["a", "b", "c"] {
@@ -338,7 +338,7 @@ fn a_reply_with_a_result_too_few_is_no_result_at_all() {
     assert_eq!(again, ["a", "b"]);
     bench.machine.abandon();
     bench.run(0);
-    assert_eq!(bench.fate("a"), Some(&Fate::Unknown), "the first attempt may have placed it");
+    assert_eq!(bench.fate("a"), Some(&OutcomeKind::Unknown), "the first attempt may have placed it");
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn numbers_of_a_shard_go_with_the_next_container_of_it() {
     let first = bench.requests.remove(0);
     assert!(first.single && first.after.is_none());
     let sequence = SequenceNumber::from_limbs(0, 0, 42).unwrap();
-    let placed = EntryReply::Placed { shard: ShardId::from_index(0), sequence };
+    let placed = EntryResult::Placed { shard: ShardId::from_index(0), sequence };
     bench.machine.reply(first.id, Ok(vec![placed]), bench.now_ms);
     bench.put("b", HIGH);
     bench.run(0);

@@ -1,7 +1,7 @@
 //! Order: the first deliveries of a key are in put order, whatever happens on the way.
 
 use crate::stage::{STREAM, Stage};
-use anabranch::producer::{Aggregation, Builder, Outcome, Producer};
+use anabranch::producer::{Aggregation, ProducerBuilder, Outcome, Producer};
 use anabranch_local::Options;
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 const KEYS: u64 = 40;
 
-fn quick() -> Builder {
+fn quick() -> ProducerBuilder {
     Producer::new(STREAM)
         .with_linger(Duration::from_millis(2))
-        .with_container_bytes(64..=2_000)
+        .with_aggregate_bytes(64..=2_000)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(20))
 }
 
@@ -23,7 +23,7 @@ fn quick() -> Builder {
 async fn check<F: Future<Output = ()>>(
     name: &str,
     stage: &Stage,
-    builder: Builder,
+    builder: ProducerBuilder,
     puts: u64,
     trouble: F,
 ) {

@@ -1,12 +1,12 @@
 //! When records leave: linger, sizes, rates and deadlines of the machine.
 
 use crate::machine::{Bench, HIGH, LOW, carrier, halves};
-use anabranch_model::aggregate::decode::{Decoded, decode};
-use anabranch_model::aggregate::mark::Mark;
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
+use anabranch_model::aggregate::mark::DedupTag;
 use anabranch_model::hash::{HashKey, HashRange};
-use anabranch_model::produce::Request;
-use anabranch_model::produce::outcome::{Fate, Why};
-use anabranch_model::produce::settings::{Aggregation, Order, Settings};
+use anabranch_model::produce::PutRequest;
+use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
+use anabranch_model::produce::settings::{Aggregation, KeyOrder, ProducerSettings};
 use anabranch_model::retry::Fault;
 
 fn lingering(linger_ms: u64) -> Bench {
@@ -48,7 +48,7 @@ fn a_flush_ends_every_linger() {
     bench.put("a", LOW);
     bench.run(1);
     assert_eq!(bench.sent(), []);
-    bench.machine.hurry(bench.now_ms);
+    bench.machine.skip_linger(bench.now_ms);
     bench.run(0);
     assert_eq!(bench.sent()[0].1, ["a"]);
     bench.put("b", HIGH);
@@ -58,7 +58,7 @@ fn a_flush_ends_every_linger() {
 
 #[test]
 fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next() {
-    let small = |settings: &mut Settings| {
+    let small = |settings: &mut ProducerSettings| {
         settings.linger_ms = 60_000;
         (settings.container_min_bytes, settings.container_max_bytes) = (1_000, 1_000);
     };
@@ -75,7 +75,7 @@ fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next()
     assert_eq!(bench.sent(), [], "one container of a lane is on its way");
     bench.place(first.id, &[0]);
     assert_eq!(bench.sent(), [], "what left is not counted as waiting: the rest is not enough");
-    bench.machine.hurry(bench.now_ms);
+    bench.machine.skip_linger(bench.now_ms);
     bench.run(0);
     let second = bench.requests.remove(0);
     assert_eq!(second.records, 2);
@@ -86,8 +86,8 @@ fn enough_for_a_container_waits_for_nobody_and_the_rest_goes_first_in_the_next()
 
 #[test]
 fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
-    let marks = |request: &Request| match decode(&carrier(&request.entries[0]), HashRange::ALL) {
-        Decoded::Records(records) => records.mark(),
+    let marks = |request: &PutRequest| match decode(&carrier(&request.entries[0]), HashRange::ALL) {
+        DecodedAggregate::Records(records) => records.dedup_tag(),
         other => panic!("{other:?}"),
     };
     for bytes in 1..=120 {
@@ -102,7 +102,7 @@ fn marked_containers_stay_within_their_maximum_and_a_retry_keeps_its_mark() {
         let first = bench.requests.remove(0);
         assert!(first.bytes <= 1_001, "{bytes}: {} bytes with a key of one", first.bytes);
         let mark = marks(&first);
-        assert_eq!(mark, Some(Mark { producer: 77, container: 0 }));
+        assert_eq!(mark, Some(DedupTag { producer: 77, container: 0 }));
         bench.refuse(first.id, Fault::ReplyLost);
         let again = bench.requests.remove(0);
         assert_eq!((marks(&again), &again.entries[0].data), (mark, &first.entries[0].data));
@@ -127,7 +127,7 @@ fn a_request_has_one_container_of_a_lane_and_at_most_five_hundred() {
 }
 
 /// A machine whose one shard takes a thousand bytes a second, all of which are spent.
-fn spent(change: impl FnOnce(&mut Settings)) -> Bench {
+fn spent(change: impl FnOnce(&mut ProducerSettings)) -> Bench {
     let mut bench = Bench::with_map(|settings| {
         settings.aggregation = Aggregation::Off;
         settings.shard_bytes_per_second = 1_000;
@@ -194,7 +194,7 @@ fn after_a_pause_no_more_than_a_seconds_worth_leaves_at_once() {
 
 #[test]
 fn without_order_a_rate_holds_too() {
-    let mut bench = spent(|settings| settings.order = Order::None);
+    let mut bench = spent(|settings| settings.order = KeyOrder::None);
     bench.run(5_000);
     for _ in 0..100 {
         bench.put_data("a", LOW, vec![b'x'; 99]);
@@ -214,7 +214,7 @@ fn a_deadline_passes_while_a_rate_holds_its_record_back() {
     bench.run(0);
     assert_eq!(bench.sent(), []);
     bench.run(250);
-    assert_eq!(bench.fate("a"), Some(&Fate::Rejected(Why::Expired)));
+    assert_eq!(bench.fate("a"), Some(&OutcomeKind::Rejected(RejectReason::Expired)));
     bench.run(5_000);
     assert_eq!(bench.sent(), [], "what is over is not sent");
 }

@@ -3,19 +3,19 @@
 use crate::machine::{Bench, HIGH, LOW, halves};
 use anabranch_model::hash::HashKey;
 use anabranch_model::ids::ShardId;
-use anabranch_model::produce::outcome::{Fate, Why};
-use anabranch_model::produce::settings::{Aggregation, Order, Settings};
-use anabranch_model::produce::{EntryReply, Notice};
+use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
+use anabranch_model::produce::settings::{Aggregation, KeyOrder, ProducerSettings};
+use anabranch_model::produce::{EntryResult, MachineNotice};
 use anabranch_model::retry::{Backoff, Fault};
 
 const REFUSALS: [Fault; 3] = [Fault::AccessDenied, Fault::KeyUnusable, Fault::CredentialsExpired];
 
 /// Waits of 500 ms to a second, then twice as long, and so on.
-fn patient(settings: &mut Settings) {
+fn patient(settings: &mut ProducerSettings) {
     settings.refusal_backoff = Backoff::new(1_000, 30_000);
 }
 
-fn two_shards(change: impl FnOnce(&mut Settings)) -> Bench {
+fn two_shards(change: impl FnOnce(&mut ProducerSettings)) -> Bench {
     let mut bench = Bench::new(|settings| {
         patient(settings);
         change(settings);
@@ -33,12 +33,12 @@ fn sent_within(bench: &mut Bench, ms: u64) -> Vec<(u64, Vec<String>)> {
     bench.sent()
 }
 
-fn paused(bench: &Bench) -> Vec<&Notice> {
-    bench.notices.iter().filter(|notice| matches!(notice, Notice::Paused { .. })).collect()
+fn paused(bench: &Bench) -> Vec<&MachineNotice> {
+    bench.notices.iter().filter(|notice| matches!(notice, MachineNotice::Paused { .. })).collect()
 }
 
-fn resumed(bench: &Bench) -> Vec<&Notice> {
-    bench.notices.iter().filter(|notice| matches!(notice, Notice::Resumed { .. })).collect()
+fn resumed(bench: &Bench) -> Vec<&MachineNotice> {
+    bench.notices.iter().filter(|notice| matches!(notice, MachineNotice::Resumed { .. })).collect()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_pause_is_told_when_it_begins_at_times_while_it_lasts_and_when_it_ends() {
     assert!((20..60).contains(&probes), "{probes} probes in ten minutes");
     let told = paused(&bench);
     assert!((6..=10).contains(&told.len()), "told {} times in ten minutes", told.len());
-    let begin = Notice::Paused {
+    let begin = MachineNotice::Paused {
         shards: vec![ShardId::from_index(0)],
         fault: Fault::KeyUnusable,
         detail: "disabled".into(),
@@ -96,13 +96,13 @@ fn a_pause_is_told_when_it_begins_at_times_while_it_lasts_and_when_it_ends() {
         pauses: 1,
     };
     assert_eq!(*told[0], begin);
-    let Notice::Paused { for_ms, .. } = told[1] else { panic!("{:?}", told[1]) };
+    let MachineNotice::Paused { for_ms, .. } = told[1] else { panic!("{:?}", told[1]) };
     assert!((60_000..95_000).contains(for_ms), "told again after {for_ms} ms");
-    assert_eq!(resumed(&bench), Vec::<&Notice>::new());
+    assert_eq!(resumed(&bench), Vec::<&MachineNotice>::new());
     bench.place(request, &[0]);
     let ended = resumed(&bench);
     assert!(
-        matches!(ended[..], [Notice::Resumed { for_ms: 600_000.., pauses: 0, shards }] if shards.len() == 1),
+        matches!(ended[..], [MachineNotice::Resumed { for_ms: 600_000.., pauses: 0, shards }] if shards.len() == 1),
         "{ended:?}"
     );
 }
@@ -115,8 +115,8 @@ fn only_the_shard_whose_entry_was_refused_waits() {
     bench.run(0);
     let (request, entries) = bench.sent().remove(0);
     assert_eq!(entries, ["low", "high"]);
-    let refused = EntryReply::Failed { fault: Fault::AccessDenied, detail: "no".into() };
-    let placed = EntryReply::Placed {
+    let refused = EntryResult::Failed { fault: Fault::AccessDenied, detail: "no".into() };
+    let placed = EntryResult::Placed {
         shard: ShardId::from_index(1),
         sequence: anabranch_model::sequence::SequenceNumber::ZERO,
     };
@@ -194,7 +194,7 @@ fn a_pause_outlives_the_map() {
     let (request, _) = bench.sent().remove(0);
     bench.refuse(request, Fault::AccessDenied);
     assert_eq!(sent_within(&mut bench, 6_000), []);
-    assert!(bench.notices.contains(&Notice::MapDropped));
+    assert!(bench.notices.contains(&MachineNotice::MapDropped));
     bench.list(&halves());
     bench.put("b", HIGH);
     assert_eq!(sent_within(&mut bench, 20_000), [], "both halves were paused");
@@ -227,7 +227,7 @@ fn a_probe_of_which_nobody_heard_is_followed_by_another_one() {
 
 #[test]
 fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
-    let refused = || Why::Refused { fault: Fault::AccessDenied, detail: "refused".into() };
+    let refused = || RejectReason::Refused { fault: Fault::AccessDenied, detail: "refused".into() };
     let mut bench = Bench::with_map(|settings| {
         patient(settings);
         settings.deadline_ms = Some(2_000);
@@ -243,7 +243,7 @@ fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
     assert_eq!(bench.settled, [], "before the deadline");
     sent_within(&mut bench, 1_000);
     for name in ["a", "b"] {
-        assert_eq!(bench.fate(name), Some(&Fate::Rejected(refused())), "{name}");
+        assert_eq!(bench.fate(name), Some(&OutcomeKind::Rejected(refused())), "{name}");
     }
     assert_eq!(bench.machine.stopped_keys().count(), 2, "a deadline leaves holes");
 
@@ -257,7 +257,7 @@ fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
     bench.machine.abandon();
     bench.run(0);
     for name in ["a", "b"] {
-        assert_eq!(bench.fate(name), Some(&Fate::Rejected(refused())), "{name}");
+        assert_eq!(bench.fate(name), Some(&OutcomeKind::Rejected(refused())), "{name}");
     }
     assert_eq!(bench.machine.outstanding(), 0);
 }
@@ -266,7 +266,7 @@ fn a_deadline_or_a_close_ends_the_wait_and_names_the_refusal() {
 fn without_order_a_refused_caller_waits_too() {
     let mut bench = Bench::with_map(|settings| {
         patient(settings);
-        settings.order = Order::None;
+        settings.order = KeyOrder::None;
         settings.aggregation = Aggregation::Off;
     });
     for name in ["a", "b", "c"] {

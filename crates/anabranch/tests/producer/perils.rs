@@ -2,7 +2,7 @@
 
 use crate::stage::{Stage, in_time, quick};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{AttemptEnd, Bulk, Outcome};
+use anabranch::producer::{AttemptResult, Bulk, Outcome};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{PutEntry, PutEntryResult, ShardFilter, ShardList, StreamApi, StreamError};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -74,7 +74,7 @@ async fn every_ticket_resolves_although_calls_panic() {
     for ticket in tickets {
         let outcome = in_time(ticket).await;
         assert!(outcome.is_placed(), "{outcome:?}");
-        let lost = |end: &AttemptEnd| matches!(end, AttemptEnd::Failed { fault: Fault::ReplyLost, detail } if detail.contains("panicked"));
+        let lost = |end: &AttemptResult| matches!(end, AttemptResult::Failed { fault: Fault::ReplyLost, detail } if detail.contains("panicked"));
         let panicked = outcome.attempts().iter().filter(|attempt| lost(&attempt.end)).count();
         most = most.max(panicked);
     }
@@ -260,7 +260,7 @@ async fn a_call_without_a_reply_in_time_is_lost_and_sent_again() {
     let outcome = in_time(ticket).await;
     let Outcome::Placed { attempts, .. } = &outcome else { panic!("{outcome:?}") };
     let ends: Vec<_> = attempts.iter().map(|attempt| attempt.end.clone()).collect();
-    let [AttemptEnd::Failed { fault: Fault::ReplyLost, detail }, AttemptEnd::Placed(_)] =
+    let [AttemptResult::Failed { fault: Fault::ReplyLost, detail }, AttemptResult::Placed(_)] =
         ends.as_slice()
     else {
         panic!("{ends:?}")

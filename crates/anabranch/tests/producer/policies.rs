@@ -2,7 +2,7 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::event::{Event, Events, ProducerEvent};
-use anabranch::producer::{Aggregation, Holes, Order, Outcome, Producer, Why};
+use anabranch::producer::{Aggregation, OnFailure, KeyOrder, Outcome, Producer, RejectReason};
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ async fn without_order_a_shard_gets_many_containers_at_once_and_all_are_placed()
     let most = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&most);
     let producer = Producer::new(STREAM)
-        .with_order(Order::None)
+        .with_order(KeyOrder::None)
         .with_aggregation(Aggregation::Off)
         .with_rate_percent(1_000)
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
@@ -44,14 +44,14 @@ async fn a_key_goes_on_behind_a_hole_where_that_is_the_policy() {
     let stage = Stage::new(1);
     let throttled = stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
     let producer = Producer::new(STREAM)
-        .with_holes(Holes::GoOn)
+        .with_on_failure(OnFailure::Continue)
         .with_deadline(Duration::from_millis(120))
         .with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
         .start(stage.api())
         .await
         .unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
-    assert!(matches!(expired, Outcome::Rejected { why: Why::Expired, .. }), "{expired:?}");
+    assert!(matches!(expired, Outcome::Rejected { why: RejectReason::Expired, .. }), "{expired:?}");
     stage.engine.faults().remove(throttled);
     assert!(producer.put("a", "2").await.unwrap().await.is_placed());
     assert_eq!(producer.stopped_keys().await, []);
@@ -83,7 +83,7 @@ async fn a_record_that_the_stream_refuses_takes_no_other_with_it() {
     }
     let refused = large.await;
     assert!(
-        matches!(&refused, Outcome::Rejected { why: Why::Refused { .. }, attempts } if attempts.count() > 0),
+        matches!(&refused, Outcome::Rejected { why: RejectReason::Refused { .. }, attempts } if attempts.count() > 0),
         "{refused:?}"
     );
 }
@@ -99,7 +99,7 @@ async fn too_many_stopped_keys_stop_the_producer() {
     }
     stage.create(1, None);
     let refused = producer.put("d", "1").await.unwrap().await;
-    assert!(matches!(refused, Outcome::Rejected { why: Why::ProducerStopped, .. }), "{refused:?}");
+    assert!(matches!(refused, Outcome::Rejected { why: RejectReason::ProducerStopped, .. }), "{refused:?}");
     let account = producer.close(Duration::from_secs(5)).await;
     assert_eq!((account.placed, account.rejected + account.unknown), (1, 4));
 }

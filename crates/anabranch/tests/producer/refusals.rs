@@ -2,12 +2,12 @@
 
 use crate::stage::{STREAM, Stage};
 use anabranch::producer::{
-    Aggregation, Bulk, KeyId, NewRecord, Outcome, Producer, PutError, StartError, TryPutError, Why,
+    Aggregation, Bulk, OrderingKey, NewRecord, Outcome, Producer, PutError, ProducerStartError, TryPutError, RejectReason,
 };
 use anabranch_local::fault::Effect;
 use anabranch_local::op::Operation;
 use anabranch_model::aggregate::AGGREGATE_PARTITION_KEY;
-use anabranch_model::aggregate::encode::{Builder, Entry};
+use anabranch_model::aggregate::encode::{AggregateBuilder, AggregateRecord};
 use anabranch_model::hash::HashKey;
 use anabranch_model::retry::Fault;
 use std::collections::BTreeSet;
@@ -78,12 +78,12 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
             let stage = Stage::new(1);
             stage.delete();
             stage.create(1, Some(kib));
-            let builder = Producer::new(STREAM).with_container_bytes(10 << 20..=10 << 20);
+            let builder = Producer::new(STREAM).with_aggregate_bytes(10 << 20..=10 << 20);
             let builder = builder.with_rate_percent(1_000).with_linger(Duration::from_millis(100));
             let producer = builder.start(stage.api()).await.unwrap();
             let first = vec![1; max_bytes / 2];
-            let mut aggregate = Builder::new();
-            let entry = |data| Entry { partition_key: "k", explicit_hash_key: None, data };
+            let mut aggregate = AggregateBuilder::new();
+            let entry = |data| AggregateRecord { partition_key: "k", explicit_hash_key: None, data };
             aggregate.add_within(&entry(&first), usize::MAX);
             let framing = aggregate.size_with(&entry(&first)) - first.len();
             let second = vec![2; max_bytes - AGGREGATE_PARTITION_KEY.len() - framing + over];
@@ -106,7 +106,7 @@ async fn the_key_of_an_aggregate_counts_to_the_largest_record() {
 async fn no_aggregate_is_larger_than_the_stream_takes() {
     let stage = Stage::new(1);
     // The bounds are above the stream's maximum, which holds too.
-    let builder = Producer::new(STREAM).with_container_bytes(2 << 20..=4 << 20);
+    let builder = Producer::new(STREAM).with_aggregate_bytes(2 << 20..=4 << 20);
     let producer = builder.with_rate_percent(1_000).start(stage.api()).await.unwrap();
     let mut tickets = Vec::new();
     for number in 0..30 {
@@ -169,7 +169,7 @@ async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
     stage.delete();
     assert!(!at(7, "1").await.unwrap().await.is_placed());
     stage.create(1, None);
-    let key = KeyId { key: "a".into(), explicit: Some(HashKey(7)) };
+    let key = OrderingKey { key: "a".into(), explicit: Some(HashKey(7)) };
     assert_eq!(producer.stopped_keys().await, std::slice::from_ref(&key));
     assert!(producer.put("a", "2").await.unwrap().await.is_placed(), "another key");
     assert!(at(8, "3").await.unwrap().await.is_placed(), "another one");
@@ -183,10 +183,10 @@ async fn a_key_with_a_hash_of_its_own_stops_and_is_resumed_by_itself() {
 async fn a_stream_that_is_not_there_is_refused_at_the_start() {
     let stage = Stage::new(1);
     let error = Producer::new("nowhere").start(stage.api()).await.unwrap_err();
-    assert!(matches!(&error, StartError::Missing { .. }), "{error}");
+    assert!(matches!(&error, ProducerStartError::Missing { .. }), "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
     let error = Producer::new(STREAM).with_max_requests(0).start(stage.api()).await.unwrap_err();
-    assert!(matches!(error, StartError::Config(_)));
+    assert!(matches!(error, ProducerStartError::Config(_)));
 }
 
 #[tokio::test]
@@ -196,14 +196,14 @@ async fn a_stream_that_goes_away_stops_its_keys_until_they_are_resumed() {
     assert!(producer.put("a", "1").await.unwrap().await.is_placed());
     stage.delete();
     let missing = producer.put("a", "2").await.unwrap().await;
-    let Outcome::Rejected { why: Why::Refused { fault: Fault::Missing, .. }, attempts } = missing
+    let Outcome::Rejected { why: RejectReason::Refused { fault: Fault::Missing, .. }, attempts } = missing
     else {
         panic!("{missing:?}")
     };
     assert_eq!(attempts.count(), 1, "a missing stream is not tried again");
     stage.create(4, None);
     let stopped = producer.put("a", "3").await.unwrap().await;
-    assert!(matches!(stopped, Outcome::Rejected { why: Why::KeyStopped, .. }), "{stopped:?}");
+    assert!(matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }), "{stopped:?}");
     assert!(producer.put("b", "1").await.unwrap().await.is_placed(), "other keys go on");
     assert_eq!(producer.stopped_keys().await.len(), 1);
     assert!(producer.resume("a").await);
@@ -223,7 +223,7 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
     let throttled = stage.fault(Operation::PutRecords, Effect::Throttle, 1.0);
     let producer = builder().start(stage.api()).await.unwrap();
     let expired = producer.put("a", "1").await.unwrap().await;
-    let Outcome::Rejected { why: Why::Expired, attempts } = expired else { panic!("{expired:?}") };
+    let Outcome::Rejected { why: RejectReason::Expired, attempts } = expired else { panic!("{expired:?}") };
     assert!(attempts.count() > 1);
     stage.engine.faults().remove(throttled);
     stage.fault(Operation::PutRecords, Effect::DropReply, 1.0);
@@ -232,6 +232,6 @@ async fn a_deadline_ends_in_expired_or_unknown_and_stops_the_key() {
     stage.engine.faults().clear();
     for key in ["a", "b"] {
         let stopped = producer.put(key, "2").await.unwrap().await;
-        assert!(matches!(stopped, Outcome::Rejected { why: Why::KeyStopped, .. }), "{stopped:?}");
+        assert!(matches!(stopped, Outcome::Rejected { why: RejectReason::KeyStopped, .. }), "{stopped:?}");
     }
 }

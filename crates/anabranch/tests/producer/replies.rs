@@ -3,9 +3,9 @@
 use crate::machine::{Bench, HIGH, LOW, halves};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
-use anabranch_model::produce::outcome::{AttemptEnd, Fate, Why};
+use anabranch_model::produce::outcome::{AttemptResult, OutcomeKind, RejectReason};
 use anabranch_model::produce::settings::Aggregation;
-use anabranch_model::produce::{EntryReply, Notice};
+use anabranch_model::produce::{EntryResult, MachineNotice};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 
@@ -41,7 +41,7 @@ fn a_container_in_a_shard_that_takes_a_part_of_it_is_sent_again_whole() {
     let request = pair(&mut bench);
     bench.place(request, &[1]);
     bench.list(&halves());
-    let stray = Notice::Stray { shard: ShardId::from_index(1), records: 2 };
+    let stray = MachineNotice::Misrouted { shard: ShardId::from_index(1), records: 2 };
     assert!(bench.notices.contains(&stray), "{:?}", bench.notices);
     let again: Vec<_> = bench.sent().into_iter().flat_map(|(_, entries)| entries).collect();
     assert_eq!(again, ["low", "high"], "also the one that is where it belongs");
@@ -90,7 +90,7 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
             let (request, _) = bench.sent().remove(0);
             let detail = || "no".into();
             let reply = if of_entry {
-                Ok(vec![EntryReply::Failed { fault, detail: detail() }])
+                Ok(vec![EntryResult::Failed { fault, detail: detail() }])
             } else {
                 Err((fault, detail()))
             };
@@ -105,8 +105,8 @@ fn what_cannot_pass_is_tried_once_and_what_can_is_tried_again() {
                 bench.place(again[0].0, &[0]);
                 assert!(bench.is_placed("a"), "{fault:?}");
             } else {
-                let why = Why::Refused { fault, detail: detail() };
-                assert_eq!(bench.fate("a"), Some(&Fate::Rejected(why)));
+                let why = RejectReason::Refused { fault, detail: detail() };
+                assert_eq!(bench.fate("a"), Some(&OutcomeKind::Rejected(why)));
             }
         }
     }
@@ -120,21 +120,21 @@ fn each_attempt_tells_when_it_was_sent_how_long_it_took_and_how_it_ended() {
     bench.run(0);
     let (request, _) = bench.sent().remove(0);
     bench.run(30);
-    let failed = EntryReply::Failed { fault: Fault::Throttled, detail: "slow down".into() };
+    let failed = EntryResult::Failed { fault: Fault::Throttled, detail: "slow down".into() };
     bench.machine.reply(request, Ok(vec![failed]), bench.now_ms);
     bench.run(5);
     let (request, _) = bench.sent().remove(0);
     bench.run(7);
     let shard = ShardId::from_index(0);
-    let placed = EntryReply::Placed { shard: shard.clone(), sequence: SequenceNumber::ZERO };
+    let placed = EntryResult::Placed { shard: shard.clone(), sequence: SequenceNumber::ZERO };
     bench.machine.reply(request, Ok(vec![placed]), bench.now_ms);
     bench.run(0);
-    let Some(Fate::Placed(receipt)) = bench.fate("a") else { panic!("{:?}", bench.settled) };
+    let Some(OutcomeKind::Placed(receipt)) = bench.fate("a") else { panic!("{:?}", bench.settled) };
     let times: Vec<_> = receipt.attempts.iter().map(|a| (a.sent_ms, a.took_ms)).collect();
     assert_eq!(times, [(100, 30), (135, 7)]);
-    let throttled = AttemptEnd::Failed { fault: Fault::Throttled, detail: "slow down".into() };
+    let throttled = AttemptResult::Failed { fault: Fault::Throttled, detail: "slow down".into() };
     assert_eq!(receipt.attempts[0].end, throttled);
-    assert_eq!(receipt.attempts[1].end, AttemptEnd::Placed(shard));
+    assert_eq!(receipt.attempts[1].end, AttemptResult::Placed(shard));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use crate::machine::Bench;
 use anabranch_model::hash::HashKey;
-use anabranch_model::produce::outcome::{Fate, Why};
+use anabranch_model::produce::outcome::{OutcomeKind, RejectReason};
 use anabranch_model::produce::settings::Aggregation;
-use anabranch_model::produce::{KeyId, Notice};
+use anabranch_model::produce::{OrderingKey, MachineNotice};
 use anabranch_model::retry::Fault;
 
 /// A machine that stopped because the keys a, b and c did and two is the most.
@@ -24,8 +24,8 @@ fn stopped() -> Bench {
     bench
 }
 
-fn id(key: &'static str, hash: u128) -> KeyId {
-    KeyId { key: key.into(), explicit: Some(HashKey(hash)) }
+fn id(key: &'static str, hash: u128) -> OrderingKey {
+    OrderingKey { key: key.into(), explicit: Some(HashKey(hash)) }
 }
 
 /// Puts a record, and gives what was sent.
@@ -36,7 +36,7 @@ fn put(bench: &mut Bench, name: &'static str, hash: u128) -> Vec<(u64, Vec<Strin
 }
 
 fn is_refused(bench: &Bench, name: &str) -> bool {
-    bench.fate(name) == Some(&Fate::Rejected(Why::ProducerStopped))
+    bench.fate(name) == Some(&OutcomeKind::Rejected(RejectReason::ProducerStopped))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_key_that_stops_again_takes_no_resumed_one_with_it() {
         assert!(bench.machine.resume(&id(name, hash)));
     }
     let told = |bench: &Bench| {
-        bench.notices.iter().filter(|notice| **notice == Notice::ProducerStopped).count()
+        bench.notices.iter().filter(|notice| **notice == MachineNotice::ProducerStopped).count()
     };
     let before = told(&bench);
     let (first, _) = put(&mut bench, "a", 1).remove(0);

@@ -1,6 +1,6 @@
 //! A local stream in process, and a reader of everything in it by KCL's rules.
 
-use anabranch::producer::{Builder, Producer};
+use anabranch::producer::{ProducerBuilder, Producer};
 use anabranch::stream::LocalKinesis;
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
 use anabranch_local::fault::{Effect, FaultRule};
@@ -8,7 +8,7 @@ use anabranch_local::op::{
     Operation, StreamTarget, create_stream, delete_stream, merge_shards, split_shard,
 };
 use anabranch_local::{Clock, Engine, Options};
-use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::UserRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub(crate) async fn in_time<F: Future>(what: F) -> F::Output {
 }
 
 /// A producer that tries again at once.
-pub(crate) fn quick() -> Builder {
+pub(crate) fn quick() -> ProducerBuilder {
     Producer::new(STREAM).with_backoff(Duration::from_millis(1)..=Duration::from_millis(5))
 }
 
@@ -129,10 +129,10 @@ impl Stage {
                 let empty = fetched.records.is_empty();
                 for record in fetched.records {
                     match decode(&record, shard.range) {
-                        Decoded::Plain(_) => all.push(record.into()),
-                        Decoded::Records(records) => all.extend(records),
-                        Decoded::OutOfRange { .. } => {}
-                        other @ Decoded::Partial { .. } => panic!("unreadable: {other:?}"),
+                        DecodedAggregate::Plain(_) => all.push(record.into()),
+                        DecodedAggregate::Records(records) => all.extend(records),
+                        DecodedAggregate::Misrouted { .. } => {}
+                        other @ DecodedAggregate::Partial { .. } => panic!("unreadable: {other:?}"),
                     }
                 }
                 next = fetched.next.filter(|_| !empty);

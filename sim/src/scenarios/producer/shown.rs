@@ -4,7 +4,7 @@ use crate::checkers::producing::{Found, Shown};
 use crate::faults::store::at_once;
 use crate::workload::{STREAM, Workload};
 use anabranch::stream::api::{ReadFrom, ShardFilter, StreamApi};
-use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::record::{Record, UserRecord};
@@ -37,10 +37,10 @@ pub(super) fn read(workload: &Workload, shown: &mut Shown) {
 
 fn users(record: &Record, range: HashRange) -> Vec<UserRecord> {
     match decode(record, range) {
-        Decoded::Plain(_) => vec![record.clone().into()],
-        Decoded::Records(records) => records.collect(),
+        DecodedAggregate::Plain(_) => vec![record.clone().into()],
+        DecodedAggregate::Records(records) => records.collect(),
         // Readers drop it whole; and a broken one would show as missing.
-        Decoded::OutOfRange { .. } | Decoded::Partial { .. } => Vec::new(),
+        DecodedAggregate::Misrouted { .. } | DecodedAggregate::Partial { .. } => Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::connection::Aws;
 use crate::failure::Failure;
 use anabranch::stream::api::{ReadFrom, StreamApi, StreamError};
-use anabranch_model::aggregate::decode::{Decoded, decode};
+use anabranch_model::aggregate::decode::{DecodedAggregate, decode};
 use anabranch_model::hash::HashRange;
 use anabranch_model::ids::StreamName;
 use anabranch_model::lineage::Shard;
@@ -94,9 +94,9 @@ where
 /// The place of the last record inside an aggregate; 0 for a plain record.
 fn last_sub(record: &Record) -> u64 {
     match decode(record, HashRange::ALL) {
-        Decoded::Records(records) | Decoded::Partial { kept: records, .. } => {
+        DecodedAggregate::Records(records) | DecodedAggregate::Partial { kept: records, .. } => {
             (records.len() as u64).saturating_sub(1)
         }
-        Decoded::Plain(_) | Decoded::OutOfRange { .. } => 0,
+        DecodedAggregate::Plain(_) | DecodedAggregate::Misrouted { .. } => 0,
     }
 }

@@ -8,10 +8,10 @@ use crate::notice;
 use anabranch::clock::Clock;
 use anabranch::event::{Event, Events, ProducerEvent};
 use anabranch::producer::{
-    Aggregation, KeyId, NewRecord, Producer, PutError, StartError, Ticket, TryPutError, Why,
+    Aggregation, OrderingKey, NewRecord, Producer, PutError, ProducerStartError, Ticket, TryPutError, RejectReason,
 };
 use anabranch_model::ids::{ShardId, StreamName};
-use anabranch_model::record::Key;
+use anabranch_model::record::PartitionKey;
 use anabranch_model::sequence::SequenceNumber;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -70,7 +70,7 @@ pub(crate) struct Sink {
     /// Those that are not on their way yet.
     accepted: Vec<Put>,
     /// Keys with a record that the producer did not take: nothing may pass it.
-    stopped: BTreeSet<KeyId>,
+    stopped: BTreeSet<OrderingKey>,
     /// What is counted so far.
     tally: Arc<Tally>,
     /// The task that counts.
@@ -126,7 +126,7 @@ impl Sink {
         let access_now = access.subscribe();
         let mut builder = Producer::new(stream.clone())
             .with_aggregation(aggregation)
-            .with_marks(sending.marks)
+            .with_dedup_tags(sending.marks)
             .with_events(notice::printed(false).and(watched(access)));
         if let Some(id) = &sending.producer_id {
             builder = builder.with_id(id.as_str());
@@ -157,7 +157,7 @@ impl Sink {
     pub(crate) async fn put(&mut self, origin: Origin, record: NewRecord) -> Result<(), Failure> {
         let key = record.key_id();
         if self.stopped.contains(&key) {
-            self.tally.refused(&origin, &tally::reason(&Why::KeyStopped));
+            self.tally.refused(&origin, &tally::reason(&RejectReason::KeyStopped));
             return Ok(());
         }
         let bytes = record.data_len();
@@ -209,15 +209,15 @@ impl Sink {
     }
 
     /// Lets no later record of the key pass.
-    fn stop(&mut self, key: &KeyId) -> Result<(), Failure> {
+    fn stop(&mut self, key: &OrderingKey) -> Result<(), Failure> {
         if self.stopped.len() == STOPPED_MAX {
             return Err(Failure::result(format!(
                 "more than {STOPPED_MAX} keys stand stopped: the rest was not put"
             )));
         }
         // The key may be a slice of something large, which is not to be kept.
-        let copy = Key::from(key.key.as_str());
-        self.stopped.insert(KeyId { key: copy, explicit: key.explicit });
+        let copy = PartitionKey::from(key.key.as_str());
+        self.stopped.insert(OrderingKey { key: copy, explicit: key.explicit });
         Ok(())
     }
 
@@ -312,9 +312,9 @@ async fn count(mut waiting: mpsc::Receiver<Put>, tally: Arc<Tally>) {
     }
 }
 
-fn start_failure(error: &StartError) -> Failure {
+fn start_failure(error: &ProducerStartError) -> Failure {
     match error {
-        StartError::IgnoresKeys { stream } => Failure::usage(format!(
+        ProducerStartError::IgnoresKeys { stream } => Failure::usage(format!(
             "the stream {stream} spreads records whatever their keys (AUTO distribution), so keys \
              can't keep their order: set it to USER_PARTITION_KEY"
         )),

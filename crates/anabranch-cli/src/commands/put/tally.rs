@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::moment;
 use crate::output::{note, say};
 use anabranch::clock::Clock;
-use anabranch::producer::{KeyId, Outcome, ProducerId, Why};
+use anabranch::producer::{OrderingKey, Outcome, ProducerId, RejectReason};
 use anabranch_model::ids::StreamName;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) struct Tally {
     /// Bytes of data that were placed.
     bytes: AtomicU64,
     /// The keys that stand stopped at the end.
-    stopped: OnceLock<BTreeSet<KeyId>>,
+    stopped: OnceLock<BTreeSet<OrderingKey>>,
     /// When it began.
     began_ms: u64,
     clock: Clock,
@@ -115,7 +115,7 @@ impl Tally {
     }
 
     /// Takes the moving line away, and keeps which keys stand stopped.
-    pub(super) fn finish(&self, stopped: BTreeSet<KeyId>) {
+    pub(super) fn finish(&self, stopped: BTreeSet<OrderingKey>) {
         self.bar.finish_and_clear();
         let _ = self.stopped.set(stopped);
     }
@@ -178,14 +178,14 @@ fn seconds(ms: u64) -> f64 {
 }
 
 /// Why a record was not placed, in words.
-pub(super) fn reason(why: &Why) -> String {
+pub(super) fn reason(why: &RejectReason) -> String {
     match why {
-        Why::Refused { detail, .. } => format!("the stream refused it: {detail}"),
-        Why::Expired => "its time was over before the stream took it".to_owned(),
-        Why::KeyStopped => {
+        RejectReason::Refused { detail, .. } => format!("the stream refused it: {detail}"),
+        RejectReason::Expired => "its time was over before the stream took it".to_owned(),
+        RejectReason::KeyStopped => {
             "an earlier record of its key has no certain place, and nothing may pass it".to_owned()
         }
-        Why::ProducerStopped => "too many keys stand stopped".to_owned(),
-        Why::Closed => "it was not sent any more".to_owned(),
+        RejectReason::ProducerStopped => "too many keys stand stopped".to_owned(),
+        RejectReason::Closed => "it was not sent any more".to_owned(),
     }
 }

@@ -75,7 +75,7 @@ pub(super) async fn run(
             RowFormat::Data => Format::Data,
         })
         .with_producer(|producer| {
-            let producer = producer.with_aggregation(aggregation).with_marks(options.marks);
+            let producer = producer.with_aggregation(aggregation).with_dedup_tags(options.marks);
             match options.producer_id {
                 Some(id) => producer.with_id(id),
                 None => producer,

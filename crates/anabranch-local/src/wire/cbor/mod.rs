@@ -5,4 +5,4 @@
 
 pub(crate) mod value;
 
-pub(crate) use anabranch_model::cbor::{Cursor, Malformed, write};
+pub(crate) use anabranch_model::cbor::{CborCursor, MalformedCbor, write};

@@ -7,15 +7,15 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Cursor, Malformed, write};
+use super::{CborCursor, MalformedCbor, write};
 use anabranch_model::cbor::{MAX_DEPTH, TAG_TIME, major};
 
 /// Reads a whole body. An empty one is an empty request, as it is in JSON.
-pub(crate) fn from_cbor(body: &[u8]) -> Result<Value, Malformed> {
+pub(crate) fn from_cbor(body: &[u8]) -> Result<Value, MalformedCbor> {
     if body.is_empty() {
         return Ok(Value::Object(Map::new()));
     }
-    let mut cursor = Cursor::new(body);
+    let mut cursor = CborCursor::new(body);
     let value = read(&mut cursor, MAX_DEPTH, false)?;
     cursor.finish()?;
     Ok(value)
@@ -32,8 +32,8 @@ fn is_time(field: &str) -> bool {
     field.ends_with("Timestamp")
 }
 
-fn read(cursor: &mut Cursor<'_>, depth: u8, time: bool) -> Result<Value, Malformed> {
-    let depth = depth.checked_sub(1).ok_or(Malformed("CBOR nested too deep"))?;
+fn read(cursor: &mut CborCursor<'_>, depth: u8, time: bool) -> Result<Value, MalformedCbor> {
+    let depth = depth.checked_sub(1).ok_or(MalformedCbor("CBOR nested too deep"))?;
     match cursor.peek()? >> 5 {
         major::UNSIGNED | major::NEGATIVE => {
             let integer = cursor.integer()?;
@@ -68,7 +68,7 @@ fn read(cursor: &mut Cursor<'_>, depth: u8, time: bool) -> Result<Value, Malform
 }
 
 /// A float under tag 1 is in seconds, as RFC 8949 has it: only whole numbers are AWS's milliseconds.
-fn simple(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+fn simple(cursor: &mut CborCursor<'_>) -> Result<Value, MalformedCbor> {
     if cursor.null()? {
         return Ok(Value::Null);
     }
@@ -76,13 +76,13 @@ fn simple(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
         return cursor.boolean().map(Value::Bool);
     }
     let float = Number::from_f64(cursor.number()?);
-    float.map(Value::Number).ok_or(Malformed("a number that is not finite"))
+    float.map(Value::Number).ok_or(MalformedCbor("a number that is not finite"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "times of this age are exact to the millisecond")]
-fn milliseconds(ms: i64) -> Result<Value, Malformed> {
+fn milliseconds(ms: i64) -> Result<Value, MalformedCbor> {
     let seconds = Number::from_f64(ms as f64 / 1000.0);
-    seconds.map(Value::Number).ok_or(Malformed("a time that is not finite"))
+    seconds.map(Value::Number).ok_or(MalformedCbor("a time that is not finite"))
 }
 
 fn put(out: &mut Vec<u8>, value: &Value, time: bool) {
@@ -202,7 +202,7 @@ mod tests {
         #[test]
         fn no_input_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = from_cbor(&bytes);
-            let _ = Cursor::new(&bytes).skip();
+            let _ = CborCursor::new(&bytes).skip();
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! The decoder against KCL's rules, and against bytes that nobody meant.
 
 use super::*;
-use crate::aggregate::encode::{Builder, Entry};
+use crate::aggregate::encode::{AggregateBuilder, AggregateRecord};
 use crate::sequence::SequenceNumber;
 use proptest::prelude::*;
 
@@ -26,13 +26,13 @@ fn carrier(data: &[u8]) -> Record {
     }
 }
 
-fn decoded(data: &[u8], range: HashRange) -> Decoded {
+fn decoded(data: &[u8], range: HashRange) -> DecodedAggregate {
     decode(&carrier(data), range)
 }
 
 /// A result as short text: kind, then each record as key=data.
-fn told(decoded: Decoded) -> String {
-    let list = |records: SubRecords| {
+fn told(decoded: DecodedAggregate) -> String {
+    let list = |records: UserRecords| {
         let one = |r: UserRecord| {
             let hash = r.explicit_hash_key.map_or(String::new(), |h| format!("@{h}"));
             format!(" {}{hash}={}", r.partition_key, String::from_utf8_lossy(&r.data))
@@ -40,10 +40,10 @@ fn told(decoded: Decoded) -> String {
         records.map(one).collect::<String>()
     };
     match decoded {
-        Decoded::Plain(why) => format!("plain {why:?}"),
-        Decoded::Records(records) => format!("records{}", list(records)),
-        Decoded::OutOfRange { dropped, stray } => format!("dropped {dropped} by {stray}"),
-        Decoded::Partial { kept, lost, why } => format!("lost {lost} {why:?} kept{}", list(kept)),
+        DecodedAggregate::Plain(why) => format!("plain {why:?}"),
+        DecodedAggregate::Records(records) => format!("records{}", list(records)),
+        DecodedAggregate::Misrouted { dropped, stray } => format!("dropped {dropped} by {stray}"),
+        DecodedAggregate::Partial { kept, lost, why } => format!("lost {lost} {why:?} kept{}", list(kept)),
     }
 }
 
@@ -190,7 +190,7 @@ fn a_record_lies_at_its_explicit_hash_key_or_at_the_md5_of_its_key() {
     let check = |start: u128, end: u128, fields: &[u8], inside: bool| {
         let range = HashRange::new(HashKey(start), HashKey(end)).unwrap();
         let data = framed(&[tables(), record(fields, b"x")].concat());
-        let got = matches!(decoded(&data, range), Decoded::Records(_));
+        let got = matches!(decoded(&data, range), DecodedAggregate::Records(_));
         assert_eq!(got, inside, "{range:?} {fields:?}");
     };
     check(of_a.0, of_a.0, &[8, 0], true);
@@ -203,21 +203,21 @@ fn a_record_lies_at_its_explicit_hash_key_or_at_the_md5_of_its_key() {
 #[test]
 fn hash_key_texts_are_numbers_as_java_reads_them() {
     for (text, want) in [
-        ("0", HashText::HashKey(HashKey(0))),
-        ("-0", HashText::HashKey(HashKey(0))),
-        ("+7", HashText::HashKey(HashKey(7))),
-        ("000000000000000000000000000000000000000000000000007", HashText::HashKey(HashKey(7))),
-        ("340282366920938463463374607431768211455", HashText::HashKey(HashKey::MAX)),
-        ("340282366920938463463374607431768211456", HashText::OutsideTheSpace),
-        ("999999999999999999999999999999999999999999999999999999", HashText::OutsideTheSpace),
-        ("-1", HashText::OutsideTheSpace),
-        ("", HashText::NotANumber),
-        ("-", HashText::NotANumber),
-        ("+-1", HashText::NotANumber),
-        (" 1", HashText::NotANumber),
-        ("1e3", HashText::NotANumber),
+        ("0", HashKeyText::HashKey(HashKey(0))),
+        ("-0", HashKeyText::HashKey(HashKey(0))),
+        ("+7", HashKeyText::HashKey(HashKey(7))),
+        ("000000000000000000000000000000000000000000000000007", HashKeyText::HashKey(HashKey(7))),
+        ("340282366920938463463374607431768211455", HashKeyText::HashKey(HashKey::MAX)),
+        ("340282366920938463463374607431768211456", HashKeyText::OutsideTheSpace),
+        ("999999999999999999999999999999999999999999999999999999", HashKeyText::OutsideTheSpace),
+        ("-1", HashKeyText::OutsideTheSpace),
+        ("", HashKeyText::NotANumber),
+        ("-", HashKeyText::NotANumber),
+        ("+-1", HashKeyText::NotANumber),
+        (" 1", HashKeyText::NotANumber),
+        ("1e3", HashKeyText::NotANumber),
     ] {
-        assert_eq!(HashText::read(text.as_bytes()), want, "{text:?}");
+        assert_eq!(HashKeyText::read(text.as_bytes()), want, "{text:?}");
     }
 }
 
@@ -231,7 +231,7 @@ fn a_hash_key_beyond_the_space_is_a_stray_even_without_a_range() {
 fn an_aggregate_in_an_aggregate_stays_packed() {
     let inner = framed(&[tables(), record(&[8, 0], b"x")].concat());
     let message = [field(1, b"k"), record(&[8, 0], &inner)].concat();
-    let Decoded::Records(mut records) = decoded(&framed(&message), HashRange::ALL) else {
+    let DecodedAggregate::Records(mut records) = decoded(&framed(&message), HashRange::ALL) else {
         panic!("not taken apart");
     };
     assert_eq!(records.next().unwrap().data, inner);
@@ -247,7 +247,7 @@ fn sub_records_are_slices_and_count_from_zero() {
         data: framed(&message).into(),
         arrival_ms: 77,
     };
-    let Decoded::Records(records) = decode(&carrier, HashRange::ALL) else {
+    let DecodedAggregate::Records(records) = decode(&carrier, HashRange::ALL) else {
         panic!("not taken apart");
     };
     assert_eq!(records.len(), 2);
@@ -261,7 +261,7 @@ fn sub_records_are_slices_and_count_from_zero() {
 
 #[test]
 fn what_is_kept_for_a_record_or_a_string_is_small() {
-    assert_eq!((size_of::<Raw>(), size_of::<Span32>()), (20, 8));
+    assert_eq!((size_of::<RawRecord>(), size_of::<Span32>()), (20, 8));
 }
 
 /// A change to the message of a sound aggregate.
@@ -305,13 +305,13 @@ fn damaged(mut message: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
 /// Draws every record of a result, and holds the result against what must hold for any input.
 fn drawn(data: &[u8], range: HashRange) -> Result<(), TestCaseError> {
     let (records, lost) = match decoded(data, range) {
-        Decoded::Plain(_) => return Ok(()),
-        Decoded::OutOfRange { dropped, stray } => {
+        DecodedAggregate::Plain(_) => return Ok(()),
+        DecodedAggregate::Misrouted { dropped, stray } => {
             prop_assert!(stray < dropped && dropped <= data.len() / 6);
             return Ok(());
         }
-        Decoded::Records(records) => (records, 0),
-        Decoded::Partial { kept, lost, .. } => {
+        DecodedAggregate::Records(records) => (records, 0),
+        DecodedAggregate::Partial { kept, lost, .. } => {
             prop_assert!(lost > 0);
             (kept, lost)
         }
@@ -348,11 +348,11 @@ proptest! {
         damages in proptest::collection::vec(damage(), 0..4),
         upper_half: bool,
     ) {
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         for (key, hash, len) in &given {
             let explicit_hash_key = hash.map(HashKey);
             let data = &[b'd'; 20][..*len];
-            let entry = Entry { partition_key: key, explicit_hash_key, data };
+            let entry = AggregateRecord { partition_key: key, explicit_hash_key, data };
             builder.add_within(&entry, usize::MAX);
         }
         let data = builder.close().unwrap().seal().data;

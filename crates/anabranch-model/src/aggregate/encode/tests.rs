@@ -1,7 +1,7 @@
 //! The builder against golden bytes, against the decoder and against its own promises.
 
 use super::*;
-use crate::aggregate::decode::{Decoded, decode};
+use crate::aggregate::decode::{DecodedAggregate, decode};
 use crate::aggregate::mark::MARK_MAX_BYTES;
 use crate::hash::HashRange;
 use crate::record::{Record, UserRecord};
@@ -11,14 +11,14 @@ use sha2::{Digest, Sha256};
 
 type Given<'a> = (&'a str, &'a [u8], Option<u128>);
 
-fn entry((partition_key, data, hash): Given<'_>) -> Entry<'_> {
-    Entry { partition_key, explicit_hash_key: hash.map(HashKey), data }
+fn entry((partition_key, data, hash): Given<'_>) -> AggregateRecord<'_> {
+    AggregateRecord { partition_key, explicit_hash_key: hash.map(HashKey), data }
 }
 
-fn builder(given: &[Given<'_>]) -> Builder {
-    let mut builder = Builder::new();
+fn builder(given: &[Given<'_>]) -> AggregateBuilder {
+    let mut builder = AggregateBuilder::new();
     for one in given {
-        assert_eq!(builder.add_within(&entry(*one), usize::MAX), Room::Taken);
+        assert_eq!(builder.add_within(&entry(*one), usize::MAX), PushResult::Added);
     }
     builder
 }
@@ -106,11 +106,11 @@ fn large_containers_have_the_golden_length_and_digest() {
 #[test]
 fn sizes_stay_exact_when_both_indices_and_the_table_grow() {
     let keys: Vec<String> = (0..20_000).map(|i| format!("key {i}")).collect();
-    let mut builder = Builder::new();
+    let mut builder = AggregateBuilder::new();
     for (i, key) in keys.iter().enumerate() {
         let one = entry((key, &[7; 3], Some(i as u128)));
         let size = builder.size_with(&one);
-        assert_eq!(builder.add_within(&one, usize::MAX), Room::Taken);
+        assert_eq!(builder.add_within(&one, usize::MAX), PushResult::Added);
         assert_eq!(builder.size(), size, "record {i}");
     }
     let size = builder.size();
@@ -122,7 +122,7 @@ fn sizes_stay_exact_when_both_indices_and_the_table_grow() {
         data: container.data,
         arrival_ms: 0,
     };
-    let Decoded::Records(out) = decode(&record, HashRange::ALL) else {
+    let DecodedAggregate::Records(out) = decode(&record, HashRange::ALL) else {
         panic!("not taken apart");
     };
     for (i, got) in out.enumerate() {
@@ -138,7 +138,7 @@ fn sizes_are_exact_at_every_length_of_a_varint() {
     for key_len in [1, 127, 128, 256] {
         for len in lengths {
             let given = [(&key[..key_len], &data[..len], None), ("x", &data[..len], Some(3))];
-            let mut builder = Builder::new();
+            let mut builder = AggregateBuilder::new();
             for one in given {
                 let size = builder.size_with(&entry(one));
                 builder.add_within(&entry(one), usize::MAX);
@@ -156,34 +156,34 @@ fn a_mark_comes_back_and_changes_nothing_else() {
         let sequence = SequenceNumber::ZERO;
         let record = Record { sequence, partition_key: "a".into(), data, arrival_ms: 0 };
         match decode(&record, HashRange::ALL) {
-            Decoded::Records(records) => records,
+            DecodedAggregate::Records(records) => records,
             other => panic!("{other:?}"),
         }
     };
-    let mark = Mark { producer: u64::MAX - 7, container: 3 };
+    let mark = DedupTag { producer: u64::MAX - 7, container: 3 };
     // Lengths at which the mark makes the length of its record longer, and others.
     for length in (0..140).chain(16_250..16_400) {
         let large = vec![7; length];
         let given = [("a", &b"1"[..], Some(1)), ("b", b"", None), ("a", &large[..], None)];
         let mut builder = builder(&given);
         let size = builder.size();
-        let container = builder.close_marked(mark).unwrap().seal();
+        let container = builder.close_tagged(mark).unwrap().seal();
         let grown = container.data.len() - size;
         assert!((FIELD_BYTES..=MARK_MAX_BYTES).contains(&grown), "{length}: {grown} bytes more");
         let (marked, plain) = (read(container.data), read(bytes(&given)));
-        assert_eq!((marked.mark(), plain.mark()), (Some(mark), None), "{length}");
+        assert_eq!((marked.dedup_tag(), plain.dedup_tag()), (Some(mark), None), "{length}");
         let (marked, plain): (Vec<_>, Vec<_>) = (marked.collect(), plain.collect());
         assert_eq!(marked, plain, "{length}: the records are the same");
         assert!(builder.is_empty(), "a closed builder starts anew");
     }
     let mut alone = builder(&[("a", b"1", None)]);
-    assert_eq!(alone.close_marked(mark).unwrap().seal().data, "1", "a record alone has no mark");
-    assert_eq!(alone.close_marked(mark), None);
+    assert_eq!(alone.close_tagged(mark).unwrap().seal().data, "1", "a record alone has no mark");
+    assert_eq!(alone.close_tagged(mark), None);
 }
 
 #[test]
 fn an_empty_builder_has_nothing_to_close() {
-    let mut builder = Builder::new();
+    let mut builder = AggregateBuilder::new();
     assert_eq!((builder.size(), builder.close()), (0, None));
     assert!(!builder.remove_last());
 }
@@ -230,20 +230,20 @@ fn the_maximum_holds_to_the_byte() {
     let second = ("b", &[2; 50][..], Some(12));
     let exact = bytes(&[first, second]).len();
     for (max_bytes, room) in
-        [(exact - 1, Room::Full), (exact, Room::Taken), (exact + 1, Room::Taken)]
+        [(exact - 1, PushResult::Full), (exact, PushResult::Added), (exact + 1, PushResult::Added)]
     {
         let mut builder = builder(&[first]);
         assert_eq!(builder.size_with(&entry(second)), exact);
         assert_eq!(builder.add_within(&entry(second), max_bytes), room, "{max_bytes}");
-        assert_eq!(builder.size(), if room == Room::Taken { exact } else { 50 });
+        assert_eq!(builder.size(), if room == PushResult::Added { exact } else { 50 });
     }
 }
 
 #[test]
 fn a_record_over_the_maximum_travels_alone() {
-    let mut builder = Builder::new();
-    assert_eq!(builder.add_within(&entry(("a", &[0; 200], None)), 100), Room::Taken);
-    assert_eq!(builder.add_within(&entry(("a", b"", None)), 100), Room::Full);
+    let mut builder = AggregateBuilder::new();
+    assert_eq!(builder.add_within(&entry(("a", &[0; 200], None)), 100), PushResult::Added);
+    assert_eq!(builder.add_within(&entry(("a", b"", None)), 100), PushResult::Full);
     assert_eq!(builder.close().unwrap().seal().data.len(), 200);
 }
 
@@ -251,21 +251,21 @@ fn a_record_over_the_maximum_travels_alone() {
 fn one_mebibyte_and_ten_are_taken_and_a_byte_over_ten_is_not() {
     let data = vec![7; RECORD_MAX_BYTES_HIGHEST];
     let offer = |len: usize| {
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         builder.add_within(&entry(("k", &data[..len], None)), usize::MAX)
     };
     for (len, room) in [
-        ((1 << 20) - 1, Room::Taken),
-        (1 << 20, Room::Taken),
-        ((1 << 20) + 1, Room::Taken),
-        (RECORD_MAX_BYTES_HIGHEST - 1, Room::Taken),
-        (RECORD_MAX_BYTES_HIGHEST, Room::TooLarge),
+        ((1 << 20) - 1, PushResult::Added),
+        (1 << 20, PushResult::Added),
+        ((1 << 20) + 1, PushResult::Added),
+        (RECORD_MAX_BYTES_HIGHEST - 1, PushResult::Added),
+        (RECORD_MAX_BYTES_HIGHEST, PushResult::TooLarge),
     ] {
         assert_eq!(offer(len), room, "{len}");
     }
     let half = &data[..RECORD_MAX_BYTES_HIGHEST / 2];
     let mut builder = builder(&[("k", half, None)]);
-    assert_eq!(builder.add_within(&entry(("k", half, None)), usize::MAX), Room::Full);
+    assert_eq!(builder.add_within(&entry(("k", half, None)), usize::MAX), PushResult::Full);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn an_aggregate_and_its_own_key_stay_within_the_largest_record() {
     let data = vec![7; most];
     let mut builder = builder(&[("k", &data[..most / 2], None)]);
     let framing = builder.size_with(&entry(("k", &data[..most / 2], None))) - most / 2;
-    for (bytes, room) in [(most - framing + 1, Room::Full), (most - framing, Room::Taken)] {
+    for (bytes, room) in [(most - framing + 1, PushResult::Full), (most - framing, PushResult::Added)] {
         let next = entry(("k", &data[..bytes], None));
         assert_eq!(builder.add_within(&next, usize::MAX), room, "{bytes}");
     }
@@ -303,7 +303,7 @@ proptest! {
     #[test]
     fn the_size_is_exact_before_and_after_each_record(records in records()) {
         let given = given(&records);
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         for i in 0..given.len() {
             let size = builder.size_with(&entry(given[i]));
             builder.add_within(&entry(given[i]), usize::MAX);
@@ -334,7 +334,7 @@ proptest! {
             data: bytes(&given(&records)),
             arrival_ms: 9,
         };
-        let Decoded::Records(out) = decode(&record, HashRange::ALL) else {
+        let DecodedAggregate::Records(out) = decode(&record, HashRange::ALL) else {
             return Err(TestCaseError::fail("not taken apart"));
         };
         let out: Vec<UserRecord> = out.collect();
@@ -351,21 +351,21 @@ proptest! {
     fn sealing_together_is_sealing_each(batches in proptest::collection::vec(records(), 0..12)) {
         let close = |batch: &Vec<_>| builder(&given(batch)).close().unwrap();
         let together = seal_many(batches.iter().map(close).collect());
-        let each: Vec<Container> = batches.iter().map(|batch| close(batch).seal()).collect();
+        let each: Vec<KinesisRecord> = batches.iter().map(|batch| close(batch).seal()).collect();
         prop_assert_eq!(together, each);
     }
 
     #[test]
     fn no_container_exceeds_its_maximum(records in records(), max_bytes in 64_usize..4_000) {
-        let mut builder = Builder::new();
+        let mut builder = AggregateBuilder::new();
         let mut out = Vec::new();
         for one in given(&records) {
-            if builder.add_within(&entry(one), max_bytes) == Room::Full {
+            if builder.add_within(&entry(one), max_bytes) == PushResult::Full {
                 out.push(builder.close().unwrap().seal());
-                prop_assert_eq!(builder.add_within(&entry(one), max_bytes), Room::Taken);
+                prop_assert_eq!(builder.add_within(&entry(one), max_bytes), PushResult::Added);
             }
         }
-        out.extend(builder.close().map(Closed::seal));
+        out.extend(builder.close().map(UnsealedRecord::seal));
         prop_assert_eq!(out.iter().map(|c| c.records).sum::<usize>(), records.len());
         prop_assert!(out.iter().all(|c| c.records == 1 || c.data.len() <= max_bytes));
     }

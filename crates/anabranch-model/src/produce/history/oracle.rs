@@ -2,9 +2,9 @@
 
 use super::service::Service;
 use super::world::Name;
-use crate::aggregate::decode::{Decoded, decode};
+use crate::aggregate::decode::{DecodedAggregate, decode};
 use crate::hash::HashRange;
-use crate::produce::outcome::{Fate, Why};
+use crate::produce::outcome::{OutcomeKind, RejectReason};
 use crate::record::UserRecord;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Default)]
 pub(super) struct Oracle {
     /// Each record's outcome, and its place in its container.
-    pub(super) settled: BTreeMap<Name, (Fate, usize)>,
+    pub(super) settled: BTreeMap<Name, (OutcomeKind, usize)>,
     /// Outcomes beyond the first.
     pub(super) settled_twice: Vec<Name>,
     /// For each key that was resumed, its last record each time. What comes after has no order
@@ -21,7 +21,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    pub(super) fn settle(&mut self, name: Name, fate: &Fate, sub: usize) {
+    pub(super) fn settle(&mut self, name: Name, fate: &OutcomeKind, sub: usize) {
         if self.settled.insert(name, (fate.clone(), sub)).is_some() {
             self.settled_twice.push(name);
         }
@@ -61,16 +61,16 @@ impl Oracle {
         let stored = stored(service);
         for (name, (fate, sub)) in &self.settled {
             match fate {
-                Fate::Placed(receipt) => {
+                OutcomeKind::Placed(receipt) => {
                     let place = (receipt.shard.as_str().to_owned(), receipt.sequence, *sub as u64);
                     if !places.contains(&(*name, place)) {
                         problems.push(format!("{name:?} placed and not delivered there"));
                     }
                 }
-                Fate::Rejected(why) if stored.contains(name) => {
+                OutcomeKind::Rejected(why) if stored.contains(name) => {
                     problems.push(format!("{name:?} rejected ({why:?}) and in the stream"));
                 }
-                Fate::Rejected(_) | Fate::Unknown => {}
+                OutcomeKind::Rejected(_) | OutcomeKind::Unknown => {}
             }
         }
         if stop_keys {
@@ -82,7 +82,7 @@ impl Oracle {
     /// Records that were given up.
     pub(super) fn not_placed(&self) -> Vec<String> {
         let given_up =
-            self.settled.iter().filter(|(_, (fate, _))| !matches!(fate, Fate::Placed(_)));
+            self.settled.iter().filter(|(_, (fate, _))| !matches!(fate, OutcomeKind::Placed(_)));
         given_up.map(|(name, (fate, _))| format!("{name:?} was given up: {fate:?}")).collect()
     }
 
@@ -94,16 +94,16 @@ impl Oracle {
         for (name, (fate, _)) in &self.settled {
             let run = self.run_of(*name);
             match holes.get(&run) {
-                Some(hole) if matches!(fate, Fate::Placed(_)) => {
+                Some(hole) if matches!(fate, OutcomeKind::Placed(_)) => {
                     problems.push(format!("{name:?} placed behind the hole {hole}"));
                 }
-                Some(hole) if stored.contains(name) && *fate != Fate::Unknown => {
+                Some(hole) if stored.contains(name) && *fate != OutcomeKind::Unknown => {
                     problems.push(format!("{name:?} sent behind the hole {hole}"));
                 }
-                None if !matches!(fate, Fate::Placed(_)) => {
+                None if !matches!(fate, OutcomeKind::Placed(_)) => {
                     // A record from before a resume can stop its key once more.
                     let first = not_placed.insert(name.0);
-                    if first && *fate == Fate::Rejected(Why::KeyStopped) {
+                    if first && *fate == OutcomeKind::Rejected(RejectReason::KeyStopped) {
                         problems.push(format!("{name:?} refused for a stopped key without a hole"));
                     }
                     holes.insert(run, name.1);
@@ -133,10 +133,10 @@ fn read(service: &Service, by_range: bool) -> Vec<(Name, Place)> {
         for record in &shard.log {
             let range = if by_range { shard.range } else { HashRange::ALL };
             let users: Vec<UserRecord> = match decode(record, range) {
-                Decoded::Plain(_) => vec![record.clone().into()],
-                Decoded::Records(records) => records.collect(),
-                Decoded::OutOfRange { .. } => continue,
-                other @ Decoded::Partial { .. } => panic!("unreadable aggregate: {other:?}"),
+                DecodedAggregate::Plain(_) => vec![record.clone().into()],
+                DecodedAggregate::Records(records) => records.collect(),
+                DecodedAggregate::Misrouted { .. } => continue,
+                other @ DecodedAggregate::Partial { .. } => panic!("unreadable aggregate: {other:?}"),
             };
             all.extend(users.iter().map(|user| {
                 let name = Name::read(&user.data);

@@ -3,7 +3,7 @@
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
-use crate::produce::Entry;
+use crate::produce::RequestEntry;
 use crate::record::Record;
 use crate::sequence::SequenceNumber;
 
@@ -101,7 +101,7 @@ impl Service {
     }
 
     /// Stores an entry in the open shard that takes it.
-    pub(super) fn store(&mut self, entry: &Entry) -> (ShardId, SequenceNumber) {
+    pub(super) fn store(&mut self, entry: &RequestEntry) -> (ShardId, SequenceNumber) {
         let hash = HashKey::effective(entry.key.as_str(), entry.hash);
         let sequence = SequenceNumber::from_limbs(0, 0, self.next_sequence).unwrap();
         self.next_sequence += 1;

@@ -4,9 +4,9 @@ use crate::bucket::{Admission, Allowance, Bucket};
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
 use crate::lineage::Shard;
-use crate::produce::settings::{Aggregation, Settings};
-use crate::produce::{Action, Content, EntryReply, Machine, Offer, Request};
-use crate::record::Key;
+use crate::produce::settings::{Aggregation, ProducerSettings};
+use crate::produce::{Action, RecordContent, EntryResult, Machine, OfferedRecord, PutRequest};
+use crate::record::PartitionKey;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use bytes::Bytes;
@@ -52,14 +52,14 @@ struct Taken {
 fn run(case: Case) -> Taken {
     let Case { round_trip_ms, others, aggregation, keys, backlog, record_bytes, pause_ms } = case;
     let data = Bytes::from(vec![7; record_bytes]);
-    let settings = Settings { aggregation, ..Settings::default() };
+    let settings = ProducerSettings { aggregation, ..ProducerSettings::default() };
     let mut machine: Machine<()> = Machine::new(settings, 1, 0);
-    let names: Vec<Key> = (0..keys).map(|key| Key::from(format!("hot-{key}"))).collect();
+    let names: Vec<PartitionKey> = (0..keys).map(|key| PartitionKey::from(format!("hot-{key}"))).collect();
     let mut next_key = 0;
     let limit = |per_second| Allowance { capacity: per_second, per_second };
     let mut shard = Bucket::new([limit(LIMIT_RECORDS), limit(LIMIT_BYTES - others)], 0);
-    let mut arriving: BTreeMap<(u64, u64), Request> = BTreeMap::new();
-    let mut answers: BTreeMap<(u64, u64), Vec<EntryReply>> = BTreeMap::new();
+    let mut arriving: BTreeMap<(u64, u64), PutRequest> = BTreeMap::new();
+    let mut answers: BTreeMap<(u64, u64), Vec<EntryResult>> = BTreeMap::new();
     let mut taken = Taken { bytes: 0, containers: 0, refused: 0 };
     let mut now_ms = 0;
     while now_ms < RUN_MS {
@@ -68,8 +68,8 @@ fn run(case: Case) -> Taken {
             let key = &names[next_key % keys];
             next_key += 1;
             let hash = HashKey::of_partition_key(key.as_str());
-            let content = Content::Shared { key, data: &data };
-            let offer = Offer { content, hash, is_explicit: false };
+            let content = RecordContent::Shared { key, data: &data };
+            let offer = OfferedRecord { content, hash, is_explicit: false };
             machine.put_all(std::iter::once(()), |_| offer.hash, |_| offer, now_ms);
         }
         while let Some(action) = machine.poll(now_ms) {
@@ -77,8 +77,8 @@ fn run(case: Case) -> Taken {
                 Action::Send(request) => {
                     arriving.insert((now_ms + round_trip_ms / 2, request.id), request);
                 }
-                Action::Read(read) => machine.shards(read, Ok(vec![whole()]), now_ms),
-                Action::Settle(_) | Action::Notice(_) => {}
+                Action::ListShards(read) => machine.shards(read, Ok(vec![whole()]), now_ms),
+                Action::Complete(_) | Action::Notice(_) => {}
             }
         }
         let events = [arriving.keys().next(), answers.keys().next()];
@@ -93,10 +93,10 @@ fn run(case: Case) -> Taken {
                     taken.bytes += size;
                     taken.containers += 1;
                     let sequence = SequenceNumber::ZERO;
-                    EntryReply::Placed { shard: ShardId::from_index(0), sequence }
+                    EntryResult::Placed { shard: ShardId::from_index(0), sequence }
                 } else {
                     taken.refused += 1;
-                    EntryReply::Failed { fault: Fault::Throttled, detail: "rate".into() }
+                    EntryResult::Failed { fault: Fault::Throttled, detail: "rate".into() }
                 }
             });
             let answer = answer.collect();

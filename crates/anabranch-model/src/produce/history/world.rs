@@ -3,14 +3,14 @@
 use super::oracle::Oracle;
 use super::service::Service;
 use super::weather::{Flaw, Weather};
-use crate::aggregate::decode::{Decoded, decode};
+use crate::aggregate::decode::{DecodedAggregate, decode};
 use crate::hash::{HashKey, HashRange};
 use crate::lineage::Shard;
-use crate::produce::settings::{Holes, Order, Settings};
+use crate::produce::settings::{OnFailure, KeyOrder, ProducerSettings};
 use crate::produce::{
-    Action, Content, Entry, EntryReply, KeyId, Machine, Notice, Offer, Read, Reply, Request,
+    Action, RecordContent, RequestEntry, EntryResult, OrderingKey, Machine, MachineNotice, OfferedRecord, ShardListRead, PutReply, PutRequest,
 };
-use crate::record::{Key, Record};
+use crate::record::{PartitionKey, Record};
 use crate::retry::{Backoff, Fault};
 use crate::sequence::SequenceNumber;
 use bytes::Bytes;
@@ -34,10 +34,10 @@ impl Name {
 }
 
 enum Happening {
-    Arrive { id: u64, entries: Vec<Entry>, plan: Plan },
-    Answer { id: u64, reply: Reply },
-    ListArrives { read: Read },
-    ListAnswers { read: Read, list: Result<Vec<Shard>, Fault> },
+    Arrive { id: u64, entries: Vec<RequestEntry>, plan: Plan },
+    Answer { id: u64, reply: PutReply },
+    ListArrives { read: ShardListRead },
+    ListAnswers { read: ShardListRead, list: Result<Vec<Shard>, Fault> },
     Put,
     Reshard,
     Delete,
@@ -73,7 +73,7 @@ pub(super) struct World {
     next_event: u64,
     puts: Vec<Name>,
     next_of_key: BTreeMap<u32, u32>,
-    in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<Entry>)>,
+    in_flight: BTreeMap<u64, (BTreeSet<u128>, Vec<RequestEntry>)>,
     old_list: Vec<Shard>,
     /// Whether nobody hears from the service while the stream is gone.
     unheard: bool,
@@ -90,10 +90,10 @@ const KEYS: u64 = 10;
 
 impl World {
     pub(super) fn new(seed: u64, weather: Weather, flaw: Flaw) -> Self {
-        let settings = Settings {
+        let settings = ProducerSettings {
             aggregation: weather.aggregation,
-            order: if flaw == Flaw::NoOrder { Order::None } else { Order::Strict },
-            holes: if flaw == Flaw::GoOnBehindHoles { Holes::GoOn } else { Holes::StopKey },
+            order: if flaw == Flaw::NoOrder { KeyOrder::None } else { KeyOrder::Strict },
+            on_failure: if flaw == Flaw::GoOnBehindHoles { OnFailure::Continue } else { OnFailure::StopKey },
             numbered: weather.numbered,
             container_min_bytes: 150,
             container_max_bytes: 400,
@@ -105,7 +105,7 @@ impl World {
             backoff: Backoff::new(10, 400),
             refusal_backoff: Backoff::new(50, 800),
             shard_bytes_per_second: if weather.tight_rate { 4_000 } else { 1 << 20 },
-            ..Settings::default()
+            ..ProducerSettings::default()
         };
         let mut world = Self {
             now_ms: 0,
@@ -204,12 +204,12 @@ impl World {
     fn act(&mut self, action: Action<Name>) {
         match action {
             Action::Send(request) => self.send(request),
-            Action::Read(read) => {
+            Action::ListShards(read) => {
                 self.reads += 1;
                 let delay = 1 + self.roll(60);
                 self.at(delay, Happening::ListArrives { read });
             }
-            Action::Settle(mut settled) => {
+            Action::Complete(mut settled) => {
                 let mut sub = 0;
                 settled.records.drain(|ticket, _| {
                     self.oracle.settle(ticket, &settled.fate, sub);
@@ -217,13 +217,13 @@ impl World {
                 });
                 self.machine.reuse(settled.records);
             }
-            Action::Notice(Notice::Stray { .. }) => self.strays += 1,
+            Action::Notice(MachineNotice::Misrouted { .. }) => self.strays += 1,
             Action::Notice(_) => {}
         }
     }
 
-    fn send(&mut self, request: Request) {
-        let Request { id, entries, single, after, .. } = request;
+    fn send(&mut self, request: PutRequest) {
+        let PutRequest { id, entries, single, after, .. } = request;
         let hashes: Vec<u128> = entries.iter().flat_map(distinct_hashes).collect();
         let set: BTreeSet<u128> = hashes.iter().copied().collect();
         let others = self.in_flight.values().any(|(keys, _)| !keys.is_disjoint(&set));
@@ -316,7 +316,7 @@ impl World {
                 }
             }
             Happening::Resume => {
-                let stopped: Vec<KeyId> = self.machine.stopped_keys().cloned().collect();
+                let stopped: Vec<OrderingKey> = self.machine.stopped_keys().cloned().collect();
                 for key in stopped {
                     let number: u32 = key.key.as_str()[1..].parse().unwrap();
                     let last = self.next_of_key[&number];
@@ -348,16 +348,16 @@ impl World {
             let data = name.data(pad);
             let both = [text.as_bytes(), &data].concat();
             let hash = HashKey::effective(&text, explicit);
-            arriving.push((name, Key::from(text), hash, explicit.is_some(), data, both));
+            arriving.push((name, PartitionKey::from(text), hash, explicit.is_some(), data, both));
         }
         let hash = |at: usize| arriving[at].2;
         let offer = |at: usize| {
             let (_, key, hash, is_explicit, data, both) = &arriving[at];
             let content = match at {
-                0 => Content::Shared { key, data },
-                _ => Content::Lent { both, key_len: key.len() },
+                0 => RecordContent::Shared { key, data },
+                _ => RecordContent::Borrowed { both, key_len: key.len() },
             };
-            Offer { content, hash: *hash, is_explicit: *is_explicit }
+            OfferedRecord { content, hash: *hash, is_explicit: *is_explicit }
         };
         let names = arriving.iter().map(|(name, ..)| *name);
         self.machine.put_all(names, hash, offer, self.now_ms);
@@ -365,7 +365,7 @@ impl World {
             let pause = self.roll(60);
             self.at(pause, Happening::Put);
         } else {
-            self.machine.hurry(self.now_ms);
+            self.machine.skip_linger(self.now_ms);
         }
     }
 
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, id: u64, entries: &[Entry], plan: &Plan) {
+    fn arrive(&mut self, id: u64, entries: &[RequestEntry], plan: &Plan) {
         let back = match plan {
             Plan::Answered(back) => *back,
             _ => 1,
@@ -410,20 +410,20 @@ impl World {
             return;
         }
         let percent = self.weather.entry_failures;
-        let mut results: Vec<EntryReply> = Vec::new();
+        let mut results: Vec<EntryResult> = Vec::new();
         for entry in entries {
             if self.weather.denials && self.chance(3) {
                 let fault = self.denial();
-                results.push(EntryReply::Failed { fault, detail: "denied".into() });
+                results.push(EntryResult::Failed { fault, detail: "denied".into() });
             } else if self.chance(percent) {
                 let fault = if self.roll(3) > 0 { Fault::Throttled } else { Fault::Internal };
                 if fault == Fault::Internal && self.roll(2) == 0 {
                     self.service.store(entry);
                 }
-                results.push(EntryReply::Failed { fault, detail: "entry".into() });
+                results.push(EntryResult::Failed { fault, detail: "entry".into() });
             } else {
                 let (shard, sequence) = self.service.store(entry);
-                results.push(EntryReply::Placed { shard, sequence });
+                results.push(EntryResult::Placed { shard, sequence });
             }
         }
         match plan {
@@ -453,10 +453,10 @@ impl World {
     }
 
     /// Bends a reply for the flaws that live in one.
-    fn bend(&mut self, entries: &[Entry], results: &mut [EntryReply]) {
+    fn bend(&mut self, entries: &[RequestEntry], results: &mut [EntryResult]) {
         for (entry, result) in entries.iter().zip(results) {
             match (self.flaw, &mut *result) {
-                (Flaw::BlindJudge, EntryReply::Placed { shard, .. }) => {
+                (Flaw::BlindJudge, EntryResult::Placed { shard, .. }) => {
                     let hash = HashKey::effective(entry.key.as_str(), entry.hash);
                     let known =
                         self.old_list.iter().find(|old| old.is_open() && old.range.contains(hash));
@@ -464,11 +464,11 @@ impl World {
                         *shard = old.id.clone();
                     }
                 }
-                (Flaw::RetryAtTheBack, EntryReply::Failed { fault, .. }) => {
+                (Flaw::RetryAtTheBack, EntryResult::Failed { fault, .. }) => {
                     // Told to be placed, and put again later by hand.
                     let (shard, sequence) = (self.old_list[0].id.clone(), SequenceNumber::ZERO);
                     if *fault == Fault::Throttled {
-                        *result = EntryReply::Placed { shard, sequence };
+                        *result = EntryResult::Placed { shard, sequence };
                         let again = entry.clone();
                         self.next_event += 1;
                         let at = (self.now_ms + 200, self.next_event);
@@ -483,7 +483,7 @@ impl World {
 }
 
 /// The hashes of the records in an entry, each once.
-fn distinct_hashes(entry: &Entry) -> BTreeSet<u128> {
+fn distinct_hashes(entry: &RequestEntry) -> BTreeSet<u128> {
     let record = Record {
         sequence: SequenceNumber::ZERO,
         partition_key: entry.key.clone(),
@@ -491,7 +491,7 @@ fn distinct_hashes(entry: &Entry) -> BTreeSet<u128> {
         arrival_ms: 0,
     };
     match decode(&record, HashRange::ALL) {
-        Decoded::Records(records) => records.map(|record| record.hash_key().0).collect(),
+        DecodedAggregate::Records(records) => records.map(|record| record.hash_key().0).collect(),
         _ => BTreeSet::from([HashKey::effective(entry.key.as_str(), entry.hash).0]),
     }
 }

@@ -3,12 +3,12 @@
 use crate::hash::HashKey;
 use crate::ids::ShardId;
 use crate::lineage::Shard;
-use crate::produce::outcome::Settled;
-use crate::produce::stopped::KeyId;
-use crate::record::Key;
+use crate::produce::outcome::CompletedRecords;
+use crate::produce::stopped::OrderingKey;
+use crate::record::PartitionKey;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
-use crate::shard_map::Refresh;
+use crate::shard_map::MapRead;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum Action<T> {
     /// Send a request, and bring its reply to [`super::Machine::reply`].
-    Send(Request),
+    Send(PutRequest),
     /// Read the list of shards, and bring it to [`super::Machine::shards`].
-    Read(Read),
+    ListShards(ShardListRead),
     /// Tell outcomes.
-    Settle(Settled<T>),
+    Complete(CompletedRecords<T>),
     /// Tell whoever listens.
-    Notice(Notice),
+    Notice(MachineNotice),
 }
 
 /// A request to send, once.
 #[derive(Debug)]
-pub struct Request {
+pub struct PutRequest {
     /// Its number, which its reply comes back with.
     pub id: u64,
     /// The entries, at most one of a lane in strict order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RequestEntry>,
     /// Whether it goes by `PutRecord`; then it has one entry.
     pub single: bool,
     /// The number that the entry's own must be above, for `PutRecord`.
@@ -44,9 +44,9 @@ pub struct Request {
 
 /// One entry of a request.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct RequestEntry {
     /// The partition key.
-    pub key: Key,
+    pub key: PartitionKey,
     /// The hash to route by.
     pub hash: Option<HashKey>,
     /// The data.
@@ -54,11 +54,11 @@ pub struct Entry {
 }
 
 /// What came of a request: the result of each entry, or a failure of the whole.
-pub type Reply = Result<Vec<EntryReply>, (Fault, Arc<str>)>;
+pub type PutReply = Result<Vec<EntryResult>, (Fault, Arc<str>)>;
 
 /// What came of one entry.
 #[derive(Debug, Clone)]
-pub enum EntryReply {
+pub enum EntryResult {
     /// It was placed.
     Placed {
         /// In this shard.
@@ -77,9 +77,9 @@ pub enum EntryReply {
 
 /// A read of the list of shards.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct ShardListRead {
     /// Which refresh of the map it is.
-    pub(super) refresh: Refresh,
+    pub(super) refresh: MapRead,
     /// Its number among all reads.
     pub(super) number: u64,
     /// When it began: the list may be as old as that.
@@ -89,11 +89,11 @@ pub struct Read {
 }
 
 /// What came of a read: every page of the list, or a failure.
-pub type ShardsRead = Result<Vec<Shard>, Fault>;
+pub type ShardListResult = Result<Vec<Shard>, Fault>;
 
 /// Something that happened, for whoever listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
+pub enum MachineNotice {
     /// A map was read.
     MapRead {
         /// Open shards.
@@ -107,7 +107,7 @@ pub enum Notice {
     /// The map was dropped.
     MapDropped,
     /// A container was in a shard that does not take all of its records, so it is sent again.
-    Stray {
+    Misrouted {
         /// The shard that answered.
         shard: ShardId,
         /// Its records.
@@ -127,7 +127,7 @@ pub enum Notice {
         at_ms: u64,
     },
     /// A shard refused, so it is written more slowly.
-    Slower {
+    RateReduced {
         /// The shard.
         shard: ShardId,
         /// The share of its rate that is left, in thousandths.
@@ -159,7 +159,7 @@ pub enum Notice {
     /// A key stands stopped.
     KeyStopped {
         /// The key.
-        key: KeyId,
+        key: OrderingKey,
     },
     /// Too many keys stand stopped, so the producer does.
     ProducerStopped,

@@ -1,8 +1,8 @@
 //! Deadlines: records that could not be placed in time.
 
 use super::Machine;
-use super::judge::loose;
-use crate::produce::outcome::Why;
+use super::judge::unpack;
+use crate::produce::outcome::RejectReason;
 
 impl<T> Machine<T> {
     /// When deadlines are to be looked at again.
@@ -30,14 +30,14 @@ impl<T> Machine<T> {
                     && let Some(frozen) = lane.frozen.remove(at)
                 {
                     let (out, rest): (Vec<_>, Vec<_>) =
-                        loose(frozen).into_iter().partition(|record| expired(record.put_ms));
+                        unpack(frozen).into_iter().partition(|record| expired(record.put_ms));
                     over.extend(out);
                     stay.extend(rest);
                 }
             }
         }
         // First the holes, so that later records of the same keys are refused and not queued.
-        for (why, over) in self.by_cause(over, &Why::Expired) {
+        for (why, over) in self.by_cause(over, &RejectReason::Expired) {
             self.fail(over, &why);
         }
         self.requeue(stay, now_ms);

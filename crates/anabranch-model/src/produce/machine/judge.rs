@@ -1,26 +1,26 @@
 //! What a reply means: placed, to be sent again, refused, or to be judged by a newer list.
 
-use super::call::{EntryReply, InFlight, Notice, Reply};
-use super::pause::Probed;
+use super::call::{EntryResult, InFlight, MachineNotice, PutReply};
+use super::pause::ProbeResult;
 use super::{Action, Machine};
 use crate::hash::HashRange;
 use crate::ids::ShardId;
-use crate::produce::container::{Flight, Frozen, Stage};
-use crate::produce::outcome::{self, Attempt, AttemptEnd, Fate, Receipt, Why};
-use crate::produce::router::patience_ms;
+use crate::produce::container::{InFlightRecord, SealedRecord, InFlightState};
+use crate::produce::outcome::{self, Attempt, AttemptResult, OutcomeKind, Receipt, RejectReason};
+use crate::produce::router::silence_limit_ms;
 use crate::retry::Fault;
 use crate::sequence::SequenceNumber;
 use std::sync::Arc;
 
 /// How an entry failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct EntryFailure {
     pub(super) fault: Fault,
     pub(super) detail: Arc<str>,
 }
 
 /// Where a container is, by its reply.
-struct Placement {
+struct RecordPlacement {
     shard: ShardId,
     sequence: SequenceNumber,
     /// Whether that shard may be of another stream of the same name.
@@ -29,10 +29,10 @@ struct Placement {
 
 impl<T> Machine<T> {
     /// Takes the reply to a request. A reply to a request that is not on its way is dropped.
-    pub fn reply(&mut self, request: u64, reply: Reply, now_ms: u64) {
+    pub fn reply(&mut self, request: u64, reply: PutReply, now_ms: u64) {
         let Some(sent) = self.requests.remove(&request) else { return };
         if self.pauses.has_probe(request) {
-            self.probed(request, &Probed::by(&reply), now_ms);
+            self.probed(request, &ProbeResult::by(&reply), now_ms);
         }
         match reply {
             Ok(entries) if entries.len() == sent.containers.len() => {
@@ -44,12 +44,12 @@ impl<T> Machine<T> {
                 self.round_trip_ms = (self.round_trip_ms * 7 + took_ms).div_ceil(8).max(1);
                 for (container, entry) in sent.containers.iter().zip(entries) {
                     match entry {
-                        EntryReply::Placed { shard, sequence } => {
-                            let place = Placement { shard, sequence, in_doubt };
+                        EntryResult::Placed { shard, sequence } => {
+                            let place = RecordPlacement { shard, sequence, in_doubt };
                             self.placed(*container, place, sent.sent_ms, now_ms);
                         }
-                        EntryReply::Failed { fault, detail } => {
-                            self.failed(*container, &sent, &Failure { fault, detail }, now_ms);
+                        EntryResult::Failed { fault, detail } => {
+                            self.failed(*container, &sent, &EntryFailure { fault, detail }, now_ms);
                         }
                     }
                 }
@@ -58,14 +58,14 @@ impl<T> Machine<T> {
             Ok(entries) => {
                 let (got, want) = (entries.len(), sent.containers.len());
                 let detail = format!("the reply has {got} results for {want} entries").into();
-                self.all_failed(&sent, &Failure { fault: Fault::Internal, detail }, now_ms);
+                self.all_failed(&sent, &EntryFailure { fault: Fault::Internal, detail }, now_ms);
             }
-            Err((fault, detail)) => self.all_failed(&sent, &Failure { fault, detail }, now_ms),
+            Err((fault, detail)) => self.all_failed(&sent, &EntryFailure { fault, detail }, now_ms),
         }
-        self.tell_pauses(now_ms);
+        self.emit_pauses(now_ms);
     }
 
-    fn all_failed(&mut self, sent: &InFlight, failure: &Failure, now_ms: u64) {
+    fn all_failed(&mut self, sent: &InFlight, failure: &EntryFailure, now_ms: u64) {
         // One bad entry has the whole request refused. Each is tried by itself before it is given
         // up, so that it takes no other with it.
         let whole = matches!(failure.fault, Fault::Invalid | Fault::TooLarge);
@@ -85,12 +85,12 @@ impl<T> Machine<T> {
     }
 
     /// A container is in a shard. It counts as placed if all of its records belong there.
-    fn placed(&mut self, container: u64, place: Placement, sent_ms: u64, now_ms: u64) {
-        let Placement { shard, sequence, in_doubt } = place;
+    fn placed(&mut self, container: u64, place: RecordPlacement, sent_ms: u64, now_ms: u64) {
+        let RecordPlacement { shard, sequence, in_doubt } = place;
         let Some(mut flight) = self.flights.remove(&container) else { return };
         let frozen = &mut flight.frozen;
         let took_ms = now_ms.saturating_sub(sent_ms);
-        let end = AttemptEnd::Placed(shard.clone());
+        let end = AttemptResult::Placed(shard.clone());
         frozen.note(Attempt { sent_ms, took_ms, end });
         if self.settings.numbered {
             self.last_numbers.insert(shard.clone(), sequence);
@@ -110,7 +110,7 @@ impl<T> Machine<T> {
             self.accept(container, flight, shard, sequence, now_ms);
         } else {
             let after_read = self.reads_begun - u64::from(by_this_map && self.reads_now(now_ms));
-            flight.stage = Stage::Unjudged { shard, sequence, after_read };
+            flight.stage = InFlightState::Unverified { shard, sequence, after_read };
             self.flights.insert(container, flight);
             let until_ms = now_ms.saturating_add(self.settings.judge_timeout_ms);
             self.unjudged.insert((until_ms, container));
@@ -126,27 +126,27 @@ impl<T> Machine<T> {
     /// Whether a list is being read that is new enough to end a doubt.
     fn reads_now(&self, now_ms: u64) -> bool {
         let age_ms = now_ms.saturating_sub(self.read_began_ms);
-        self.router.refresh.is_updating() && age_ms <= patience_ms(self.settings.map_idle_ms)
+        self.router.refresh.is_updating() && age_ms <= silence_limit_ms(self.settings.map_idle_ms)
     }
 
     /// Settles a container that is where it belongs.
     pub(super) fn accept(
         &mut self,
         container: u64,
-        flight: Flight<T>,
+        flight: InFlightRecord<T>,
         shard: ShardId,
         sequence: SequenceNumber,
         now_ms: u64,
     ) {
-        let Flight { frozen, lane, .. } = flight;
-        let Frozen { records, attempts, tries, .. } = frozen;
+        let InFlightRecord { frozen, lane, .. } = flight;
+        let SealedRecord { records, attempts, tries, .. } = frozen;
         let receipt = Receipt { shard, sequence, attempts, tries };
-        self.settle(records, Fate::Placed(Arc::new(receipt)));
-        self.landed(container, lane, true, now_ms);
+        self.complete(records, OutcomeKind::Placed(Arc::new(receipt)));
+        self.finish_flight(container, lane, true, now_ms);
     }
 
     /// A container is no longer on its way: its lane, or those that it blocked, may go on.
-    pub(super) fn landed(
+    pub(super) fn finish_flight(
         &mut self,
         container: u64,
         lane: Option<usize>,
@@ -183,7 +183,7 @@ impl<T> Machine<T> {
     }
 
     /// A container's entry failed.
-    fn failed(&mut self, container: u64, sent: &InFlight, failure: &Failure, now_ms: u64) {
+    fn failed(&mut self, container: u64, sent: &InFlight, failure: &EntryFailure, now_ms: u64) {
         let Some(mut flight) = self.flights.remove(&container) else { return };
         let frozen = &mut flight.frozen;
         note(frozen, sent.sent_ms, now_ms, failure);
@@ -195,28 +195,28 @@ impl<T> Machine<T> {
         if failure.fault.refuses_caller() {
             // Nothing is wrong with the records: they wait where they stood.
             let at_ms = self.pause(&flight, failure, now_ms);
-            self.retry_told(&flight, failure, at_ms);
+            self.emit_retry(&flight, failure, at_ms);
             self.send_again(container, flight, now_ms);
         } else if class.retryable {
             let at_ms = self.back_off(&flight, now_ms);
-            self.retry_told(&flight, failure, at_ms);
+            self.emit_retry(&flight, failure, at_ms);
             self.send_again(container, flight, now_ms);
         } else if matches!(failure.fault, Fault::Invalid | Fault::TooLarge)
             && flight.frozen.records.len() > 1
         {
             // Its records may pass one by one: the stream may take smaller records by now.
-            let Flight { frozen, lane, .. } = flight;
-            let mut records = loose(frozen);
+            let InFlightRecord { frozen, lane, .. } = flight;
+            let mut records = unpack(frozen);
             for record in &mut records {
                 record.alone = true;
             }
             self.requeue(records, now_ms);
-            self.landed(container, lane, false, now_ms);
+            self.finish_flight(container, lane, false, now_ms);
         } else {
-            let why = Why::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
-            let Flight { frozen, lane, .. } = flight;
+            let why = RejectReason::Refused { fault: failure.fault, detail: Arc::clone(&failure.detail) };
+            let InFlightRecord { frozen, lane, .. } = flight;
             self.give_up(frozen, &why);
-            self.landed(container, lane, false, now_ms);
+            self.finish_flight(container, lane, false, now_ms);
         }
         if failure.fault == Fault::Missing {
             self.drop_map(now_ms);
@@ -224,8 +224,8 @@ impl<T> Machine<T> {
     }
 
     /// Tells that a container is sent again.
-    fn retry_told(&mut self, flight: &Flight<T>, failure: &Failure, at_ms: u64) {
-        self.actions.push_back(Action::Notice(Notice::Retry {
+    fn emit_retry(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, at_ms: u64) {
+        self.actions.push_back(Action::Notice(MachineNotice::Retry {
             shard: flight.frozen.predicted.clone(),
             fault: failure.fault,
             detail: Arc::clone(&failure.detail),
@@ -235,7 +235,7 @@ impl<T> Machine<T> {
     }
 
     /// Lets a lane wait before the next attempt, longer after each failure. Says until when.
-    fn back_off(&mut self, flight: &Flight<T>, now_ms: u64) -> u64 {
+    fn back_off(&mut self, flight: &InFlightRecord<T>, now_ms: u64) -> u64 {
         let Some(at) = flight.lane else { return now_ms };
         let entropy = self.entropy();
         let backoff = self.settings.backoff;
@@ -251,46 +251,46 @@ impl<T> Machine<T> {
             && limiter.rate.refused(now_ms)
         {
             let left = limiter.rate.share();
-            self.actions.push_back(Action::Notice(Notice::Slower { shard, share: left }));
+            self.actions.push_back(Action::Notice(MachineNotice::RateReduced { shard, share: left }));
         }
     }
 
     /// The same bytes go first when their lane may send again; without a lane, its records go back
     /// to where they stood.
-    fn send_again(&mut self, container: u64, flight: Flight<T>, now_ms: u64) {
+    fn send_again(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
         match flight.lane {
             _ if self.stopped.has_given_up(flight.frozen.records.number(0)) => {
-                let Flight { frozen, lane, .. } = flight;
-                self.refuse(loose(frozen), &Why::ProducerStopped);
-                self.landed(container, lane, false, now_ms);
+                let InFlightRecord { frozen, lane, .. } = flight;
+                self.refuse(unpack(frozen), &RejectReason::ProducerStopped);
+                self.finish_flight(container, lane, false, now_ms);
             }
             Some(at) => {
                 self.lane_mut(at).frozen.push_front(flight.frozen);
-                self.landed(container, Some(at), false, now_ms);
+                self.finish_flight(container, Some(at), false, now_ms);
             }
-            None => self.take_apart(container, flight, now_ms),
+            None => self.requeue_records(container, flight, now_ms),
         }
     }
 
     /// Puts the records of a container back where they stood, under the current map.
-    pub(super) fn take_apart(&mut self, container: u64, flight: Flight<T>, now_ms: u64) {
-        let Flight { frozen, lane, .. } = flight;
-        self.requeue(loose(frozen), now_ms);
-        self.landed(container, lane, false, now_ms);
+    pub(super) fn requeue_records(&mut self, container: u64, flight: InFlightRecord<T>, now_ms: u64) {
+        let InFlightRecord { frozen, lane, .. } = flight;
+        self.requeue(unpack(frozen), now_ms);
+        self.finish_flight(container, lane, false, now_ms);
     }
 }
 
 /// Adds a failed attempt.
-fn note<T>(frozen: &mut Frozen<T>, sent_ms: u64, now_ms: u64, failure: &Failure) {
+fn note<T>(frozen: &mut SealedRecord<T>, sent_ms: u64, now_ms: u64, failure: &EntryFailure) {
     let detail = Arc::clone(&failure.detail);
-    let end = AttemptEnd::Failed { fault: failure.fault, detail };
+    let end = AttemptResult::Failed { fault: failure.fault, detail };
     let took_ms = now_ms.saturating_sub(sent_ms);
     frozen.note(Attempt { sent_ms, took_ms, end });
 }
 
 /// The records of a container, each with what was tried so far.
-pub(super) fn loose<T>(frozen: Frozen<T>) -> Vec<crate::produce::Pending<T>> {
-    let mut records = frozen.records.loosen(&frozen.sealed);
+pub(super) fn unpack<T>(frozen: SealedRecord<T>) -> Vec<crate::produce::PendingRecord<T>> {
+    let mut records = frozen.records.unpack(&frozen.sealed);
     let attempts = Arc::new(frozen.attempts);
     for record in &mut records {
         record.maybe_landed |= frozen.maybe_landed;

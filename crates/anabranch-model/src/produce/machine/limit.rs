@@ -1,12 +1,12 @@
 //! The lanes that wait until their shard's rate admits them.
 
-use super::send::Timer;
-use super::{Lane, Machine};
+use super::send::MachineTimer;
+use super::{ShardQueue, Machine};
 use crate::bucket::Admission;
 use crate::hash::HashKey;
 use crate::ids::ShardId;
 use crate::limits::PUT_RECORDS_MAX_RECORDS;
-use crate::produce::lane::Place;
+use crate::produce::lane::QueueScope;
 use crate::produce::rate::ShardRate;
 use crate::produce::settings::Aggregation;
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 /// The rate of one shard, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(super) struct ShardLimiter {
     /// The shard.
     pub(super) shard: ShardId,
     /// The rate.
@@ -31,12 +31,12 @@ pub(super) struct Limiter {
 
 /// Containers of one lane that leave together with another one, without order.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct ExtraRecords {
     records: u64,
     bytes: u64,
 }
 
-impl Limiter {
+impl ShardLimiter {
     /// Nobody waits and nothing is set aside.
     pub(super) fn new(shard: ShardId, rate: ShardRate) -> Self {
         let waiting = VecDeque::new();
@@ -77,7 +77,7 @@ impl<T> Machine<T> {
 
     /// Whether the rate of a lane's shard also admits its next container beside others of the same
     /// moment, to which it is then added. Where no shard is known, a request's worth goes.
-    pub(super) fn admit_beside(&mut self, at: usize, beside: &mut Beside, now_ms: u64) -> bool {
+    pub(super) fn admit_beside(&mut self, at: usize, beside: &mut ExtraRecords, now_ms: u64) -> bool {
         let bytes = self.next_bytes(at) as u64;
         let Some(Some(lane)) = self.lanes.get(at) else { return false };
         if lane.is_empty() || beside.records + 1 >= PUT_RECORDS_MAX_RECORDS as u64 {
@@ -131,7 +131,7 @@ impl<T> Machine<T> {
             Admission::Passed | Admission::Never => 1,
         };
         limiter.armed = true;
-        self.timers.push(Reverse((now_ms.saturating_add(wait_ms), Timer::Rate(shard))));
+        self.timers.push(Reverse((now_ms.saturating_add(wait_ms), MachineTimer::Rate(shard))));
     }
 
     /// Accounts for a container that leaves from a lane, in place of what was set aside for it.
@@ -167,15 +167,15 @@ impl<T> Machine<T> {
             None if self.settings.aggregation == Aggregation::Off => {
                 lane.queue.front().map_or(0, |first| first.put.key.len() + first.put.data.len())
             }
-            None => lane.queue_bytes.min(self.container_target()),
+            None => lane.queue_bytes.min(self.aggregate_target()),
         }
     }
 }
 
 /// A hash of the lane, to find the shard whose rate it uses.
-pub(super) fn hash_of<T>(lane: &Lane<T>) -> HashKey {
+pub(super) fn hash_of<T>(lane: &ShardQueue<T>) -> HashKey {
     match &lane.place {
-        Place::Shard(_, range) => range.end(),
-        Place::Hash(hash) => *hash,
+        QueueScope::Shard(_, range) => range.end(),
+        QueueScope::Hash(hash) => *hash,
     }
 }

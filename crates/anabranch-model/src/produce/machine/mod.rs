@@ -16,25 +16,25 @@ mod reroute;
 mod settle;
 mod expire;
 
-pub use call::{Action, Entry, EntryReply, Notice, Read, Reply, Request, ShardsRead};
+pub use call::{Action, RequestEntry, EntryResult, MachineNotice, ShardListRead, PutReply, PutRequest, ShardListResult};
 
-use super::container::Flight;
-use super::lane::{Lane, Place};
-use super::outcome::{Fate, Settled, Why};
-use super::pending::Offer;
-use super::records::Records;
+use super::container::InFlightRecord;
+use super::lane::{ShardQueue, QueueScope};
+use super::outcome::{OutcomeKind, CompletedRecords, RejectReason};
+use super::pending::OfferedRecord;
+use super::records::CarriedRecords;
 use super::router::Router;
-use super::settings::{Order, Settings};
-use super::stopped::{KeyId, Stopped};
-use super::written::{Noted, SparePages};
-use crate::aggregate::encode::Builder;
+use super::settings::{KeyOrder, ProducerSettings};
+use super::stopped::{OrderingKey, StoppedKeys};
+use super::written::{QueuedRecord, SparePages};
+use crate::aggregate::encode::AggregateBuilder;
 use crate::hash::{HashKey, HashRange};
-use crate::rows::Rows;
+use crate::rows::GroupBy;
 use crate::sequence::SequenceNumber;
 use call::InFlight;
-use limit::Limiter;
-use pause::Pauses;
-use send::Timer;
+use limit::ShardLimiter;
+use pause::CallerPauses;
+use send::MachineTimer;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
@@ -47,7 +47,7 @@ const SPARE_RECORDS_MOST: usize = 512;
 #[derive(Debug)]
 pub struct Machine<T> {
     /// How the producer behaves.
-    settings: Settings,
+    settings: ProducerSettings,
     /// The number of the next put.
     next_number: u64,
     /// Records up to this number wait for no others.
@@ -57,7 +57,7 @@ pub struct Machine<T> {
     /// Which shard takes which hash.
     router: Router,
     /// The lanes. A place is used again when its lane is gone.
-    lanes: Vec<Option<Lane<T>>>,
+    lanes: Vec<Option<ShardQueue<T>>>,
     /// Free places among the lanes.
     free: Vec<usize>,
     /// The lane of each open shard of the map, once it has one.
@@ -67,15 +67,15 @@ pub struct Machine<T> {
     /// Lanes that may send, in the order in which they became able to.
     ready: VecDeque<usize>,
     /// The rate of each open shard of the map, and the lanes that wait for it.
-    limiters: Vec<Limiter>,
+    limiters: Vec<ShardLimiter>,
     /// When lanes and shards are to be looked at again.
-    timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    timers: BinaryHeap<Reverse<(u64, MachineTimer)>>,
     /// Requests on their way.
     requests: BTreeMap<u64, InFlight>,
     /// The number of the next request.
     next_request: u64,
     /// Containers on their way or unjudged.
-    flights: BTreeMap<u64, Flight<T>>,
+    flights: BTreeMap<u64, InFlightRecord<T>>,
     /// The number of the next container.
     next_container: u64,
     /// Containers whose lane is gone, with their hashes: what barriers wait for.
@@ -90,9 +90,9 @@ pub struct Machine<T> {
     /// Whether the next list has to be a full one, because a shard was missing in a filtered one.
     full_read_wanted: bool,
     /// Where nothing is sent because the service refuses the caller.
-    pauses: Pauses,
+    pauses: CallerPauses,
     /// Keys that stand stopped.
-    stopped: Stopped,
+    stopped: StoppedKeys,
     /// The last number that was given out in each shard, where requests carry one.
     last_numbers: BTreeMap<crate::ids::ShardId, SequenceNumber>,
     /// The usual time from a request to its reply.
@@ -100,15 +100,15 @@ pub struct Machine<T> {
     /// When deadlines are looked at again.
     expiry_ms: u64,
     /// Builds aggregates, with memory that is used again.
-    builder: Builder,
+    builder: AggregateBuilder,
     /// The number of the next aggregate, for its mark.
     next_mark: u64,
     /// Memory of containers that are settled, for those to come.
-    spare: Vec<Vec<Noted<T>>>,
+    spare: Vec<Vec<QueuedRecord<T>>>,
     /// Memory of lanes.
     pages: SparePages,
     /// Records on their way into lanes: empty in between, its memory is used again.
-    arrivals: Rows<T>,
+    arrivals: GroupBy<T>,
     /// The state of the jitter.
     jitter: u64,
     /// What is to be done, oldest first.
@@ -142,7 +142,7 @@ impl std::hash::Hasher for FoldHasher {
 
 impl<T> Machine<T> {
     /// A machine that knows nothing of the stream. `seed` chooses its jitter.
-    pub fn new(settings: Settings, seed: u64, now_ms: u64) -> Self {
+    pub fn new(settings: ProducerSettings, seed: u64, now_ms: u64) -> Self {
         Self {
             settings,
             next_number: 0,
@@ -165,16 +165,16 @@ impl<T> Machine<T> {
             reads_begun: 0,
             read_began_ms: 0,
             full_read_wanted: false,
-            pauses: Pauses::new(settings.refusal_backoff),
-            stopped: Stopped::new(settings.max_stopped_keys),
+            pauses: CallerPauses::new(settings.refusal_backoff),
+            stopped: StoppedKeys::new(settings.max_stopped_keys),
             last_numbers: BTreeMap::new(),
             round_trip_ms: 20,
             expiry_ms: 0,
-            builder: Builder::new(),
+            builder: AggregateBuilder::new(),
             next_mark: 0,
             spare: Vec::new(),
             pages: SparePages::new(),
-            arrivals: Rows::default(),
+            arrivals: GroupBy::default(),
             jitter: seed,
             actions: VecDeque::new(),
         }
@@ -186,7 +186,7 @@ impl<T> Machine<T> {
         &mut self,
         tickets: impl Iterator<Item = T>,
         hash: impl Fn(usize) -> HashKey,
-        offer: impl Fn(usize) -> Offer<'a>,
+        offer: impl Fn(usize) -> OfferedRecord<'a>,
         now_ms: u64,
     ) {
         let first = self.next_number;
@@ -199,12 +199,12 @@ impl<T> Machine<T> {
             if let Some(why) = self.refusal(|| offer(place).key_id(), number) {
                 arrivals.skip();
                 let refused = vec![offer(place).pending(number, now_ms, ticket)];
-                self.settle(Records::Loose(refused), Fate::Rejected(why));
+                self.complete(CarriedRecords::Unpacked(refused), OutcomeKind::Rejected(why));
             } else {
                 arrivals.add(self.lane_for(hash(place)), ticket);
             }
         }
-        let target = self.container_target();
+        let target = self.aggregate_target();
         arrivals.drain(|at, records| {
             let (lane, pages) = self.lane_and_pages(at);
             let was_empty = lane.is_empty();
@@ -221,7 +221,7 @@ impl<T> Machine<T> {
 
     /// Why a record that is put now, or cut anew, is refused before it is sent.
     #[inline]
-    fn refusal(&self, key: impl FnOnce() -> KeyId, number: u64) -> Option<Why> {
+    fn refusal(&self, key: impl FnOnce() -> OrderingKey, number: u64) -> Option<RejectReason> {
         if self.stopped.is_empty() { None } else { self.stopped.refusal(&key(), number) }
     }
 
@@ -266,7 +266,7 @@ impl<T> Machine<T> {
     }
 
     /// The keys that stand stopped.
-    pub fn stopped_keys(&self) -> impl Iterator<Item = &KeyId> {
+    pub fn stopped_keys(&self) -> impl Iterator<Item = &OrderingKey> {
         self.stopped.keys()
     }
 
@@ -285,7 +285,7 @@ impl<T> Machine<T> {
     /// one since the producer stopped.
     ///
     /// What is put from now on has no order against the records that stopped it.
-    pub fn resume(&mut self, key: &KeyId) -> bool {
+    pub fn resume(&mut self, key: &OrderingKey) -> bool {
         self.stopped.resume(key, self.next_number)
     }
 
@@ -296,7 +296,7 @@ impl<T> Machine<T> {
     }
 
     /// Everything that was put so far waits for no other records.
-    pub fn hurry(&mut self, now_ms: u64) {
+    pub fn skip_linger(&mut self, now_ms: u64) {
         if self.hurry_below == self.next_number {
             return;
         }
@@ -308,34 +308,34 @@ impl<T> Machine<T> {
 
     /// The bytes that a container grows to: what the shard takes during two round trips, so that
     /// one container on its way keeps the shard busy.
-    fn container_target(&self) -> usize {
+    fn aggregate_target(&self) -> usize {
         let flow = self.settings.shard_bytes_per_second.saturating_mul(self.round_trip_ms) / 500;
         let flow = usize::try_from(flow).unwrap_or(usize::MAX);
-        let most = self.container_max();
+        let most = self.aggregate_max();
         flow.clamp(self.settings.container_min_bytes.min(most), most)
     }
 
     /// The most that an aggregate may hold. Its key of one byte counts to the record maximum.
-    fn container_max(&self) -> usize {
+    fn aggregate_max(&self) -> usize {
         let stream = self.settings.record_max_bytes.saturating_sub(1);
         self.settings.container_max_bytes.min(stream)
     }
 
     /// How many containers of a lane may be on their way.
-    fn flights_per_lane(&self) -> usize {
+    fn in_flight_per_queue(&self) -> usize {
         match self.settings.order {
-            Order::Strict => 1,
-            Order::None => usize::MAX,
+            KeyOrder::Strict => 1,
+            KeyOrder::None => usize::MAX,
         }
     }
 
-    fn lane_mut(&mut self, at: usize) -> &mut Lane<T> {
+    fn lane_mut(&mut self, at: usize) -> &mut ShardQueue<T> {
         self.lane_and_pages(at).0
     }
 
     /// A lane, and the memory for what is written down in it.
     #[inline]
-    fn lane_and_pages(&mut self, at: usize) -> (&mut Lane<T>, &mut SparePages) {
+    fn lane_and_pages(&mut self, at: usize) -> (&mut ShardQueue<T>, &mut SparePages) {
         let lane = self.lanes[at].as_mut();
         (lane.expect("a lane that is referred to has not been removed"), &mut self.pages)
     }
@@ -348,21 +348,21 @@ impl<T> Machine<T> {
             }
             let map = self.router.map().expect("the shard was found in the map");
             let (range, id) = map.open_shard(shard).expect("the place was found in the map");
-            let at = self.add_lane(Place::Shard(id.clone(), range));
+            let at = self.add_lane(QueueScope::Shard(id.clone(), range));
             self.shard_lanes[shard] = Some(at);
             return at;
         }
         if let Some(at) = self.hash_lanes.get(&hash.0) {
             return *at;
         }
-        let at = self.add_lane(Place::Hash(hash));
+        let at = self.add_lane(QueueScope::Hash(hash));
         self.hash_lanes.insert(hash.0, at);
         at
     }
 
-    fn add_lane(&mut self, place: Place) -> usize {
+    fn add_lane(&mut self, place: QueueScope) -> usize {
         let range = place.range();
-        let lane = Some(Lane::new(place, self.blockers(range)));
+        let lane = Some(ShardQueue::new(place, self.count_blocking_records(range)));
         if let Some(at) = self.free.pop() {
             self.lanes[at] = lane;
             return at;
@@ -372,17 +372,17 @@ impl<T> Machine<T> {
     }
 
     /// How many containers of older lanes a lane over these hashes has to wait for.
-    fn blockers(&self, range: HashRange) -> usize {
+    fn count_blocking_records(&self, range: HashRange) -> usize {
         match self.settings.order {
-            Order::Strict => self.orphans.values().filter(|hull| hull.overlaps(&range)).count(),
-            Order::None => 0,
+            KeyOrder::Strict => self.orphans.values().filter(|hull| hull.overlaps(&range)).count(),
+            KeyOrder::None => 0,
         }
     }
 
     /// Removes the lane of a hash once it is idle. Lanes of shards stay.
     fn remove_if_idle(&mut self, at: usize) {
         if let Some(Some(lane)) = self.lanes.get(at)
-            && let Place::Hash(hash) = lane.place
+            && let QueueScope::Hash(hash) = lane.place
             && lane.is_idle()
         {
             self.unreserve(at);
@@ -402,8 +402,8 @@ impl<T> Machine<T> {
     }
 
     /// Takes the memory of settled records back, to use it again.
-    pub fn reuse(&mut self, records: Records<T>) {
-        let Records::Noted(mut records) = records else { return };
+    pub fn reuse(&mut self, records: CarriedRecords<T>) {
+        let CarriedRecords::Queued(mut records) = records else { return };
         records.clear();
         if self.spare.len() < SPARE_MOST && (1..=SPARE_RECORDS_MOST).contains(&records.capacity()) {
             self.spare.push(records);
@@ -416,11 +416,11 @@ impl<T> Machine<T> {
     }
 
     /// Gives records their outcome.
-    fn settle(&mut self, records: Records<T>, fate: Fate) {
+    fn complete(&mut self, records: CarriedRecords<T>, fate: OutcomeKind) {
         if records.is_empty() {
             return;
         }
         self.outstanding -= records.len();
-        self.actions.push_back(Action::Settle(Settled { records, fate }));
+        self.actions.push_back(Action::Complete(CompletedRecords { records, fate }));
     }
 }

@@ -15,12 +15,12 @@
 //! A pause belongs to a range of hashes, not to a lane or a shard: it outlives a change of the map.
 
 use super::Machine;
-use super::call::{Action, EntryReply, Notice, Reply};
-use super::judge::Failure;
+use super::call::{Action, EntryResult, MachineNotice, PutReply};
+use super::judge::EntryFailure;
 use crate::hash::{HashKey, HashRange};
 use crate::ids::ShardId;
-use crate::produce::container::Flight;
-use crate::produce::outcome::Why;
+use crate::produce::container::InFlightRecord;
+use crate::produce::outcome::RejectReason;
 use crate::retry::{Backoff, Fault};
 use std::sync::Arc;
 
@@ -29,30 +29,30 @@ const REMINDER_MS: u64 = 60_000;
 
 /// Where nothing is sent because the service refuses the caller.
 #[derive(Debug)]
-pub(super) struct Pauses {
-    all: Vec<Pause>,
+pub(super) struct CallerPauses {
+    all: Vec<ShardPause>,
     backoff: Backoff,
     /// When pauses were told last.
     told_ms: u64,
 }
 
 #[derive(Debug)]
-struct Pause {
+struct ShardPause {
     /// The hashes that it holds up.
     range: HashRange,
     /// The shard that takes them, if it was known at the beginning.
     shard: Option<ShardId>,
     /// The last refusal.
-    cause: Failure,
+    cause: EntryFailure,
     /// Refusals in a row.
     refusals: u32,
-    state: State,
+    state: PauseState,
     began_ms: u64,
     is_told: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PauseState {
     /// Nothing is sent before this time.
     Waiting { until_ms: u64 },
     /// This request finds out whether the caller is let in.
@@ -61,33 +61,33 @@ enum State {
 
 /// The permission of a lane to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum SendPermission {
     /// Send.
     Free,
     /// Send one request by itself, as a probe.
     Probe,
     /// Nothing.
-    Held,
+    Paused,
 }
 
 /// The meaning of the answer to a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Probed {
+pub(super) enum ProbeResult {
     /// The service lets the caller in.
     Accepted,
     /// It still refuses the caller.
-    Refused(Failure),
+    Refused(EntryFailure),
     /// Unknown.
     Unknown,
 }
 
-impl Probed {
-    pub(super) fn by(reply: &Reply) -> Self {
+impl ProbeResult {
+    pub(super) fn by(reply: &PutReply) -> Self {
         match reply {
             Ok(entries) => {
-                let failure = |entry: &EntryReply| match entry {
-                    EntryReply::Placed { .. } => None,
-                    EntryReply::Failed { fault, detail } => Some((*fault, Arc::clone(detail))),
+                let failure = |entry: &EntryResult| match entry {
+                    EntryResult::Placed { .. } => None,
+                    EntryResult::Failed { fault, detail } => Some((*fault, Arc::clone(detail))),
                 };
                 match entries.iter().map(failure).collect::<Option<Vec<_>>>() {
                     None => Self::Accepted,
@@ -103,7 +103,7 @@ impl Probed {
 
     fn by_fault(fault: Fault, detail: Arc<str>) -> Self {
         if fault.refuses_caller() {
-            Self::Refused(Failure { fault, detail })
+            Self::Refused(EntryFailure { fault, detail })
         } else if fault.class().maybe_applied || fault == Fault::NotSent {
             Self::Unknown
         } else {
@@ -112,7 +112,7 @@ impl Probed {
     }
 }
 
-impl Pauses {
+impl CallerPauses {
     pub(super) fn new(backoff: Backoff) -> Self {
         Self { all: Vec::new(), backoff, told_ms: 0 }
     }
@@ -123,7 +123,7 @@ impl Pauses {
         self.all.is_empty()
     }
 
-    fn over(&self, range: HashRange) -> impl Iterator<Item = &Pause> {
+    fn over(&self, range: HashRange) -> impl Iterator<Item = &ShardPause> {
         self.all.iter().filter(move |pause| pause.range.overlaps(&range))
     }
 
@@ -133,47 +133,47 @@ impl Pauses {
         if self.is_empty() {
             return None;
         }
-        let until_ms = |pause: &Pause| match pause.state {
-            State::Waiting { until_ms } => until_ms,
-            State::Probing { .. } => u64::MAX,
+        let until_ms = |pause: &ShardPause| match pause.state {
+            PauseState::Waiting { until_ms } => until_ms,
+            PauseState::Probing { .. } => u64::MAX,
         };
         self.over(range).map(until_ms).max()
     }
 
     /// Returns whether a lane over these hashes may send now.
     #[inline]
-    pub(super) fn hold(&self, range: HashRange, now_ms: u64) -> Hold {
+    pub(super) fn hold(&self, range: HashRange, now_ms: u64) -> SendPermission {
         match self.held_until_ms(range) {
-            None => Hold::Free,
-            Some(until_ms) if until_ms <= now_ms => Hold::Probe,
-            Some(_) => Hold::Held,
+            None => SendPermission::Free,
+            Some(until_ms) if until_ms <= now_ms => SendPermission::Probe,
+            Some(_) => SendPermission::Paused,
         }
     }
 
     /// A lane over these hashes sends this request as a probe.
     pub(super) fn probe(&mut self, range: HashRange, request: u64) {
         for pause in self.all.iter_mut().filter(|pause| pause.range.overlaps(&range)) {
-            pause.state = State::Probing { request };
+            pause.state = PauseState::Probing { request };
         }
     }
 
     /// Whether a request is a probe.
     pub(super) fn has_probe(&self, request: u64) -> bool {
-        self.all.iter().any(|pause| pause.state == State::Probing { request })
+        self.all.iter().any(|pause| pause.state == PauseState::Probing { request })
     }
 
     /// Why records of this hash are not placed, where it is paused.
-    pub(super) fn cause(&self, hash: HashKey) -> Option<Why> {
+    pub(super) fn cause(&self, hash: HashKey) -> Option<RejectReason> {
         let pause = self.all.iter().find(|pause| pause.range.contains(hash))?;
-        let Failure { fault, detail } = pause.cause.clone();
-        Some(Why::Refused { fault, detail })
+        let EntryFailure { fault, detail } = pause.cause.clone();
+        Some(RejectReason::Refused { fault, detail })
     }
 }
 
 impl<T> Machine<T> {
     /// Pauses the shard that a container was meant for, unless it is paused. Says until when; while
     /// a probe is on its way that is not known.
-    pub(super) fn pause(&mut self, flight: &Flight<T>, failure: &Failure, now_ms: u64) -> u64 {
+    pub(super) fn pause(&mut self, flight: &InFlightRecord<T>, failure: &EntryFailure, now_ms: u64) -> u64 {
         let lane = flight.lane.and_then(|at| self.lanes[at].as_ref());
         let hashes = lane.map_or(flight.frozen.hull, |lane| lane.place.range());
         // Only the answer to a probe changes how long it lasts, not those to what left before it.
@@ -188,12 +188,12 @@ impl<T> Machine<T> {
         };
         let entropy = self.entropy();
         let until_ms = now_ms.saturating_add(self.pauses.backoff.wait_ms(1, entropy));
-        self.pauses.all.push(Pause {
+        self.pauses.all.push(ShardPause {
             range,
             shard,
             cause: failure.clone(),
             refusals: 1,
-            state: State::Waiting { until_ms },
+            state: PauseState::Waiting { until_ms },
             began_ms: now_ms,
             is_told: false,
         });
@@ -201,33 +201,33 @@ impl<T> Machine<T> {
     }
 
     /// Takes the answer to a probe.
-    pub(super) fn probed(&mut self, request: u64, probed: &Probed, now_ms: u64) {
+    pub(super) fn probed(&mut self, request: u64, probed: &ProbeResult, now_ms: u64) {
         let entropy = self.entropy();
         let backoff = self.pauses.backoff;
         let mut over = Vec::new();
         let waits = |refusals| {
             let until_ms = now_ms.saturating_add(backoff.wait_ms(refusals, entropy));
-            State::Waiting { until_ms }
+            PauseState::Waiting { until_ms }
         };
         self.pauses.all.retain_mut(|pause| {
-            if pause.state != (State::Probing { request }) {
+            if pause.state != (PauseState::Probing { request }) {
                 return true;
             }
             match probed {
-                Probed::Accepted => {
+                ProbeResult::Accepted => {
                     over.push((pause.shard.take(), now_ms.saturating_sub(pause.began_ms)));
                     return false;
                 }
-                Probed::Refused(cause) => {
+                ProbeResult::Refused(cause) => {
                     pause.refusals = pause.refusals.saturating_add(1);
                     pause.cause = cause.clone();
                 }
-                Probed::Unknown => {}
+                ProbeResult::Unknown => {}
             }
             pause.state = waits(pause.refusals);
             true
         });
-        if matches!(probed, Probed::Refused(_))
+        if matches!(probed, ProbeResult::Refused(_))
             && now_ms.saturating_sub(self.pauses.told_ms) >= REMINDER_MS
         {
             self.pauses.all.iter_mut().for_each(|pause| pause.is_told = false);
@@ -235,7 +235,7 @@ impl<T> Machine<T> {
         if let Some(for_ms) = over.iter().map(|(_, for_ms)| *for_ms).max() {
             let shards = over.into_iter().filter_map(|(shard, _)| shard).collect();
             let pauses = self.pauses.all.len();
-            self.actions.push_back(Action::Notice(Notice::Resumed { shards, for_ms, pauses }));
+            self.actions.push_back(Action::Notice(MachineNotice::Resumed { shards, for_ms, pauses }));
         }
         for at in 0..self.lanes.len() {
             self.touch(at, now_ms);
@@ -243,7 +243,7 @@ impl<T> Machine<T> {
     }
 
     /// Tells of pauses that began, and at times of those that last.
-    pub(super) fn tell_pauses(&mut self, now_ms: u64) {
+    pub(super) fn emit_pauses(&mut self, now_ms: u64) {
         if self.pauses.is_empty() {
             return;
         }
@@ -255,10 +255,10 @@ impl<T> Machine<T> {
             for_ms = now_ms.saturating_sub(pause.began_ms).max(for_ms);
             cause = Some(pause.cause.clone());
         }
-        let Some(Failure { fault, detail }) = cause else { return };
+        let Some(EntryFailure { fault, detail }) = cause else { return };
         self.pauses.told_ms = now_ms;
         let pauses = self.pauses.all.len();
-        let notice = Notice::Paused { shards, fault, detail, for_ms, pauses };
+        let notice = MachineNotice::Paused { shards, fault, detail, for_ms, pauses };
         self.actions.push_back(Action::Notice(notice));
     }
 }

@@ -1,38 +1,38 @@
 //! A new map: containers are judged by it, and lanes are cut anew behind a barrier.
 
 use super::Machine;
-use super::call::{Action, Notice, Read, ShardsRead};
-use super::judge::loose;
-use super::limit::Limiter;
+use super::call::{Action, MachineNotice, ShardListRead, ShardListResult};
+use super::judge::unpack;
+use super::limit::ShardLimiter;
 use crate::hash::HashRange;
 use crate::ids::ShardId;
-use crate::produce::container::Stage;
-use crate::produce::lane::Place;
-use crate::produce::outcome::AttemptEnd;
-use crate::produce::pending::Pending;
+use crate::produce::container::InFlightState;
+use crate::produce::lane::QueueScope;
+use crate::produce::outcome::AttemptResult;
+use crate::produce::pending::PendingRecord;
 use crate::produce::rate::ShardRate;
 use crate::retry::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a list says about a container.
-enum Verdict {
+enum RouteCheck {
     /// All of its records belong to the shard that has it.
-    Inside,
+    Correct,
     /// Some don't.
-    Stray,
+    Misrouted,
     /// The list does not name the shard.
     NotListed,
 }
 
 impl<T> Machine<T> {
     /// Takes the list that was asked for.
-    pub fn shards(&mut self, read: Read, list: ShardsRead, now_ms: u64) {
-        let Read { refresh, number, began_ms, full } = read;
+    pub fn shards(&mut self, read: ShardListRead, list: ShardListResult, now_ms: u64) {
+        let ShardListRead { refresh, number, began_ms, full } = read;
         let shards = match list {
             Ok(shards) => shards,
             Err(fault) => {
                 self.router.refresh.fail(refresh, now_ms);
-                self.actions.push_back(Action::Notice(Notice::MapFailed { fault }));
+                self.actions.push_back(Action::Notice(MachineNotice::MapFailed { fault }));
                 if fault == Fault::Missing {
                     self.drop_map(now_ms);
                 }
@@ -47,13 +47,13 @@ impl<T> Machine<T> {
             return;
         }
         self.full_read_wanted = false;
-        let (strays, doubtful) = self.judge_all(&ranges, number, full, now_ms);
+        let (strays, doubtful) = self.verify_all(&ranges, number, full, now_ms);
         let map = self.router.refresh.finish(refresh, shards, now_ms);
         let open = map.map_or(0, |map| map.open_count());
         self.router.seen_ms = now_ms;
         // Answers that reach back to the time when the list was asked for prove more than it does.
         self.router.proved_ms = self.router.proved_ms.max(began_ms);
-        self.actions.push_back(Action::Notice(Notice::MapRead { shards: open }));
+        self.actions.push_back(Action::Notice(MachineNotice::MapRead { shards: open }));
         for hull in doubtful {
             self.router.distrust(hull, now_ms);
         }
@@ -65,30 +65,30 @@ impl<T> Machine<T> {
 
     /// Judges every container that waits for a list as new as this one. Gives the records of
     /// strays, and the hashes of those whose shard is not even in a full list.
-    fn judge_all(
+    fn verify_all(
         &mut self,
         ranges: &BTreeMap<ShardId, HashRange>,
         number: u64,
         full: bool,
         now_ms: u64,
-    ) -> (Vec<Pending<T>>, Vec<HashRange>) {
+    ) -> (Vec<PendingRecord<T>>, Vec<HashRange>) {
         let mut strays = Vec::new();
         let mut doubtful = Vec::new();
         for (until_ms, container) in self.unjudged.clone() {
             let Some(flight) = self.flights.get(&container) else { continue };
-            let Stage::Unjudged { shard, sequence, after_read } = &flight.stage else {
+            let InFlightState::Unverified { shard, sequence, after_read } = &flight.stage else {
                 continue;
             };
             if number <= *after_read {
                 continue;
             }
             let verdict = match ranges.get(shard) {
-                Some(range) if flight.frozen.is_inside(*range) => Verdict::Inside,
-                Some(_) => Verdict::Stray,
-                None => Verdict::NotListed,
+                Some(range) if flight.frozen.is_inside(*range) => RouteCheck::Correct,
+                Some(_) => RouteCheck::Misrouted,
+                None => RouteCheck::NotListed,
             };
             match verdict {
-                Verdict::Inside => {
+                RouteCheck::Correct => {
                     let (shard, sequence) = (shard.clone(), *sequence);
                     self.unjudged.remove(&(until_ms, container));
                     if let Some(flight) = self.flights.remove(&container) {
@@ -96,36 +96,36 @@ impl<T> Machine<T> {
                     }
                 }
                 // A filtered list lacks shards that have closed since.
-                Verdict::NotListed if !full => self.full_read_wanted = true,
-                Verdict::NotListed => {
+                RouteCheck::NotListed if !full => self.full_read_wanted = true,
+                RouteCheck::NotListed => {
                     doubtful.push(flight.frozen.hull);
-                    strays.extend(self.stray(until_ms, container, now_ms));
+                    strays.extend(self.take_misrouted(until_ms, container, now_ms));
                 }
-                Verdict::Stray => strays.extend(self.stray(until_ms, container, now_ms)),
+                RouteCheck::Misrouted => strays.extend(self.take_misrouted(until_ms, container, now_ms)),
             }
         }
         (strays, doubtful)
     }
 
     /// Takes a container that is not where it belongs, and gives its records.
-    fn stray(&mut self, until_ms: u64, container: u64, now_ms: u64) -> Vec<Pending<T>> {
+    fn take_misrouted(&mut self, until_ms: u64, container: u64, now_ms: u64) -> Vec<PendingRecord<T>> {
         self.unjudged.remove(&(until_ms, container));
         let Some(mut flight) = self.flights.remove(&container) else { return Vec::new() };
-        if let Stage::Unjudged { shard, .. } = &flight.stage {
+        if let InFlightState::Unverified { shard, .. } = &flight.stage {
             if let Some(last) = flight.frozen.attempts.last_mut() {
-                last.end = AttemptEnd::Stray(shard.clone());
+                last.end = AttemptResult::Misrouted(shard.clone());
             }
             let records = flight.frozen.records.len();
             let shard = shard.clone();
-            self.actions.push_back(Action::Notice(Notice::Stray { shard, records }));
+            self.actions.push_back(Action::Notice(MachineNotice::Misrouted { shard, records }));
         }
         // Readers drop it, but not all readers do.
         flight.frozen.maybe_landed = true;
         match flight.lane {
             Some(at) => self.lane_mut(at).flights -= 1,
-            None => self.landed(container, None, false, now_ms),
+            None => self.finish_flight(container, None, false, now_ms),
         }
-        loose(flight.frozen)
+        unpack(flight.frozen)
     }
 
     /// Keeps the map: drops it when it may be of another stream, ends waiting for a judgement, and
@@ -143,7 +143,7 @@ impl<T> Machine<T> {
             if let Some(flight) = self.flights.get(&container) {
                 self.router.distrust(flight.frozen.hull, now_ms);
             }
-            strays.extend(self.stray(until_ms, container, now_ms));
+            strays.extend(self.take_misrouted(until_ms, container, now_ms));
         }
         if !strays.is_empty() || self.router.trust_again(now_ms) {
             self.reroute(strays, now_ms);
@@ -154,8 +154,8 @@ impl<T> Machine<T> {
             self.reads_begun += 1;
             self.read_began_ms = now_ms;
             let (number, full) = (self.reads_begun, self.full_read_wanted);
-            let read = Read { refresh, number, began_ms: now_ms, full };
-            self.actions.push_back(Action::Read(read));
+            let read = ShardListRead { refresh, number, began_ms: now_ms, full };
+            self.actions.push_back(Action::ListShards(read));
         }
     }
 
@@ -163,14 +163,14 @@ impl<T> Machine<T> {
     pub(super) fn drop_map(&mut self, now_ms: u64) {
         if self.router.map().is_some() {
             self.router.discard();
-            self.actions.push_back(Action::Notice(Notice::MapDropped));
+            self.actions.push_back(Action::Notice(MachineNotice::MapDropped));
             self.reroute(Vec::new(), now_ms);
         }
     }
 
     /// Cuts the lanes anew by the current map. Lanes that it no longer knows give up their records,
     /// and a container of theirs that is on its way blocks the lanes over its hashes.
-    fn reroute(&mut self, mut moved: Vec<Pending<T>>, now_ms: u64) {
+    fn reroute(&mut self, mut moved: Vec<PendingRecord<T>>, now_ms: u64) {
         let mut gone = vec![false; self.lanes.len()];
         self.shard_lanes = vec![None; self.router.map().map_or(0, |map| map.open_count())];
         for (at, place) in self.lanes.iter_mut().enumerate() {
@@ -178,7 +178,7 @@ impl<T> Machine<T> {
             if self.router.keeps(&lane.place) {
                 lane.in_line = false;
                 lane.reserved = None;
-                if let Place::Shard(_, range) = &lane.place
+                if let QueueScope::Shard(_, range) = &lane.place
                     && let Some(shard) = self.router.shard_at(range.end())
                 {
                     self.shard_lanes[shard] = Some(at);
@@ -186,8 +186,8 @@ impl<T> Machine<T> {
                 continue;
             }
             moved.extend(lane.drain(&mut self.pages));
-            moved.extend(lane.frozen.drain(..).flat_map(loose));
-            if let Place::Hash(hash) = lane.place {
+            moved.extend(lane.frozen.drain(..).flat_map(unpack));
+            if let QueueScope::Hash(hash) = lane.place {
                 self.hash_lanes.remove(&hash.0);
             }
             gone[at] = true;
@@ -206,7 +206,7 @@ impl<T> Machine<T> {
             let Some(range) = self.lanes[at].as_ref().map(|lane| lane.place.range()) else {
                 continue;
             };
-            let blockers = self.blockers(range);
+            let blockers = self.count_blocking_records(range);
             self.lane_mut(at).blockers = blockers;
         }
         self.requeue(moved, now_ms);
@@ -236,15 +236,15 @@ impl<T> Machine<T> {
         };
         self.limiters = (0..map.open_count())
             .filter_map(|at| map.open_shard(at))
-            .map(|(_, id)| Limiter::new(id.clone(), rates.remove(id).unwrap_or_else(full)))
+            .map(|(_, id)| ShardLimiter::new(id.clone(), rates.remove(id).unwrap_or_else(full)))
             .collect();
     }
 
     /// Puts records back where they stood, each in the lane that it now belongs to.
-    pub(super) fn requeue(&mut self, mut records: Vec<Pending<T>>, now_ms: u64) {
+    pub(super) fn requeue(&mut self, mut records: Vec<PendingRecord<T>>, now_ms: u64) {
         records.sort_by_key(|record| record.number);
         let mut refused = Vec::new();
-        let mut by_lane: BTreeMap<usize, Vec<Pending<T>>> = BTreeMap::new();
+        let mut by_lane: BTreeMap<usize, Vec<PendingRecord<T>>> = BTreeMap::new();
         for record in records {
             match self.refusal(|| record.key_id(), record.number) {
                 Some(why) => refused.push((record, why)),

@@ -1,21 +1,21 @@
 //! Which lanes may send, and what the next requests carry.
 
-use super::call::{Action, Entry, InFlight, Request};
-use super::limit::Beside;
-use super::pause::Hold;
-use super::{Lane, Machine};
-use crate::aggregate::mark::Mark;
+use super::call::{Action, RequestEntry, InFlight, PutRequest};
+use super::limit::ExtraRecords;
+use super::pause::SendPermission;
+use super::{ShardQueue, Machine};
+use crate::aggregate::mark::DedupTag;
 use crate::ids::ShardId;
-use crate::pack::{PerLane, RequestLimits, pack};
-use crate::produce::container::{Flight, Frozen, Stage, Tools, cut, seal};
-use crate::produce::lane::Place;
+use crate::pack::{PerQueue, RequestLimits, pack};
+use crate::produce::container::{InFlightRecord, SealedRecord, InFlightState, Sealer, draft, seal};
+use crate::produce::lane::QueueScope;
 use crate::produce::router::Router;
-use crate::produce::settings::Order;
+use crate::produce::settings::KeyOrder;
 use std::cmp::Reverse;
 
 /// What is looked at again at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum MachineTimer {
     /// A lane.
     Lane(usize),
     /// The lanes that wait for the rate of the open shard at this place of the map.
@@ -25,8 +25,8 @@ pub(super) enum Timer {
 impl<T> Machine<T> {
     /// Finds out when a lane may send: now puts it in line, later sets a timer.
     pub(super) fn touch(&mut self, at: usize, now_ms: u64) {
-        let per_lane = self.flights_per_lane();
-        let target = self.container_target();
+        let per_lane = self.in_flight_per_queue();
+        let target = self.aggregate_target();
         let (linger_ms, hurry_below) = (self.settings.linger_ms, self.hurry_below);
         let Some(Some(lane)) = self.lanes.get_mut(at) else { return };
         if lane.in_line || lane.blockers > 0 || lane.flights >= per_lane || lane.has_nothing() {
@@ -50,7 +50,7 @@ impl<T> Machine<T> {
             self.ready.push_back(at);
         } else if lane.armed_ms.is_none_or(|armed| from_ms < armed) {
             lane.armed_ms = Some(from_ms);
-            self.timers.push(Reverse((from_ms, Timer::Lane(at))));
+            self.timers.push(Reverse((from_ms, MachineTimer::Lane(at))));
         }
     }
 
@@ -62,13 +62,13 @@ impl<T> Machine<T> {
             }
             self.timers.pop();
             match timer {
-                Timer::Lane(at) => {
+                MachineTimer::Lane(at) => {
                     if let Some(Some(lane)) = self.lanes.get_mut(at) {
                         lane.armed_ms = None;
                     }
                     self.touch(at, now_ms);
                 }
-                Timer::Rate(shard) => self.release(shard, now_ms),
+                MachineTimer::Rate(shard) => self.release(shard, now_ms),
             }
         }
     }
@@ -80,7 +80,7 @@ impl<T> Machine<T> {
             if lanes.is_empty() {
                 return;
             }
-            self.freeze(&lanes, now_ms);
+            self.seal_records(&lanes, now_ms);
             self.request(&lanes, now_ms);
         }
     }
@@ -88,7 +88,7 @@ impl<T> Machine<T> {
     /// Lanes from the line that may send and that their shard's rate admits, for one request.
     fn admitted(&mut self, now_ms: u64) -> Vec<usize> {
         let limits = self.request_limits();
-        let per_lane = self.flights_per_lane();
+        let per_lane = self.in_flight_per_queue();
         let mut lanes = Vec::new();
         let mut bytes = 0;
         while lanes.len() < limits.max_records && bytes < limits.max_bytes {
@@ -102,14 +102,14 @@ impl<T> Machine<T> {
             }
             let range = lane.place.range();
             let hold = self.pauses.hold(range, now_ms);
-            if hold == Hold::Held {
+            if hold == SendPermission::Paused {
                 lane.in_line = false;
                 self.unreserve(at);
                 self.touch(at, now_ms);
                 continue;
             }
             // A probe goes by itself, so that its answer is about its own hashes.
-            if hold == Hold::Probe && !lanes.is_empty() {
+            if hold == SendPermission::Probe && !lanes.is_empty() {
                 self.ready.push_front(at);
                 break;
             }
@@ -117,7 +117,7 @@ impl<T> Machine<T> {
                 self.lane_mut(at).in_line = false;
                 bytes += self.next_bytes(at);
                 lanes.push(at);
-                if hold == Hold::Probe {
+                if hold == SendPermission::Probe {
                     self.pauses.probe(range, self.next_request);
                     break;
                 }
@@ -132,27 +132,27 @@ impl<T> Machine<T> {
 
     /// Makes the next container of each lane that has none. Without order there is no reason to send
     /// one at a time, so then it makes as many as the shard's rate admits.
-    fn freeze(&mut self, lanes: &[usize], now_ms: u64) {
-        let target = self.container_target();
+    fn seal_records(&mut self, lanes: &[usize], now_ms: u64) {
+        let target = self.aggregate_target();
         let mut cuts = Vec::with_capacity(lanes.len());
         let mut of = Vec::with_capacity(lanes.len());
         for &at in lanes {
             if self.lanes[at].as_ref().is_none_or(|lane| !lane.frozen.is_empty()) {
                 continue;
             }
-            let mut beside = Beside::default();
+            let mut beside = ExtraRecords::default();
             while let Some(lane) = self.lanes[at].as_mut() {
-                let mark = |producer| Mark { producer, container: self.next_mark };
+                let mark = |producer| DedupTag { producer, container: self.next_mark };
                 let mark = self.settings.mark.map(mark);
                 self.next_mark += 1;
                 let (builder, spare) = (&mut self.builder, &mut self.spare);
-                let tools = Tools { builder, spare, pages: &mut self.pages, mark };
-                let Some(cut) = cut(lane, tools, self.settings.aggregation, target) else {
+                let tools = Sealer { builder, spare, pages: &mut self.pages, mark };
+                let Some(cut) = draft(lane, tools, self.settings.aggregation, target) else {
                     break;
                 };
                 cuts.push((cut, predicted(&self.router, lane)));
                 of.push(at);
-                let one = self.settings.order == Order::Strict;
+                let one = self.settings.order == KeyOrder::Strict;
                 if one || !self.admit_beside(at, &mut beside, now_ms) {
                     break;
                 }
@@ -169,8 +169,8 @@ impl<T> Machine<T> {
     fn request(&mut self, lanes: &[usize], now_ms: u64) {
         let limits = self.request_limits();
         let per_lane = match self.settings.order {
-            Order::Strict => PerLane::One,
-            Order::None => PerLane::Any,
+            KeyOrder::Strict => PerQueue::One,
+            KeyOrder::None => PerQueue::Any,
         };
         let isolated = |at: &usize| {
             let head = self.lanes[*at].as_ref().and_then(|lane| lane.frozen.front());
@@ -210,7 +210,7 @@ impl<T> Machine<T> {
     fn dispatch(&mut self, lanes: &[usize], counts: &[usize], single: bool, now_ms: u64) {
         let id = self.next_request;
         let mut request =
-            Request { id, entries: Vec::new(), single, after: None, records: 0, bytes: 0 };
+            PutRequest { id, entries: Vec::new(), single, after: None, records: 0, bytes: 0 };
         let mut containers = Vec::new();
         let in_doubt = self.in_doubt(now_ms);
         for (&at, &count) in lanes.iter().zip(counts) {
@@ -231,7 +231,7 @@ impl<T> Machine<T> {
                 let container = self.next_container;
                 self.next_container += 1;
                 containers.push(container);
-                let flight = Flight { frozen, lane: Some(at), stage: Stage::Sent };
+                let flight = InFlightRecord { frozen, lane: Some(at), stage: InFlightState::Sent };
                 self.flights.insert(container, flight);
             }
         }
@@ -245,11 +245,11 @@ impl<T> Machine<T> {
     }
 }
 
-impl Request {
-    fn add<T>(&mut self, frozen: &Frozen<T>) {
+impl PutRequest {
+    fn add<T>(&mut self, frozen: &SealedRecord<T>) {
         self.records += frozen.records.len();
         self.bytes += frozen.sealed.bytes();
-        self.entries.push(Entry {
+        self.entries.push(RequestEntry {
             key: frozen.sealed.partition_key.clone(),
             hash: frozen.sealed.explicit_hash_key,
             data: frozen.sealed.data.clone(),
@@ -257,14 +257,14 @@ impl Request {
     }
 }
 
-fn may_send<T>(lane: &Lane<T>, per_lane: usize) -> bool {
+fn may_send<T>(lane: &ShardQueue<T>, per_lane: usize) -> bool {
     lane.blockers == 0 && lane.flights < per_lane && !lane.has_nothing()
 }
 
 /// The shard that a lane's containers are meant for.
-fn predicted<T>(router: &Router, lane: &Lane<T>) -> Option<ShardId> {
+fn predicted<T>(router: &Router, lane: &ShardQueue<T>) -> Option<ShardId> {
     match &lane.place {
-        Place::Shard(id, _) => Some(id.clone()),
-        Place::Hash(hash) => router.map()?.predict(*hash).cloned(),
+        QueueScope::Shard(id, _) => Some(id.clone()),
+        QueueScope::Hash(hash) => router.map()?.predict(*hash).cloned(),
     }
 }

@@ -1,26 +1,26 @@
 //! Records that are not placed: refused or unknown, and what that does to their keys.
 
 use super::Machine;
-use super::call::{Action, Notice};
-use super::judge::loose;
+use super::call::{Action, MachineNotice};
+use super::judge::unpack;
 use crate::hash::HashKey;
-use crate::produce::container::Frozen;
-use crate::produce::outcome::{Fate, Why};
-use crate::produce::pending::Pending;
-use crate::produce::records::Records;
-use crate::produce::settings::{Holes, Order};
-use crate::produce::stopped::Stop;
+use crate::produce::container::SealedRecord;
+use crate::produce::outcome::{OutcomeKind, RejectReason};
+use crate::produce::pending::PendingRecord;
+use crate::produce::records::CarriedRecords;
+use crate::produce::settings::{OnFailure, KeyOrder};
+use crate::produce::stopped::StopKeyResult;
 
 impl<T> Machine<T> {
     /// Gives up a container that is not on its way.
-    pub(super) fn give_up(&mut self, frozen: Frozen<T>, why: &Why) {
-        let records = loose(frozen);
+    pub(super) fn give_up(&mut self, frozen: SealedRecord<T>, why: &RejectReason) {
+        let records = unpack(frozen);
         self.fail(records, why);
     }
 
     /// Gives up records that had been accepted: each leaves a hole in its key.
-    pub(super) fn fail(&mut self, records: Vec<Pending<T>>, why: &Why) {
-        let stops = self.settings.order == Order::Strict && self.settings.holes == Holes::StopKey;
+    pub(super) fn fail(&mut self, records: Vec<PendingRecord<T>>, why: &RejectReason) {
+        let stops = self.settings.order == KeyOrder::Strict && self.settings.on_failure == OnFailure::StopKey;
         let holes: Vec<_> = if stops {
             records.iter().map(|record| (record.key_id(), record.number, record.put.hash)).collect()
         } else {
@@ -32,15 +32,15 @@ impl<T> Machine<T> {
         for (key, hole, hash) in holes {
             hashes.push(hash);
             match self.stopped.stop(&key, hole, self.next_number) {
-                Stop::Stopped => {
-                    self.actions.push_back(Action::Notice(Notice::KeyStopped { key }));
+                StopKeyResult::Stopped => {
+                    self.actions.push_back(Action::Notice(MachineNotice::KeyStopped { key }));
                 }
-                Stop::Already => {}
-                Stop::Full => full = true,
+                StopKeyResult::Already => {}
+                StopKeyResult::Full => full = true,
             }
         }
         if full {
-            self.halt();
+            self.stop_producer();
         } else {
             self.sweep(hashes);
         }
@@ -56,9 +56,9 @@ impl<T> Machine<T> {
             let stopped = &self.stopped;
             let Some(lane) = self.lanes[at].as_mut() else { continue };
             let refused =
-                |record: &Pending<T>| stopped.refusal(&record.key_id(), record.number).is_some();
+                |record: &PendingRecord<T>| stopped.refusal(&record.key_id(), record.number).is_some();
             let out = lane.sweep(refused, &mut self.pages);
-            self.refuse(out, &Why::KeyStopped);
+            self.refuse(out, &RejectReason::KeyStopped);
         }
     }
 
@@ -71,28 +71,28 @@ impl<T> Machine<T> {
     }
 
     /// Stops the producer: too many keys have. Containers on their way still get their reply.
-    fn halt(&mut self) {
-        self.actions.push_back(Action::Notice(Notice::ProducerStopped));
+    fn stop_producer(&mut self) {
+        self.actions.push_back(Action::Notice(MachineNotice::ProducerStopped));
         for records in self.take_waiting() {
-            self.refuse(records, &Why::ProducerStopped);
+            self.refuse(records, &RejectReason::ProducerStopped);
         }
     }
 
     /// Takes every record that is not on its way.
-    fn take_waiting(&mut self) -> Vec<Vec<Pending<T>>> {
+    fn take_waiting(&mut self) -> Vec<Vec<PendingRecord<T>>> {
         let mut taken = Vec::new();
         for lane in self.lanes.iter_mut().flatten() {
-            taken.push(lane.frozen.drain(..).flat_map(loose).collect());
+            taken.push(lane.frozen.drain(..).flat_map(unpack).collect());
             taken.push(lane.drain(&mut self.pages).into());
         }
         taken
     }
 
     /// Gives records the outcome that they are not placed, or that nobody knows.
-    pub(super) fn refuse(&mut self, records: Vec<Pending<T>>, why: &Why) {
+    pub(super) fn refuse(&mut self, records: Vec<PendingRecord<T>>, why: &RejectReason) {
         let (landed, not): (Vec<_>, Vec<_>) = records.into_iter().partition(|r| r.maybe_landed);
-        self.settle(Records::Loose(not), Fate::Rejected(why.clone()));
-        self.settle(Records::Loose(landed), Fate::Unknown);
+        self.complete(CarriedRecords::Unpacked(not), OutcomeKind::Rejected(why.clone()));
+        self.complete(CarriedRecords::Unpacked(landed), OutcomeKind::Unknown);
     }
 
     /// Ends everything: what was never sent is refused, the rest is unknown. Replies that come
@@ -103,10 +103,10 @@ impl<T> Machine<T> {
         self.orphans.clear();
         for (_, mut flight) in std::mem::take(&mut self.flights) {
             flight.frozen.maybe_landed = true;
-            self.refuse(loose(flight.frozen), &Why::Closed);
+            self.refuse(unpack(flight.frozen), &RejectReason::Closed);
         }
         for records in self.take_waiting() {
-            for (why, records) in self.by_cause(records, &Why::Closed) {
+            for (why, records) in self.by_cause(records, &RejectReason::Closed) {
                 self.refuse(records, &why);
             }
         }
@@ -116,13 +116,13 @@ impl<T> Machine<T> {
     /// reason, and `otherwise` elsewhere.
     pub(super) fn by_cause(
         &self,
-        records: Vec<Pending<T>>,
-        otherwise: &Why,
-    ) -> Vec<(Why, Vec<Pending<T>>)> {
+        records: Vec<PendingRecord<T>>,
+        otherwise: &RejectReason,
+    ) -> Vec<(RejectReason, Vec<PendingRecord<T>>)> {
         if self.pauses.is_empty() {
             return vec![(otherwise.clone(), records)];
         }
-        let mut sorted: Vec<(Why, Vec<Pending<T>>)> = Vec::new();
+        let mut sorted: Vec<(RejectReason, Vec<PendingRecord<T>>)> = Vec::new();
         for record in records {
             let why = self.pauses.cause(record.put.hash).unwrap_or_else(|| otherwise.clone());
             match sorted.iter_mut().find(|(other, _)| *other == why) {

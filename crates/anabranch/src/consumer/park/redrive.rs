@@ -3,7 +3,7 @@
 use super::parked::Parked;
 use crate::consumer::handler::{Delivery, HandlerError};
 use anabranch_model::hash::HashKey;
-use anabranch_model::record::Key;
+use anabranch_model::record::PartitionKey;
 use std::collections::BTreeSet;
 use std::future::Future;
 
@@ -25,7 +25,7 @@ pub struct Redriven {
 #[derive(Default)]
 pub(super) struct Keys {
     /// Keys for which the handler failed.
-    stopped: BTreeSet<(Key, Option<HashKey>)>,
+    stopped: BTreeSet<(PartitionKey, Option<HashKey>)>,
     /// What was done in this redrive.
     seen: BTreeSet<String>,
     /// The outcome so far.

@@ -6,7 +6,7 @@ use super::parked::Parked;
 use super::redrive::{Keys, Redriven};
 use crate::consumer::handler::{Delivery, HandlerError};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::record::{Key, UserRecord};
+use anabranch_model::record::{PartitionKey, UserRecord};
 use sqlx::AssertSqlSafe;
 use std::fmt;
 use std::future::Future;
@@ -225,7 +225,7 @@ fn parked_of(row: Row) -> Option<Parked> {
         sequence: sequence.parse().ok()?,
         sub: sub.cast_unsigned(),
         aggregated,
-        partition_key: Key::from_utf8(key.into()).ok()?,
+        partition_key: PartitionKey::from_utf8(key.into()).ok()?,
         explicit_hash_key,
         data: data.into(),
         arrival_ms: arrival_ms.cast_unsigned(),

@@ -1,7 +1,7 @@
 //! A record that its user acks, and the window that makes a checkpoint of the acks.
 
 use crate::consumer::budget::Room;
-use anabranch_model::ack::{AckWindow, Ticket};
+use anabranch_model::ack::{AckWindow, AckTicket};
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
 use std::fmt;
@@ -27,7 +27,7 @@ pub struct ShardRecord {
     /// The record.
     record: UserRecord,
     /// Names it in the window.
-    ticket: Ticket,
+    ticket: AckTicket,
     /// The window.
     acks: Arc<Acks>,
     /// Tells, dropped with the stream and all its records, that no ack can come any more.
@@ -115,7 +115,7 @@ impl Acks {
         Some(ShardRecord { record, ticket, acks, _hope: Arc::clone(hope), _room: item.room })
     }
 
-    fn ack(&self, ticket: Ticket) {
+    fn ack(&self, ticket: AckTicket) {
         let mut inside = self.inside();
         let before = inside.window.gap();
         let _ = inside.window.ack(ticket);

@@ -8,7 +8,7 @@ use anabranch_model::hash::HashRange;
 use anabranch_model::ids::ShardId;
 use anabranch_model::limits;
 use anabranch_model::lineage::Shard;
-use anabranch_model::record::{Key, Record};
+use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::retry::Fault;
 use anabranch_model::sequence::SequenceNumber;
 use aws_sdk_kinesis::primitives::DateTime;
@@ -94,7 +94,7 @@ impl AwsCall<'_> {
         let record = |record: types::Record| {
             Ok(Record {
                 sequence: self.sequence(&record.sequence_number)?,
-                partition_key: Key::from(record.partition_key.unwrap_or_default()),
+                partition_key: PartitionKey::from(record.partition_key.unwrap_or_default()),
                 data: record.data.into_bytes(),
                 arrival_ms: record.approximate_arrival_timestamp.map_or(0, millis),
             })

@@ -2,7 +2,7 @@
 
 use super::records::{self, invalid};
 use super::spoken::WireFormatState;
-use anabranch_model::cbor::Cursor;
+use anabranch_model::cbor::CborCursor;
 use aws_smithy_schema::Schema;
 use aws_smithy_schema::serde::{SerdeError, ShapeDeserializer};
 use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Reads one body.
 pub(super) struct CborDecoder<'a> {
     /// Where it is in the body.
-    cursor: Cursor<'a>,
+    cursor: CborCursor<'a>,
     /// The body once more, to be shared.
     shared: Bytes,
     /// Whether records go to who waits for them, and not through the SDK.
@@ -27,7 +27,7 @@ impl<'a> CborDecoder<'a> {
     pub(super) fn new(body: &'a [u8], shared: Option<Bytes>, spoken: Arc<WireFormatState>) -> Self {
         let shared = shared.unwrap_or_else(|| Bytes::copy_from_slice(body));
         let gives_records = records::is_wanted();
-        Self { cursor: Cursor::new(body), shared, gives_records, spoken }
+        Self { cursor: CborCursor::new(body), shared, gives_records, spoken }
     }
 }
 

@@ -4,7 +4,7 @@ use super::body::{SegmentedBody, digest};
 use super::decode::CborDecoder;
 use super::encode::CborEncoder;
 use super::spoken::{CborReply, WireFormatState, WireFormat};
-use anabranch_model::cbor::{Cursor, Malformed};
+use anabranch_model::cbor::{CborCursor, MalformedCbor};
 use aws_runtime::auth::PayloadSigningOverride;
 use aws_sdk_kinesis::config::interceptors::BeforeTransmitInterceptorContextMut;
 use aws_sdk_kinesis::config::{ConfigBag, Intercept, RuntimeComponents};
@@ -234,8 +234,8 @@ impl ClientProtocolInner for KinesisProtocol {
 fn error_metadata(body: &[u8]) -> ErrorMetadata {
     let mut builder = ErrorMetadata::builder();
     // A body that breaks off still tells what stands before the break.
-    let _: Result<(), Malformed> = (|| {
-        let mut cursor = Cursor::new(body);
+    let _: Result<(), MalformedCbor> = (|| {
+        let mut cursor = CborCursor::new(body);
         let mut members = cursor.map()?;
         while cursor.more(&mut members)? {
             match &*cursor.text()? {

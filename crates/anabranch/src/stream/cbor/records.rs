@@ -6,8 +6,8 @@
 //! the SDK's way.
 
 use super::spoken::WireFormatState;
-use anabranch_model::cbor::{Cursor, Malformed};
-use anabranch_model::record::{Key, Record};
+use anabranch_model::cbor::{CborCursor, MalformedCbor};
+use anabranch_model::record::{PartitionKey, Record};
 use anabranch_model::sequence::SequenceNumber;
 use aws_smithy_schema::serde::SerdeError;
 use bytes::Bytes;
@@ -45,7 +45,7 @@ pub(super) fn capture(records: Vec<Record>) {
 
 /// Reads the list of records that stands here in `body`, which `cursor` goes over.
 pub(super) fn read(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut CborCursor<'_>,
     body: &Bytes,
     spoken: &WireFormatState,
 ) -> Result<Vec<Record>, SerdeError> {
@@ -58,7 +58,7 @@ pub(super) fn read(
     Ok(records)
 }
 
-fn record(cursor: &mut Cursor<'_>, body: &Bytes, spoken: &WireFormatState) -> Result<Record, SerdeError> {
+fn record(cursor: &mut CborCursor<'_>, body: &Bytes, spoken: &WireFormatState) -> Result<Record, SerdeError> {
     let (mut sequence, mut partition_key, mut arrival_ms) = (None, None, 0);
     let mut data = Bytes::new();
     let mut members = cursor.map().map_err(invalid)?;
@@ -84,24 +84,24 @@ fn record(cursor: &mut Cursor<'_>, body: &Bytes, spoken: &WireFormatState) -> Re
     let sequence = sequence.ok_or_else(|| {
         SerdeError::invalid_input("a record without a sequence number that is one")
     })?;
-    let partition_key = partition_key.unwrap_or_else(|| Key::from(""));
+    let partition_key = partition_key.unwrap_or_else(|| PartitionKey::from(""));
     Ok(Record { sequence, partition_key, data, arrival_ms })
 }
 
-fn key(cursor: &mut Cursor<'_>, body: &Bytes) -> Result<Key, SerdeError> {
+fn key(cursor: &mut CborCursor<'_>, body: &Bytes) -> Result<PartitionKey, SerdeError> {
     let key = match cursor.text_bytes().map_err(invalid)? {
         Cow::Borrowed(text) => {
             let end = cursor.position();
-            Key::of_slice(body, end - text.len()..end)
+            PartitionKey::of_slice(body, end - text.len()..end)
         }
-        Cow::Owned(text) => Key::from_utf8(text.into()),
+        Cow::Owned(text) => PartitionKey::from_utf8(text.into()),
     };
     key.map_err(|_| SerdeError::invalid_input("a partition key that is not UTF-8"))
 }
 
 /// A byte string of the body, which shares the body's memory where it can.
 pub(super) fn blob(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut CborCursor<'_>,
     body: &Bytes,
     spoken: &WireFormatState,
 ) -> Result<Bytes, SerdeError> {
@@ -119,6 +119,6 @@ pub(super) fn blob(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "used as a function of an error")]
-pub(super) fn invalid(malformed: Malformed) -> SerdeError {
+pub(super) fn invalid(malformed: MalformedCbor) -> SerdeError {
     SerdeError::invalid_input(malformed.0)
 }

@@ -10,7 +10,7 @@ use super::keys::StreamOfTable;
 use crate::lease::dynamodb::item::{ItemFields, AttributeMap, MalformedItem, binary, number, shard_set, text};
 use anabranch_model::hash::{HashKey, HashRange};
 use anabranch_model::lease::{HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, WorkerId};
-use anabranch_model::position::{NotAPosition, Position, StartPosition};
+use anabranch_model::position::{ParsePositionError, Position, StartPosition};
 use aws_sdk_dynamodb::types::AttributeValue;
 
 pub(crate) const LEASE_OWNER: &str = "leaseOwner";
@@ -125,8 +125,8 @@ fn hand_over(fields: ItemFields<'_>, owner: Option<&WorkerId>) -> Result<HandOve
 
 fn position(text: &str, sub: u64, start: StartPosition) -> Result<Position, LeaseRowError> {
     Position::from_row(text, sub, start).map_err(|why| match why {
-        NotAPosition::Unreadable(_) => LeaseRowError::Malformed(MalformedItem(why.to_string())),
-        NotAPosition::NoTimestamp(_) => {
+        ParsePositionError::Unreadable(_) => LeaseRowError::Malformed(MalformedItem(why.to_string())),
+        ParsePositionError::NoTimestamp(_) => {
             LeaseRowError::Position(format!("{why}, or tell the time to `DynamoDbStore::with_start`"))
         }
     })

@@ -8,7 +8,7 @@ use anabranch_model::lease::{
     Checkpoint, HandOver, Lease, LeaseKey, Nonce, PendingCheckpoint, StreamFacts, WorkerRow,
     WorkerState,
 };
-use anabranch_model::position::{NotAPosition, Position};
+use anabranch_model::position::{ParsePositionError, Position};
 use aws_sdk_dynamodb::types::AttributeValue;
 
 pub(crate) const OWNER: &str = "owner";
@@ -122,7 +122,7 @@ fn read_checkpoint(fields: ItemFields<'_>) -> Result<Checkpoint, MalformedItem> 
 }
 
 fn position(text: &str) -> Result<Position, MalformedItem> {
-    text.parse().map_err(|why: NotAPosition| MalformedItem(why.to_string()))
+    text.parse().map_err(|why: ParsePositionError| MalformedItem(why.to_string()))
 }
 
 /// The two attributes of a pending checkpoint.
