@@ -14,7 +14,7 @@ use crate::thread::Thread;
 use crate::workload::DEAD_LETTERS;
 use crate::world::Ground;
 use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, Park};
+use anabranch::consumer::{Consumer, FetchMode, HandlerError, OnError, DeadLetterQueue};
 use anabranch::event::{Event, Events, LeaseEvent, ShardEvent};
 use anabranch_model::ids::StreamName;
 use anabranch_model::lease::{LeaseToken, LeaseKey, WorkerId};
@@ -184,24 +184,24 @@ async fn live(mut berth: Berth, fleet: Fleet) {
         .with_events(Events::new(move |event| told.hear(event)))
         .with_concurrency(lanes)
         .starting_at(fleet.start)
-        .on_error(temper.attempts.map_or(OnError::Retry, |attempts| OnError::Park {
+        .on_error(temper.attempts.map_or(OnError::Retry, |attempts| OnError::DeadLetter {
             attempts,
-            to: Park::Stream(DEAD_LETTERS.into()),
+            to: DeadLetterQueue::Stream(DEAD_LETTERS.into()),
         }))
         .with_settings(|settings| {
             settings.worker = Some(host.to_string());
             settings.fetch = temper.fetch;
-            settings.lease_time_ms = lease_time_ms;
-            settings.grace_ms = temper.grace_ms;
-            settings.checkpoint_ms = temper.checkpoint_ms;
+            settings.lease_time = lease_time_ms;
+            settings.grace_period = temper.grace_ms;
+            settings.checkpoint_interval = temper.checkpoint_ms;
             settings.memory_bytes = match fleet.flaw {
                 ConsumerFlaw::IgnoresItsBudget => 1 << 30,
                 _ => temper.memory_bytes,
             };
-            settings.audit_ms = temper.audit_ms;
+            settings.audit_interval = temper.audit_ms;
             settings.retry = Backoff::new(20, 1_000);
             if let Some(limit_ms) = temper.fetch_limit_ms {
-                (settings.watch.fetch_ms, settings.watch.iterator_ms) = (limit_ms, limit_ms);
+                (settings.watchdog.fetch_ms, settings.watchdog.iterator_ms) = (limit_ms, limit_ms);
             }
         });
     let stop = async move {

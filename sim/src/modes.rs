@@ -12,7 +12,7 @@ use crate::rows::Rows;
 use crate::tap::Tap;
 use anabranch::consumer::{
     Batch, Checkpointer, Consumer, Delivery, HandlerError, ProcessorBatch, Processors, RunError,
-    ShardProcessor, ShardRecord, ShardStart, ShardStream, StartOver, TransactionBatch,
+    ShardProcessor, ShardRecord, ShardStart, ShardStream, RestartProcessor, TransactionBatch,
 };
 use anabranch_model::lease::LeaseKey;
 use bytes::Bytes;
@@ -203,7 +203,7 @@ impl ShardProcessor for Processor {
             // What it did since the last checkpoint comes again.
             self.desk.failed(std::mem::take(&mut self.done));
             self.desk.note(What::StartedOver((*self.shard).clone()));
-            return Err(StartOver::because("it was told to").into());
+            return Err(RestartProcessor::because("it was told to").into());
         }
         if self.desk.chance.below(3) == 0 {
             self.checkpoint(checkpointer).await;

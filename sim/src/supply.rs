@@ -3,7 +3,7 @@
 use crate::faults::store::at_once;
 use crate::history::{History, What};
 use crate::workload::{OTHER_STREAM, Reshard, STREAM, Workload};
-use anabranch::consumer::Parked;
+use anabranch::consumer::DeadLetter;
 use anabranch::stream::api::{PutEntry, Placement, StreamApi};
 use anabranch_model::aggregate::encode::{self, AggregateBuilder};
 use anabranch_model::hash::HashKey;
@@ -332,7 +332,7 @@ impl Supply {
         let looked = self.inside().looked;
         for letter in self.workload.dead_letters(looked) {
             self.inside().looked = Some(letter.sequence);
-            let parked = Parked::of(&letter).ok();
+            let parked = DeadLetter::of(&letter).ok();
             let grain = parked.and_then(|parked| self.find(&parked.shard.stream, &parked.record));
             self.inside().buried.extend(grain.and_then(|grain| place_of(&grain)));
         }

@@ -1,7 +1,7 @@
 //! Fleets of real consumers under faults: every promise holds on every seed, in every case of a
 //! reshard with every kind of trouble, and in every story that broke something before.
 
-use anabranch::consumer::Remedy;
+use anabranch::consumer::WatchdogAction;
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::ids::ShardId;
 use anabranch_model::lease::{LeaseChange, WriteOutcome, Write};
@@ -40,7 +40,7 @@ fn consumers_keep_every_promise_on_every_seed() {
         assert!(report.faults.of(Fault::Crash) > 0, "seed {seed} has no crash");
         let restart = |what: &What| {
             matches!(what, What::Told(Event::Shard(ShardEvent::Stuck { remedy, .. }))
-                if *remedy == Remedy::Restart)
+                if *remedy == WatchdogAction::Restart)
         };
         let is_back = |what: &What| told(what, |it| matches!(it, LeaseEvent::StreamBack { .. }));
         let is_named =

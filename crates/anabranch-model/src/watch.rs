@@ -14,7 +14,7 @@ use std::fmt;
 
 /// A step of reading a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum ReadPhase {
     /// A place to read from is asked for: an iterator, or a subscription.
     Iterator,
     /// Records are asked for.
@@ -28,7 +28,7 @@ pub enum Phase {
     Checkpoint,
 }
 
-impl Phase {
+impl ReadPhase {
     /// Its name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ReadPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Phase {
 
 /// For how long each phase may stand still, in milliseconds, and what follows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WatchLimits {
+pub struct WatchdogLimits {
     /// No iterator, and no subscription. Default 60,000.
     pub iterator_ms: u64,
     /// No reply, not even an empty one. Default 60,000: longer than one call may take.
@@ -70,7 +70,7 @@ pub struct WatchLimits {
     pub restarts: u32,
 }
 
-impl Default for WatchLimits {
+impl Default for WatchdogLimits {
     fn default() -> Self {
         Self {
             iterator_ms: 60_000,
@@ -84,25 +84,25 @@ impl Default for WatchLimits {
     }
 }
 
-impl WatchLimits {
+impl WatchdogLimits {
     /// The limit of a phase.
-    pub fn of(&self, phase: Phase) -> u64 {
+    pub fn of(&self, phase: ReadPhase) -> u64 {
         match phase {
-            Phase::Iterator => self.iterator_ms,
-            Phase::Fetch => self.fetch_ms,
-            Phase::Decode => self.decode_ms,
-            Phase::Handler => self.handler_ms,
-            Phase::Checkpoint => self.checkpoint_ms,
+            ReadPhase::Iterator => self.iterator_ms,
+            ReadPhase::Fetch => self.fetch_ms,
+            ReadPhase::Decode => self.decode_ms,
+            ReadPhase::Handler => self.handler_ms,
+            ReadPhase::Checkpoint => self.checkpoint_ms,
         }
     }
 }
 
 /// What is under way in a shard at one look.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Sight<'a> {
+pub struct ShardActivity<'a> {
     /// The phase of fetching and its mark; `None` while it waits for room, for the lanes or for
     /// the next poll.
-    pub fetching: Option<(Phase, u64)>,
+    pub fetching: Option<(ReadPhase, u64)>,
     /// The mark of each handler that runs.
     pub handlers: &'a [Option<u64>],
     /// The mark of the checkpoints, while something done is not written down.
@@ -111,7 +111,7 @@ pub struct Sight<'a> {
 
 /// What is to be done about a shard that stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Remedy {
+pub enum WatchdogAction {
     /// Nothing but to say so.
     Report,
     /// The reading begins anew where it stands.
@@ -122,31 +122,31 @@ pub enum Remedy {
 
 /// A shard that stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stuck {
+pub struct StuckShard {
     /// In which phase.
-    pub phase: Phase,
+    pub phase: ReadPhase,
     /// For how long, in milliseconds.
     pub for_ms: u64,
     /// What is to be done.
-    pub remedy: Remedy,
+    pub remedy: WatchdogAction,
 }
 
 /// The watch over one shard.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct StuckDetector {
     /// What is allowed.
-    limits: WatchLimits,
+    limits: WatchdogLimits,
     /// Fetching.
-    fetching: Still,
+    fetching: ProgressTimer,
     /// The handler of each lane.
-    handlers: Vec<Still>,
+    handlers: Vec<ProgressTimer>,
     /// Writing down.
-    checkpoint: Still,
+    checkpoint: ProgressTimer,
 }
 
 /// A mark, and since when it stands.
 #[derive(Clone, Copy, Default, Debug)]
-struct Still {
+struct ProgressTimer {
     /// The last mark that was seen.
     mark: Option<u64>,
     /// Whether there was something to do at the last look.
@@ -161,10 +161,10 @@ struct Still {
     restarts: u32,
 }
 
-impl Still {
+impl ProgressTimer {
     /// Looks at the mark, `None` while there is nothing to do. Returns for how long it stands, when
     /// that is too long and has to be told.
-    fn look(&mut self, now_ms: u64, mark: Option<u64>, limit_ms: u64) -> Option<u64> {
+    fn check(&mut self, now_ms: u64, mark: Option<u64>, limit_ms: u64) -> Option<u64> {
         let Some(mark) = mark else {
             self.busy = false;
             return None;
@@ -186,14 +186,14 @@ impl Still {
     }
 
     /// What is tried next. It has the whole limit again.
-    fn remedy(&mut self, now_ms: u64, most: u32) -> Remedy {
+    fn next_action(&mut self, now_ms: u64, most: u32) -> WatchdogAction {
         (self.since_ms, self.told) = (now_ms, 0);
         if self.restarts >= most {
             self.restarts = 0;
-            return Remedy::Release;
+            return WatchdogAction::Release;
         }
         self.restarts += 1;
-        Remedy::Restart
+        WatchdogAction::Restart
     }
 
     /// For how long it stands, when that is longer than it may.
@@ -203,71 +203,71 @@ impl Still {
     }
 }
 
-impl Watch {
+impl StuckDetector {
     /// A watch that has not looked yet.
-    pub fn new(limits: WatchLimits) -> Self {
-        let (fetching, checkpoint) = (Still::default(), Still::default());
+    pub fn new(limits: WatchdogLimits) -> Self {
+        let (fetching, checkpoint) = (ProgressTimer::default(), ProgressTimer::default());
         Self { limits, fetching, handlers: Vec::new(), checkpoint }
     }
 
     /// Looks once, and says what to do. At most one remedy at a time: the strongest.
-    pub fn look(&mut self, now_ms: u64, sight: Sight<'_>) -> Option<Stuck> {
+    pub fn look(&mut self, now_ms: u64, sight: ShardActivity<'_>) -> Option<StuckShard> {
         let found = [
-            self.look_at_fetching(now_ms, sight.fetching),
-            self.look_at_handlers(now_ms, sight.handlers),
-            self.look_at_checkpoint(now_ms, sight.checkpoint),
+            self.check_fetching(now_ms, sight.fetching),
+            self.check_handlers(now_ms, sight.handlers),
+            self.check_checkpoint(now_ms, sight.checkpoint),
         ];
-        let strength = |stuck: &Stuck| match stuck.remedy {
-            Remedy::Report => 0,
-            Remedy::Restart => 1,
-            Remedy::Release => 2,
+        let strength = |stuck: &StuckShard| match stuck.remedy {
+            WatchdogAction::Report => 0,
+            WatchdogAction::Restart => 1,
+            WatchdogAction::Release => 2,
         };
         found.into_iter().flatten().max_by_key(strength)
     }
 
     /// What stands for longer than it may, and for how many milliseconds. `fetching` is the phase
     /// that fetching is in.
-    pub fn standing(&self, now_ms: u64, fetching: Option<Phase>) -> Option<(Phase, u64)> {
+    pub fn stuck_phase(&self, now_ms: u64, fetching: Option<ReadPhase>) -> Option<(ReadPhase, u64)> {
         let over =
-            |phase: Phase, still: &Still| Some((phase, still.over(now_ms, self.limits.of(phase))?));
+            |phase: ReadPhase, still: &ProgressTimer| Some((phase, still.over(now_ms, self.limits.of(phase))?));
         let fetch = fetching.and_then(|phase| over(phase, &self.fetching));
-        let handlers = self.handlers.iter().filter_map(|still| over(Phase::Handler, still));
-        let checkpoint = over(Phase::Checkpoint, &self.checkpoint);
+        let handlers = self.handlers.iter().filter_map(|still| over(ReadPhase::Handler, still));
+        let checkpoint = over(ReadPhase::Checkpoint, &self.checkpoint);
         fetch.into_iter().chain(handlers).chain(checkpoint).max_by_key(|(_, for_ms)| *for_ms)
     }
 
-    fn look_at_fetching(&mut self, now_ms: u64, seen: Option<(Phase, u64)>) -> Option<Stuck> {
-        let phase = seen.map_or(Phase::Fetch, |(phase, _)| phase);
+    fn check_fetching(&mut self, now_ms: u64, seen: Option<(ReadPhase, u64)>) -> Option<StuckShard> {
+        let phase = seen.map_or(ReadPhase::Fetch, |(phase, _)| phase);
         let mark = seen.map(|(_, mark)| mark);
-        let for_ms = self.fetching.look(now_ms, mark, self.limits.of(phase))?;
-        let remedy = self.fetching.remedy(now_ms, self.limits.restarts);
-        Some(Stuck { phase, for_ms, remedy })
+        let for_ms = self.fetching.check(now_ms, mark, self.limits.of(phase))?;
+        let remedy = self.fetching.next_action(now_ms, self.limits.restarts);
+        Some(StuckShard { phase, for_ms, remedy })
     }
 
-    fn look_at_handlers(&mut self, now_ms: u64, marks: &[Option<u64>]) -> Option<Stuck> {
-        let (limits, phase) = (&self.limits, Phase::Handler);
-        self.handlers.resize(marks.len(), Still::default());
-        let mut worst: Option<Stuck> = None;
+    fn check_handlers(&mut self, now_ms: u64, marks: &[Option<u64>]) -> Option<StuckShard> {
+        let (limits, phase) = (&self.limits, ReadPhase::Handler);
+        self.handlers.resize(marks.len(), ProgressTimer::default());
+        let mut worst: Option<StuckShard> = None;
         for (still, mark) in self.handlers.iter_mut().zip(marks) {
-            let Some(for_ms) = still.look(now_ms, *mark, limits.handler_ms) else { continue };
+            let Some(for_ms) = still.check(now_ms, *mark, limits.handler_ms) else { continue };
             let remedy = if limits.drop_handlers {
-                still.remedy(now_ms, limits.restarts)
+                still.next_action(now_ms, limits.restarts)
             } else {
-                Remedy::Report
+                WatchdogAction::Report
             };
             if worst.is_none_or(|worst| worst.for_ms < for_ms) {
-                worst = Some(Stuck { phase, for_ms, remedy });
+                worst = Some(StuckShard { phase, for_ms, remedy });
             }
         }
         worst
     }
 
-    fn look_at_checkpoint(&mut self, now_ms: u64, mark: Option<u64>) -> Option<Stuck> {
-        let for_ms = self.checkpoint.look(now_ms, mark, self.limits.checkpoint_ms)?;
+    fn check_checkpoint(&mut self, now_ms: u64, mark: Option<u64>) -> Option<StuckShard> {
+        let for_ms = self.checkpoint.check(now_ms, mark, self.limits.checkpoint_ms)?;
         // The shard tries to write again by itself, so a restart would add nothing.
         let first = self.checkpoint.told == 1;
-        let remedy = if first { Remedy::Report } else { Remedy::Release };
-        Some(Stuck { phase: Phase::Checkpoint, for_ms, remedy })
+        let remedy = if first { WatchdogAction::Report } else { WatchdogAction::Release };
+        Some(StuckShard { phase: ReadPhase::Checkpoint, for_ms, remedy })
     }
 }
 

@@ -1,12 +1,12 @@
 //! The daemon: a consumer whose processors are children.
 
-use crate::config::{Config, MetricsLevel, MetricsSettings, Service};
+use crate::config::{Config, MetricsSettings, Service};
 use crate::credentials::{self, CredentialsUnavailable};
 use crate::processor::{Children, Nursery};
 use crate::reaper::Reaper;
 use crate::tell;
 use anabranch::clock::Clock;
-use anabranch::cloudwatch::{CloudWatch, Level};
+use anabranch::cloudwatch::{CloudWatch, MetricsLevel};
 use anabranch::consumer::{Consumer, Processors, RunError};
 use anabranch::http_client::{HttpClient, HttpSetupError};
 use anabranch::lease::{AnyStore, DynamoDbStore, StoreError};
@@ -112,14 +112,14 @@ impl Daemon {
             .with_events(tell::to_all(metrics.as_ref().map(CloudWatch::events)))
             .with_settings(|settings| {
                 settings.fetch = config.fetch;
-                settings.idle_poll_ms = config.idle_poll_ms;
-                settings.lease_time_ms = config.lease_time_ms;
-                settings.grace_ms = config.grace_ms;
-                settings.lease_lost_ms = config.exit_ms.saturating_add(KILL_MS).min(3_600_000);
+                settings.idle_poll_interval = config.idle_poll_ms;
+                settings.lease_time = config.lease_time_ms;
+                settings.grace_period = config.grace_ms;
+                settings.lease_lost_timeout = config.exit_ms.saturating_add(KILL_MS).min(3_600_000);
                 settings.worker.clone_from(&config.worker);
                 settings.fan_out_name.clone_from(&config.fan_out_name);
-                settings.audit_ms = config.audit_ms;
-                settings.figures_ms = config.metrics.every_ms.clamp(1_000, 3_600_000);
+                settings.audit_interval = config.audit_ms;
+                settings.metrics_interval = config.metrics.every_ms.clamp(1_000, 3_600_000);
                 settings.plan.max_leases = config.max_leases.unwrap_or(usize::MAX);
                 settings.plan.kcl2.max_steal = config.max_steal;
                 settings.plan.kcl2.very_old_first = config.very_old_first;
@@ -193,15 +193,11 @@ impl Drop for KillAll {
 }
 
 /// How much goes to CloudWatch, if anything does.
-fn level(metrics: &MetricsSettings) -> Option<Level> {
-    match metrics.level {
-        MetricsLevel::None => None,
-        MetricsLevel::Summary => Some(Level::Summary),
-        MetricsLevel::Detailed => Some(Level::Detailed),
-    }
+fn level(metrics: &MetricsSettings) -> Option<MetricsLevel> {
+    Some(metrics.level).filter(|level| *level != MetricsLevel::None)
 }
 
-fn metrics(service: &SdkConfig, config: &Config, level: Level) -> CloudWatch {
+fn metrics(service: &SdkConfig, config: &Config, level: MetricsLevel) -> CloudWatch {
     let told = &config.metrics;
     let metrics = CloudWatch::new(service, config.application.clone())
         .with_level(level)

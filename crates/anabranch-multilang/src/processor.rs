@@ -12,7 +12,7 @@ use crate::session::{ChildFault, ILLEGAL_ARGUMENT, NotAPlace, Wanted};
 use anabranch::clock::Clock;
 use anabranch::consumer::{
     Checkpointer, HandlerError, ProcessorBatch, ProcessorFactory, ShardProcessor, ShardStart,
-    StartOver,
+    RestartProcessor,
 };
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl ChildProcessor {
         checkpoints: &mut (impl WriteDown + Send),
     ) -> Result<(), HandlerError> {
         let Some(child) = &mut self.child else {
-            return Err(StartOver::because("its child is gone").into());
+            return Err(RestartProcessor::because("its child is gone").into());
         };
         match child.ask(request, checkpoints).await {
             Ok(()) => Ok(()),
@@ -126,7 +126,7 @@ impl ChildProcessor {
                 self.nursery.fatal.cancel();
             }
         }
-        StartOver::because(fault.to_string()).into()
+        RestartProcessor::because(fault.to_string()).into()
     }
 }
 

@@ -16,7 +16,7 @@ use anabranch_model::ids::StreamName;
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::StartPosition;
 use anabranch_model::record::UserRecord;
-use driver::{Driver, Shared};
+use driver::{TailDriver, TailShared};
 use futures_core::Stream;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -54,11 +54,11 @@ const CHUNKS: usize = 16;
 #[must_use = "a tail reads nothing until somebody asks for records"]
 pub struct Tail<A> {
     /// What it was told.
-    told: Told<A>,
+    config: TailConfig<A>,
     /// How far it is.
-    flow: Flow,
+    state: TailState,
     /// What the driver says beside the records.
-    shared: Arc<Shared>,
+    shared: Arc<TailShared>,
     /// Records of the last reply that were not taken yet.
     waiting: VecDeque<UserRecord>,
     /// The shard that they came from, and the memory that they take.
@@ -68,7 +68,7 @@ pub struct Tail<A> {
 }
 
 /// What a tail was told.
-struct Told<A> {
+struct TailConfig<A> {
     /// The service.
     api: Arc<A>,
     /// The stream.
@@ -87,7 +87,7 @@ struct Told<A> {
     events: Events,
 }
 
-impl<A> Clone for Told<A> {
+impl<A> Clone for TailConfig<A> {
     fn clone(&self) -> Self {
         Self {
             api: Arc::clone(&self.api),
@@ -103,7 +103,7 @@ impl<A> Clone for Told<A> {
 }
 
 /// How far a tail is.
-enum Flow {
+enum TailState {
     /// Nobody has asked for a record.
     New,
     /// It reads.
@@ -120,7 +120,7 @@ enum Flow {
 impl<A: StreamApi> Tail<A> {
     /// All shards of a stream, from now on.
     pub fn new(api: A, stream: impl Into<StreamName>) -> Self {
-        let told = Told {
+        let told = TailConfig {
             api: Arc::new(api),
             stream: stream.into(),
             since: StartPosition::Latest,
@@ -131,8 +131,8 @@ impl<A: StreamApi> Tail<A> {
             events: Events::none(),
         };
         Self {
-            told,
-            flow: Flow::New,
+            config: told,
+            state: TailState::New,
             shared: Arc::default(),
             waiting: VecDeque::new(),
             chunk: None,
@@ -143,32 +143,32 @@ impl<A: StreamApi> Tail<A> {
     /// Starts there: at what arrives from now on (the default), at a moment, or at the oldest
     /// record.
     pub fn since(mut self, since: StartPosition) -> Self {
-        self.told.since = since;
+        self.config.since = since;
         self
     }
 
     /// The longest pause between two reads of an idle shard, in milliseconds. Default 1,000; 200
     /// at least.
     pub fn with_idle_poll_ms(mut self, ms: u64) -> Self {
-        self.told.idle_poll_ms = ms.max(200);
+        self.config.idle_poll_ms = ms.max(200);
         self
     }
 
     /// Holds at most so many bytes of records. Default 64 MiB; 10 MiB at least.
     pub fn with_memory_bytes(mut self, bytes: usize) -> Self {
-        self.told.memory_bytes = bytes;
+        self.config.memory_bytes = bytes;
         self
     }
 
     /// Tells `events` what happens.
     pub fn with_events(mut self, events: Events) -> Self {
-        self.told.events = events;
+        self.config.events = events;
         self
     }
 
     /// Reads the time and draws random numbers there: for tests.
     pub fn with_clock(mut self, clock: Clock, chance: Rng) -> Self {
-        (self.told.clock, self.told.chance) = (clock, chance);
+        (self.config.clock, self.config.chance) = (clock, chance);
         self
     }
 
@@ -188,9 +188,9 @@ impl<A: StreamApi> Tail<A> {
 
     /// Whether every record has come that was in the stream when its shard was last read.
     pub fn is_caught_up(&self) -> bool {
-        let Flow::Reading { chunks, .. } = &self.flow else { return false };
+        let TailState::Reading { chunks, .. } = &self.state else { return false };
         // The shards first: a shard's last records are in the channel before it leaves the list.
-        let all = self.shared.all_of(&self.told.stream, |shard| self.caught_up.contains(shard));
+        let all = self.shared.all_caught_up(&self.config.stream, |shard| self.caught_up.contains(shard));
         all && self.waiting.is_empty() && chunks.is_empty()
     }
 
@@ -204,10 +204,10 @@ impl<A: StreamApi> Tail<A> {
                 return Poll::Ready(Some(Ok(Delivery { shard, lease_term: None, record })));
             }
             self.chunk = None;
-            let chunks = match &mut self.flow {
-                Flow::Over => return Poll::Ready(None),
-                Flow::Reading { chunks, .. } => chunks,
-                Flow::New => {
+            let chunks = match &mut self.state {
+                TailState::Over => return Poll::Ready(None),
+                TailState::Reading { chunks, .. } => chunks,
+                TailState::New => {
                     self.begin();
                     continue;
                 }
@@ -216,7 +216,7 @@ impl<A: StreamApi> Tail<A> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(chunk)) => self.take(chunk),
                 Poll::Ready(None) => {
-                    self.flow = Flow::Over;
+                    self.state = TailState::Over;
                     return Poll::Ready(self.shared.error().map(Err));
                 }
             }
@@ -225,10 +225,10 @@ impl<A: StreamApi> Tail<A> {
 
     fn begin(&mut self) {
         let (sender, chunks) = mpsc::channel(CHUNKS);
-        let driver = Driver::new(self.told.clone(), Arc::clone(&self.shared), sender);
+        let driver = TailDriver::new(self.config.clone(), Arc::clone(&self.shared), sender);
         let mut task = JoinSet::new();
         task.spawn(driver.run());
-        self.flow = Flow::Reading { chunks, _driver: task };
+        self.state = TailState::Reading { chunks, _driver: task };
     }
 
     fn take(&mut self, mut chunk: Chunk) {
@@ -255,6 +255,6 @@ impl<A: StreamApi> Stream for Tail<A> {
 
 impl<A> fmt::Debug for Tail<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tail({} since {:?})", self.told.stream, self.told.since)
+        write!(f, "Tail({} since {:?})", self.config.stream, self.config.since)
     }
 }

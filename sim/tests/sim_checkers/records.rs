@@ -4,7 +4,7 @@ use crate::story::*;
 use anabranch::event::{Event, ShardEvent};
 use anabranch_model::lease::{Checkpoint, LeaseChange, LeaseKey};
 use anabranch_model::position::Position;
-use anabranch_model::watch::{Phase, Remedy};
+use anabranch_model::watch::{ReadPhase, WatchdogAction};
 use anabranch_sim::checkers::{
     checkpoint, content, delivery, duplicates, effects, lineage, memory, trimming,
 };
@@ -93,7 +93,7 @@ fn what_retention_took_is_told_before_what_is_behind_it() {
     check(goes_on(vec![paused(1), next()]), None);
     check(goes_on(vec![paused(3), next()]), Some(words));
     // Nor does fetching know more that was restarted.
-    let (phase, remedy) = (Phase::Fetch, Remedy::Restart);
+    let (phase, remedy) = (ReadPhase::Fetch, WatchdogAction::Restart);
     let stuck = of_shard(ShardEvent::Stuck { shard: shard(), phase, for_ms: 1, remedy });
     check(goes_on(vec![stuck, next()]), None);
 }

@@ -63,11 +63,11 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         ended = daemon => ended.map_err(|error| match error {
             DaemonError::Run(
                 RunError::CoordinatorEnded
-                | RunError::StreamGone(_)
-                | RunError::StoreGone(_)
-                | RunError::Stuck { .. }
-                | RunError::BrokenOff { .. }
-                | RunError::NotLeft
+                | RunError::StreamDeleted(_)
+                | RunError::LeaseTableDeleted(_)
+                | RunError::Unreleased { .. }
+                | RunError::Interrupted { .. }
+                | RunError::LeaveFailed
                 | RunError::Forced,
             )
             | DaemonError::ChildFailed => Failure::result(chain(&error)),

@@ -7,12 +7,12 @@
 
 use super::consume::exec::Exec;
 use super::consume::outlet::Form;
-use super::consume::park::ParkPlace;
+use super::consume::park::DeadLetterPlace;
 use crate::failure::Failure;
 use crate::line::short;
 use crate::output::note;
 use crate::printer::{self, NOBODY_READS, Printer, Read};
-use anabranch::consumer::{Delivery, HandlerError, ParkError, Redriven};
+use anabranch::consumer::{Delivery, HandlerError, DeadLetterError, RedriveSummary};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ Exit code 1 if records are left.")]
 pub(crate) struct Options {
     /// Where records were put aside, as `consume --park` has it: a file, sqlite:PATH#TABLE or
     /// postgres:URL#TABLE
-    place: ParkPlace,
+    place: DeadLetterPlace,
     /// The program that is given the records, run by `sh -c`
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
@@ -126,16 +126,16 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
 }
 
 /// Why it ended early. One that runs already is none of ours.
-fn not_redriven(error: ParkError) -> Failure {
+fn not_redriven(error: DeadLetterError) -> Failure {
     match error {
-        ParkError::Busy { .. } => Failure::usage(error),
+        DeadLetterError::Busy { .. } => Failure::usage(error),
         _ => Failure::result(error),
     }
 }
 
 /// Says what became of the records.
-fn judge(place: &ParkPlace, redriven: &Redriven) -> Result<(), Failure> {
-    let Redriven { done, left, failures, unreadable } = redriven;
+fn judge(place: &DeadLetterPlace, redriven: &RedriveSummary) -> Result<(), Failure> {
+    let RedriveSummary { done, left, failures, unreadable } = redriven;
     let said = |why: &str| why != STOPPED && why != NOBODY_READS;
     let failed: Vec<_> = failures.iter().filter(|(_, why)| said(why)).collect();
     for (parked, why) in failed.iter().take(TOLD) {

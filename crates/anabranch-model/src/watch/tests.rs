@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LIMITS: WatchLimits = WatchLimits {
+const LIMITS: WatchdogLimits = WatchdogLimits {
     iterator_ms: 10,
     fetch_ms: 20,
     decode_ms: 10,
@@ -13,10 +13,10 @@ const LIMITS: WatchLimits = WatchLimits {
 };
 
 /// One look: the time, what is seen, and what is said.
-type Look<'a> = (u64, Sight<'a>, Option<(Phase, u64, Remedy)>);
+type Look<'a> = (u64, ShardActivity<'a>, Option<(ReadPhase, u64, WatchdogAction)>);
 
-fn check(limits: WatchLimits, looks: &[Look<'_>]) {
-    let mut watch = Watch::new(limits);
+fn check(limits: WatchdogLimits, looks: &[Look<'_>]) {
+    let mut watch = StuckDetector::new(limits);
     for (at, (now_ms, sight, want)) in looks.iter().enumerate() {
         let got = watch.look(*now_ms, *sight);
         let got = got.map(|stuck| (stuck.phase, stuck.for_ms, stuck.remedy));
@@ -24,69 +24,69 @@ fn check(limits: WatchLimits, looks: &[Look<'_>]) {
     }
 }
 
-fn fetching(phase: Phase, mark: u64) -> Sight<'static> {
-    Sight { fetching: Some((phase, mark)), ..Sight::default() }
+fn fetching(phase: ReadPhase, mark: u64) -> ShardActivity<'static> {
+    ShardActivity { fetching: Some((phase, mark)), ..ShardActivity::default() }
 }
 
-fn handlers(marks: &[Option<u64>]) -> Sight<'_> {
-    Sight { handlers: marks, ..Sight::default() }
+fn handlers(marks: &[Option<u64>]) -> ShardActivity<'_> {
+    ShardActivity { handlers: marks, ..ShardActivity::default() }
 }
 
-fn checkpoint(mark: u64) -> Sight<'static> {
-    Sight { checkpoint: Some(mark), ..Sight::default() }
+fn checkpoint(mark: u64) -> ShardActivity<'static> {
+    ShardActivity { checkpoint: Some(mark), ..ShardActivity::default() }
 }
 
-const IDLE: Sight<'static> = Sight { fetching: None, handlers: &[], checkpoint: None };
+const IDLE: ShardActivity<'static> = ShardActivity { fetching: None, handlers: &[], checkpoint: None };
 
 #[test]
 fn what_moves_is_never_stuck() {
     check(
         LIMITS,
         &[
-            (0, fetching(Phase::Fetch, 1), None),
-            (19, fetching(Phase::Fetch, 1), None),
-            (21, fetching(Phase::Fetch, 2), None),
-            (40, fetching(Phase::Fetch, 2), None),
+            (0, fetching(ReadPhase::Fetch, 1), None),
+            (19, fetching(ReadPhase::Fetch, 1), None),
+            (21, fetching(ReadPhase::Fetch, 2), None),
+            (40, fetching(ReadPhase::Fetch, 2), None),
             (42, IDLE, None),
             (9_000, IDLE, None),
             // The same mark after a pause: it was waiting for something else meanwhile.
-            (9_001, fetching(Phase::Fetch, 2), None),
-            (9_020, fetching(Phase::Fetch, 2), None),
+            (9_001, fetching(ReadPhase::Fetch, 2), None),
+            (9_020, fetching(ReadPhase::Fetch, 2), None),
         ],
     );
 }
 
 #[test]
 fn fetching_that_stands_is_restarted_and_in_the_end_released() {
-    use Remedy::{Release, Restart};
+    use WatchdogAction::{Release, Restart};
     check(
         LIMITS,
         &[
-            (0, fetching(Phase::Fetch, 7), None),
-            (20, fetching(Phase::Fetch, 7), Some((Phase::Fetch, 20, Restart))),
+            (0, fetching(ReadPhase::Fetch, 7), None),
+            (20, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 20, Restart))),
             // The new one begins with an iterator, and no reply has come: still the same mark.
-            (25, fetching(Phase::Iterator, 7), None),
-            (30, fetching(Phase::Iterator, 7), Some((Phase::Iterator, 30, Restart))),
-            (49, fetching(Phase::Fetch, 7), None),
-            (50, fetching(Phase::Fetch, 7), Some((Phase::Fetch, 50, Release))),
+            (25, fetching(ReadPhase::Iterator, 7), None),
+            (30, fetching(ReadPhase::Iterator, 7), Some((ReadPhase::Iterator, 30, Restart))),
+            (49, fetching(ReadPhase::Fetch, 7), None),
+            (50, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 50, Release))),
         ],
     );
     check(
         LIMITS,
         &[
-            (0, fetching(Phase::Fetch, 7), None),
-            (20, fetching(Phase::Fetch, 7), Some((Phase::Fetch, 20, Restart))),
-            (40, fetching(Phase::Fetch, 7), Some((Phase::Fetch, 40, Restart))),
+            (0, fetching(ReadPhase::Fetch, 7), None),
+            (20, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 20, Restart))),
+            (40, fetching(ReadPhase::Fetch, 7), Some((ReadPhase::Fetch, 40, Restart))),
             // A reply came: whatever was tried has helped.
-            (50, fetching(Phase::Fetch, 8), None),
-            (70, fetching(Phase::Fetch, 8), Some((Phase::Fetch, 20, Restart))),
+            (50, fetching(ReadPhase::Fetch, 8), None),
+            (70, fetching(ReadPhase::Fetch, 8), Some((ReadPhase::Fetch, 20, Restart))),
         ],
     );
 }
 
 #[test]
 fn a_handler_that_stands_is_reported_less_and_less_often_and_nothing_else_is_done() {
-    use Remedy::Report;
+    use WatchdogAction::Report;
     let (one, other) = ([None, Some(3)], [Some(1), Some(3)]);
     check(
         LIMITS,
@@ -94,11 +94,11 @@ fn a_handler_that_stands_is_reported_less_and_less_often_and_nothing_else_is_don
             (0, handlers(&one), None),
             (29, handlers(&one), None),
             // Another lane that works changes nothing.
-            (30, handlers(&other), Some((Phase::Handler, 30, Report))),
+            (30, handlers(&other), Some((ReadPhase::Handler, 30, Report))),
             (59, handlers(&one), None),
-            (60, handlers(&one), Some((Phase::Handler, 60, Report))),
+            (60, handlers(&one), Some((ReadPhase::Handler, 60, Report))),
             (119, handlers(&one), None),
-            (120, handlers(&one), Some((Phase::Handler, 120, Report))),
+            (120, handlers(&one), Some((ReadPhase::Handler, 120, Report))),
             (121, handlers(&[None, Some(4)]), None),
         ],
     );
@@ -106,32 +106,32 @@ fn a_handler_that_stands_is_reported_less_and_less_often_and_nothing_else_is_don
 
 #[test]
 fn a_handler_that_may_be_dropped_is_dropped_again_and_then_released() {
-    use Remedy::{Release, Restart};
-    let limits = WatchLimits { drop_handlers: true, restarts: 1, ..LIMITS };
+    use WatchdogAction::{Release, Restart};
+    let limits = WatchdogLimits { drop_handlers: true, restarts: 1, ..LIMITS };
     let hangs = [Some(3)];
     check(
         limits,
         &[
             (0, handlers(&hangs), None),
-            (30, handlers(&hangs), Some((Phase::Handler, 30, Restart))),
+            (30, handlers(&hangs), Some((ReadPhase::Handler, 30, Restart))),
             // Between two sessions nothing runs.
             (31, handlers(&[None]), None),
             (32, handlers(&hangs), None),
-            (62, handlers(&hangs), Some((Phase::Handler, 30, Release))),
+            (62, handlers(&hangs), Some((ReadPhase::Handler, 30, Release))),
         ],
     );
 }
 
 #[test]
 fn what_is_done_and_not_written_down_is_reported_and_then_released() {
-    use Remedy::{Release, Report};
+    use WatchdogAction::{Release, Report};
     check(
         LIMITS,
         &[
             (0, checkpoint(1), None),
-            (10, checkpoint(1), Some((Phase::Checkpoint, 10, Report))),
+            (10, checkpoint(1), Some((ReadPhase::Checkpoint, 10, Report))),
             (19, checkpoint(1), None),
-            (20, checkpoint(1), Some((Phase::Checkpoint, 20, Release))),
+            (20, checkpoint(1), Some((ReadPhase::Checkpoint, 20, Release))),
         ],
     );
     check(LIMITS, &[(0, checkpoint(1), None), (9, checkpoint(2), None), (15, checkpoint(2), None)]);
@@ -140,12 +140,12 @@ fn what_is_done_and_not_written_down_is_reported_and_then_released() {
 #[test]
 fn the_strongest_remedy_is_said_and_all_that_stands_is_shown() {
     let all =
-        Sight { fetching: Some((Phase::Decode, 1)), handlers: &[Some(1)], checkpoint: Some(1) };
-    let mut watch = Watch::new(LIMITS);
+        ShardActivity { fetching: Some((ReadPhase::Decode, 1)), handlers: &[Some(1)], checkpoint: Some(1) };
+    let mut watch = StuckDetector::new(LIMITS);
     assert_eq!(watch.look(0, all), None);
-    assert_eq!(watch.standing(0, Some(Phase::Decode)), None);
+    assert_eq!(watch.stuck_phase(0, Some(ReadPhase::Decode)), None);
     let stuck = watch.look(10, all).expect("decoding stands");
-    assert_eq!((stuck.phase, stuck.remedy), (Phase::Decode, Remedy::Restart));
-    assert_eq!(watch.standing(35, Some(Phase::Decode)), Some((Phase::Checkpoint, 35)));
-    assert_eq!(watch.standing(35, None), Some((Phase::Checkpoint, 35)));
+    assert_eq!((stuck.phase, stuck.remedy), (ReadPhase::Decode, WatchdogAction::Restart));
+    assert_eq!(watch.stuck_phase(35, Some(ReadPhase::Decode)), Some((ReadPhase::Checkpoint, 35)));
+    assert_eq!(watch.stuck_phase(35, None), Some((ReadPhase::Checkpoint, 35)));
 }

@@ -10,7 +10,8 @@ mod tests;
 
 pub use keys::{Effect, KEYS, Key};
 pub use reading::{Origin, Row};
-pub use settings::{Config, MetricsLevel, MetricsSettings, OnChildFailure, Service};
+pub use anabranch::cloudwatch::MetricsLevel;
+pub use settings::{Config, MetricsSettings, OnChildFailure, Service};
 
 use crate::properties::{self, BadEscape};
 use reading::Reading;

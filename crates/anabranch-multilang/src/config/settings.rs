@@ -1,5 +1,6 @@
 //! What a daemon runs with.
 
+use anabranch::cloudwatch::MetricsLevel;
 use super::reading::{Origin, Reading};
 use crate::child::ChildSettings;
 use crate::credentials::{self, Provider};
@@ -113,17 +114,6 @@ pub struct MetricsSettings {
     pub queue: usize,
     /// By what they are told apart; empty is by everything.
     pub dimensions: BTreeSet<String>,
-}
-
-/// How much goes to CloudWatch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MetricsLevel {
-    /// Everything.
-    Detailed,
-    /// What an operator looks at.
-    Summary,
-    /// Nothing.
-    None,
 }
 
 impl Config {

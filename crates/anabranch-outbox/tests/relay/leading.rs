@@ -79,14 +79,14 @@ async fn a_crash_after_a_put_repeats_rows_with_the_same_event_ids_and_no_row_is_
     relay.stop().await.unwrap();
     let records = world.stage.read_all().await;
     let mut events = BTreeSet::new();
-    let repeats = anabranch::consumer::Repeats::remembering(1_000);
+    let repeats = anabranch::consumer::Deduplicator::with_capacity(1_000);
     let mut handled = Vec::new();
     for record in &records {
         let envelope = Envelope::read(&record.data).unwrap();
         events.insert((envelope.id.clone(), envelope.data.clone()));
-        if !repeats.holds(&envelope.id) {
+        if !repeats.contains(&envelope.id) {
             handled.push(envelope.data.clone());
-            repeats.remember(envelope.id);
+            repeats.insert(envelope.id);
         }
     }
     assert!(records.len() > 300, "nothing was repeated");

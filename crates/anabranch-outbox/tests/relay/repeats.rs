@@ -2,7 +2,7 @@
 
 use crate::stage::STREAM;
 use crate::world::World;
-use anabranch::consumer::{Consumer, Delivery, HandlerError, Repeats};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, Deduplicator};
 use anabranch::lease::MemoryStore;
 use anabranch_model::lease::Layout;
 use anabranch_outbox::Envelope;
@@ -32,7 +32,7 @@ async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order(
         drop(relay);
     }
     let sent = world.delivered().await.len();
-    let (handled, repeats) = (Arc::new(Mutex::new(Vec::new())), Repeats::remembering(10_000));
+    let (handled, repeats) = (Arc::new(Mutex::new(Vec::new())), Deduplicator::with_capacity(10_000));
     let given = Arc::new(AtomicUsize::new(0));
     let (note, count) = (Arc::clone(&handled), Arc::clone(&given));
     let handle = move |record: Delivery| {
@@ -40,12 +40,12 @@ async fn a_consumer_that_remembers_event_ids_handles_each_row_once_and_in_order(
         count.fetch_add(1, Ordering::Relaxed);
         async move {
             let envelope = Envelope::read(&record.data)?;
-            if repeats.holds(&envelope.id) {
+            if repeats.contains(&envelope.id) {
                 return Ok(());
             }
             let key = record.partition_key.to_string();
             note.lock().unwrap().push((key, String::from_utf8(envelope.data.to_vec())?));
-            repeats.remember(envelope.id);
+            repeats.insert(envelope.id);
             Ok::<(), HandlerError>(())
         }
     };

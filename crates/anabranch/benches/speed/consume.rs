@@ -137,7 +137,7 @@ async fn consume(
     let consumer = Consumer::new(stream, "bench")
         .with_kinesis(endpoint.ours(format))
         .with_leases(MemoryStore::new(Layout::Native))
-        .with_settings(|settings| settings.grace_ms = 0);
+        .with_settings(|settings| settings.grace_period = 0);
     let (counter, over) = (Arc::clone(&meter), Arc::clone(&meter));
     let stop = async move { over.done.notified().await };
     let ran = if each {

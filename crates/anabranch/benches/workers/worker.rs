@@ -88,7 +88,7 @@ async fn read(job: Job) -> Result<(), HandlerError> {
     let consumer = Consumer::new(job.stream, "bench")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open(leases(&job.folder), "bench")?)
-        .with_settings(|settings| settings.lease_time_ms = LEASE_TIME_MS)
+        .with_settings(|settings| settings.lease_time = LEASE_TIME_MS)
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             let line = format!("{} {key} {data} {name}\n", clock.wall_ms());

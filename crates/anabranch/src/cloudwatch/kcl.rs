@@ -1,16 +1,16 @@
 //! KCL's metrics out of our events: names, dimensions, levels.
 
-use super::Level;
-use super::tally::{Series, Unit};
+use super::MetricsLevel;
+use super::tally::{MetricSeries, MetricUnit};
 use crate::event::{Event, LeaseEvent, ShardEvent};
 use anabranch_model::lease::LeaseKey;
 use std::sync::Arc;
 
 /// Turns events into KCL's metrics.
 #[derive(Debug)]
-pub(super) struct Scribe {
+pub(super) struct KclMetrics {
     /// How much is wanted.
-    pub(super) level: Level,
+    pub(super) level: MetricsLevel,
     /// Whether the worker's id is a dimension.
     pub(super) worker_dimension: bool,
     /// Whether the stream is a dimension.
@@ -23,17 +23,17 @@ pub(super) struct Scribe {
     fleet: Option<(u64, u64)>,
 }
 
-impl Default for Scribe {
+impl Default for KclMetrics {
     fn default() -> Self {
         let (worker, shards, fleet) = (None, 0, None);
         let (worker_dimension, stream_dimension) = (false, false);
-        Self { level: Level::Detailed, worker_dimension, stream_dimension, worker, shards, fleet }
+        Self { level: MetricsLevel::Detailed, worker_dimension, stream_dimension, worker, shards, fleet }
     }
 }
 
 /// Whose metric it is.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum MetricScope<'a> {
     /// A shard's.
     Shard(&'a LeaseKey),
     /// The worker's.
@@ -42,12 +42,12 @@ enum Of<'a> {
     Application,
 }
 
-use Level::{Detailed, Summary};
-use Unit::{Bytes, Count, Milliseconds};
+use MetricsLevel::{Detailed, Summary};
+use MetricUnit::{Bytes, Count, Milliseconds};
 
-impl Scribe {
+impl KclMetrics {
     /// Says what an event means, by `add`.
-    pub(super) fn hear(&mut self, event: &Event, add: impl FnMut(Series, f64)) {
+    pub(super) fn on_event(&mut self, event: &Event, add: impl FnMut(MetricSeries, f64)) {
         match event {
             Event::Shard(event) => self.hear_shard(event, add),
             Event::Lease(event) => self.hear_lease(event, add),
@@ -56,20 +56,20 @@ impl Scribe {
     }
 
     /// Says what is true at each publication.
-    pub(super) fn before_flush(&self, mut add: impl FnMut(Series, f64)) {
+    pub(super) fn before_flush(&self, mut add: impl FnMut(MetricSeries, f64)) {
         let operation = "RenewAllLeases";
-        self.say(&mut add, Summary, operation, Of::Worker, ("CurrentLeases", Count), self.shards);
+        self.put(&mut add, Summary, operation, MetricScope::Worker, ("CurrentLeases", Count), self.shards);
         if let Some((workers, leases)) = self.fleet {
-            let (operation, of) = ("TakeLeases", Of::Worker);
-            self.say(&mut add, Summary, operation, of, ("NumWorkers", Count), workers);
-            self.say(&mut add, Detailed, operation, of, ("TotalLeases", Count), leases);
+            let (operation, of) = ("TakeLeases", MetricScope::Worker);
+            self.put(&mut add, Summary, operation, of, ("NumWorkers", Count), workers);
+            self.put(&mut add, Detailed, operation, of, ("TotalLeases", Count), leases);
         }
     }
 
-    fn hear_shard(&mut self, event: &ShardEvent, mut add: impl FnMut(Series, f64)) {
+    fn hear_shard(&mut self, event: &ShardEvent, mut add: impl FnMut(MetricSeries, f64)) {
         let mut shards = self.shards;
         let mut say = |level, shard: &LeaseKey, metric, value| {
-            self.say(&mut add, level, "ProcessTask", Of::Shard(shard), metric, value);
+            self.put(&mut add, level, "ProcessTask", MetricScope::Shard(shard), metric, value);
         };
         match event {
             ShardEvent::Started { .. } => shards += 1,
@@ -86,8 +86,8 @@ impl Scribe {
                 if let Some(behind_ms) = behind_ms {
                     let metric = ("MillisBehindLatest", Milliseconds);
                     say(Summary, shard, metric, *behind_ms);
-                    let of = Of::Application;
-                    self.say(&mut add, Summary, "ApplicationTracker", of, metric, *behind_ms);
+                    let of = MetricScope::Application;
+                    self.put(&mut add, Summary, "ApplicationTracker", of, metric, *behind_ms);
                 }
             }
             ShardEvent::HandlerFailed { shard, .. } => say(Summary, shard, ("Success", Count), 0),
@@ -122,7 +122,7 @@ impl Scribe {
         self.shards = shards;
     }
 
-    fn hear_lease(&mut self, event: &LeaseEvent, mut add: impl FnMut(Series, f64)) {
+    fn hear_lease(&mut self, event: &LeaseEvent, mut add: impl FnMut(MetricSeries, f64)) {
         if let LeaseEvent::Joined { worker } = event {
             self.worker = Some(worker.to_string().into());
         }
@@ -130,7 +130,7 @@ impl Scribe {
             self.fleet = Some((*workers as u64, *leases as u64));
         }
         let mut say = |level, operation, metric, value| {
-            self.say(&mut add, level, operation, Of::Worker, metric, value);
+            self.put(&mut add, level, operation, MetricScope::Worker, metric, value);
         };
         match event {
             LeaseEvent::Lost { .. } => say(Summary, "RenewAllLeases", ("LostLeases", Count), 1),
@@ -154,13 +154,13 @@ impl Scribe {
         }
     }
 
-    fn say(
+    fn put(
         &self,
-        add: &mut impl FnMut(Series, f64),
-        level: Level,
+        add: &mut impl FnMut(MetricSeries, f64),
+        level: MetricsLevel,
         operation: &'static str,
-        of: Of<'_>,
-        (name, unit): (&'static str, Unit),
+        of: MetricScope<'_>,
+        (name, unit): (&'static str, MetricUnit),
         value: u64,
     ) {
         if level > self.level {
@@ -168,19 +168,19 @@ impl Scribe {
         }
         let mut dimensions: Vec<(&'static str, Arc<str>)> = vec![("Operation", operation.into())];
         match of {
-            Of::Shard(shard) => {
+            MetricScope::Shard(shard) => {
                 dimensions.push(("ShardId", shard.shard.as_str().into()));
                 if self.stream_dimension {
                     dimensions.push(("StreamId", shard.stream.as_str().into()));
                 }
             }
-            Of::Worker if self.worker_dimension => {
+            MetricScope::Worker if self.worker_dimension => {
                 let worker = self.worker.iter().cloned();
                 dimensions.extend(worker.map(|worker| ("WorkerIdentifier", worker)));
             }
-            Of::Worker | Of::Application => {}
+            MetricScope::Worker | MetricScope::Application => {}
         }
-        add(Series { name, unit, dimensions }, float(value));
+        add(MetricSeries { name, unit, dimensions }, float(value));
     }
 }
 

@@ -19,13 +19,13 @@ use aws_sdk_cloudwatch::config::timeout::TimeoutConfig;
 use aws_sdk_cloudwatch::primitives::DateTime;
 use aws_sdk_cloudwatch::types::{Dimension, MetricDatum, StandardUnit, StatisticSet};
 use aws_types::SdkConfig;
-use kcl::Scribe;
+use kcl::KclMetrics;
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tally::{Series, Statistics, Tally};
+use tally::{MetricSeries, Statistics, MetricBuffer};
 
 /// Metrics in one call, as KCL sends them.
 const BATCH: usize = 200;
@@ -38,7 +38,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much is published: KCL's `metricsLevel`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Level {
+pub enum MetricsLevel {
     /// Nothing.
     None,
     /// What most alarms are about.
@@ -70,19 +70,19 @@ pub struct CloudWatch {
     /// Where the time is read.
     clock: Clock,
     /// What was heard and not published yet.
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<CloudWatchState>>,
 }
 
-struct Inside {
+struct CloudWatchState {
     /// Turns events into KCL's metrics.
-    scribe: Scribe,
+    scribe: KclMetrics,
     /// What waits.
-    tally: Tally,
+    tally: MetricBuffer,
 }
 
 /// What became of what was published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Published {
+pub struct PublishStats {
     /// Calls that the service took.
     pub calls: u64,
     /// Series in those calls.
@@ -103,7 +103,7 @@ impl CloudWatch {
         if config.http_client().is_none() {
             builder = builder.http_client(HttpClient::from_env_deferred());
         }
-        let inside = Inside { scribe: Scribe::default(), tally: Tally::new(QUEUE) };
+        let inside = CloudWatchState { scribe: KclMetrics::default(), tally: MetricBuffer::new(QUEUE) };
         Self {
             client: Client::from_conf(builder.build()),
             namespace: application.into(),
@@ -115,7 +115,7 @@ impl CloudWatch {
 
     /// How much is published. Default: [`Level::Detailed`], as in KCL.
     #[must_use]
-    pub fn with_level(self, level: Level) -> Self {
+    pub fn with_level(self, level: MetricsLevel) -> Self {
         self.lock().scribe.level = level;
         self
     }
@@ -148,7 +148,7 @@ impl CloudWatch {
     /// room is dropped and counted.
     #[must_use]
     pub fn with_queue(self, series: usize) -> Self {
-        self.lock().tally = Tally::new(series.max(1));
+        self.lock().tally = MetricBuffer::new(series.max(1));
         self
     }
 
@@ -164,15 +164,15 @@ impl CloudWatch {
         let inside = Arc::clone(&self.inside);
         Events::new(move |event: &Event| {
             let mut inside = lock(&inside);
-            let Inside { scribe, tally } = &mut *inside;
-            scribe.hear(event, |series, value| tally.add(series, value));
+            let CloudWatchState { scribe, tally } = &mut *inside;
+            scribe.on_event(event, |series, value| tally.add(series, value));
         })
     }
 
     /// Publishes every few seconds until `stop` comes true, and then once more.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Published {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> PublishStats {
         let mut stop = pin!(stop);
-        let mut published = Published::default();
+        let mut published = PublishStats::default();
         loop {
             let stopped = tokio::select! {
                 biased;
@@ -187,10 +187,10 @@ impl CloudWatch {
         }
     }
 
-    async fn flush(&self, published: &mut Published) {
+    async fn flush(&self, published: &mut PublishStats) {
         let waiting = {
             let mut inside = self.lock();
-            let Inside { scribe, tally } = &mut *inside;
+            let CloudWatchState { scribe, tally } = &mut *inside;
             scribe.before_flush(|series, value| tally.add(series, value));
             tally.take()
         };
@@ -216,17 +216,17 @@ impl CloudWatch {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, CloudWatchState> {
         lock(&self.inside)
     }
 }
 
-fn lock(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+fn lock(inside: &Mutex<CloudWatchState>) -> MutexGuard<'_, CloudWatchState> {
     // Counts that a panic left half done are still counts.
     inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn datum(series: &Series, statistics: &Statistics, at: DateTime) -> MetricDatum {
+fn datum(series: &MetricSeries, statistics: &Statistics, at: DateTime) -> MetricDatum {
     let dimensions = series
         .dimensions
         .iter()
@@ -242,9 +242,9 @@ fn datum(series: &Series, statistics: &Statistics, at: DateTime) -> MetricDatum 
         .set_dimensions(Some(dimensions.collect()))
         .timestamp(at)
         .unit(match series.unit {
-            tally::Unit::Count => StandardUnit::Count,
-            tally::Unit::Milliseconds => StandardUnit::Milliseconds,
-            tally::Unit::Bytes => StandardUnit::Bytes,
+            tally::MetricUnit::Count => StandardUnit::Count,
+            tally::MetricUnit::Milliseconds => StandardUnit::Milliseconds,
+            tally::MetricUnit::Bytes => StandardUnit::Bytes,
         })
         .statistic_values(set)
         .build()

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 /// Which metric, with its dimensions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Series {
+pub(super) struct MetricSeries {
     /// KCL's name.
     pub(super) name: &'static str,
     /// KCL's unit.
-    pub(super) unit: Unit,
+    pub(super) unit: MetricUnit,
     /// Names and values, in KCL's order.
     pub(super) dimensions: Vec<(&'static str, Arc<str>)>,
 }
 
 /// What values count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Unit {
+pub(super) enum MetricUnit {
     Count,
     Milliseconds,
     Bytes,
@@ -48,27 +48,27 @@ impl Statistics {
 
 /// Statistics of the series that wait to be published.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct MetricBuffer {
     /// How many series there may be.
     room: usize,
     /// The series.
-    series: BTreeMap<Series, Statistics>,
+    series: BTreeMap<MetricSeries, Statistics>,
     /// Values that found no room.
     dropped: u64,
 }
 
-impl Tally {
+impl MetricBuffer {
     pub(super) fn new(room: usize) -> Self {
         Self { room, series: BTreeMap::new(), dropped: 0 }
     }
 
     /// Adds a value.
-    pub(super) fn add(&mut self, series: Series, value: f64) {
+    pub(super) fn add(&mut self, series: MetricSeries, value: f64) {
         self.merge(series, Statistics::of(value));
     }
 
     /// Adds what was taken before.
-    pub(super) fn merge(&mut self, series: Series, statistics: Statistics) {
+    pub(super) fn merge(&mut self, series: MetricSeries, statistics: Statistics) {
         let full = self.series.len() >= self.room;
         match self.series.get_mut(&series) {
             Some(known) => *known = known.with(statistics),
@@ -80,7 +80,7 @@ impl Tally {
     }
 
     /// Takes everything.
-    pub(super) fn take(&mut self) -> Vec<(Series, Statistics)> {
+    pub(super) fn take(&mut self) -> Vec<(MetricSeries, Statistics)> {
         std::mem::take(&mut self.series).into_iter().collect()
     }
 
@@ -94,13 +94,13 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn series(name: &'static str) -> Series {
-        Series { name, unit: Unit::Count, dimensions: vec![("Operation", "ProcessTask".into())] }
+    fn series(name: &'static str) -> MetricSeries {
+        MetricSeries { name, unit: MetricUnit::Count, dimensions: vec![("Operation", "ProcessTask".into())] }
     }
 
     #[test]
     fn values_of_one_series_become_one_set_and_no_more_series_than_there_is_room_for() {
-        let mut tally = Tally::new(2);
+        let mut tally = MetricBuffer::new(2);
         for (name, value) in [("a", 3.0), ("b", 1.0), ("a", -1.0), ("c", 9.0), ("a", 4.0)] {
             tally.add(series(name), value);
         }

@@ -1,13 +1,13 @@
 //! Reading one shard without a lease: for readers that store nothing.
 
-use super::budget::Budget;
-use super::decode::Feed;
-use super::fetch::poll::Poll;
-use super::fetch::{FetchEnd, Source};
-use super::lanes::{Chunk, Way};
+use super::budget::MemoryBudget;
+use super::decode::Dispatcher;
+use super::fetch::poll::PollingReader;
+use super::fetch::{FetchEnd, FetchContext};
+use super::lanes::{Chunk, LaneSender};
 use super::progress::Progress;
 use super::resume::Resume;
-use super::vitals::Vitals;
+use super::vitals::ShardTelemetry;
 use crate::clock::{Rng, Clock};
 use crate::event::Events;
 use crate::stream::api::{ReadFrom, ShardIterator, StreamApi};
@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 const CHUNK: usize = 1_000;
 
 /// What reading any shard without a lease needs.
-pub(crate) struct Alone<A> {
+pub(crate) struct LeaselessReader<A> {
     /// The service.
     pub(crate) api: Arc<A>,
     /// The streams' summaries, which all shards share.
     pub(crate) summaries: Arc<Summaries>,
     /// The memory that the records of all shards may take.
-    pub(crate) budget: Budget,
+    pub(crate) budget: MemoryBudget,
     /// The longest pause between two reads of an idle shard, in milliseconds.
     pub(crate) idle_poll_ms: u64,
     /// Where it reads the time.
@@ -41,41 +41,41 @@ pub(crate) struct Alone<A> {
 }
 
 /// Where to begin.
-pub(crate) struct Begin {
+pub(crate) struct LeaselessStart {
     /// An iterator that stands there already.
     pub(crate) iterator: Option<ShardIterator>,
     /// Where to ask for one.
     pub(crate) from: ReadFrom,
 }
 
-impl<A: StreamApi> Alone<A> {
+impl<A: StreamApi> LeaselessReader<A> {
     /// Reads a shard into `chunks`, which is also told of reads without records. Returns how it
     /// ended, and where to read on.
     pub(crate) async fn read(
         &self,
         shard: &Arc<LeaseKey>,
         range: HashRange,
-        begin: Begin,
+        begin: LeaselessStart,
         chunks: mpsc::Sender<Chunk>,
     ) -> (FetchEnd, ReadFrom) {
         let start = Checkpoint::at(Position::TrimHorizon);
         let resume = Resume::in_one_lane(&start);
         let progress = Arc::new(Progress::new(&resume));
-        let feed = Feed {
+        let feed = Dispatcher {
             shard: Arc::clone(shard),
             range,
             resume,
-            lanes: vec![Way::of_chunks(chunks)],
+            lanes: vec![LaneSender::bounded_by_chunks(chunks)],
             chunk: CHUNK,
             marks: Mutex::default(),
             tells_empty: true,
             progress: Arc::clone(&progress),
-            vitals: Arc::new(Vitals::new(Arc::clone(shard), start)),
+            vitals: Arc::new(ShardTelemetry::new(Arc::clone(shard), start)),
             share: self.budget.share(),
             clock: self.clock.clone(),
             events: self.events.clone(),
         };
-        let source = Source {
+        let source = FetchContext {
             api: Arc::clone(&self.api),
             feed,
             latest: Arc::default(),
@@ -84,9 +84,9 @@ impl<A: StreamApi> Alone<A> {
             chance: self.chance.clone(),
         };
         let (idle_poll_ms, first) = (self.idle_poll_ms, begin.iterator);
-        let poll = Poll { source, idle_poll_ms, first, ends_refused: true };
+        let poll = PollingReader { source, idle_poll_ms, first, ends_refused: true };
         let end = poll.run(begin.from, CancellationToken::new()).await;
-        let on = match progress.given() {
+        let on = match progress.dispatched_up_to() {
             Position::At { sequence, .. } => ReadFrom::After(sequence),
             _ => begin.from,
         };

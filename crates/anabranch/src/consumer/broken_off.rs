@@ -12,7 +12,7 @@ const NAMED: usize = 5;
 
 /// A call of the handler that a stop broke off. Its records are not done, and come again.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct BrokenOff {
+pub struct InterruptedCall {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
     /// Where its first record is.
@@ -23,7 +23,7 @@ pub struct BrokenOff {
     pub records: usize,
 }
 
-impl fmt::Display for BrokenOff {
+impl fmt::Display for InterruptedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { shard, at, key, records } = self;
         write!(f, "{shard} key {:?} at {at}", key.as_str())?;
@@ -32,7 +32,7 @@ impl fmt::Display for BrokenOff {
 }
 
 /// Names calls, the first ones if there are many.
-pub(super) fn told(calls: &[BrokenOff]) -> String {
+pub(super) fn describe(calls: &[InterruptedCall]) -> String {
     let mut named: Vec<_> = calls.iter().take(NAMED).map(ToString::to_string).collect();
     if calls.len() > NAMED {
         named.push(format!("and those of {} other calls", calls.len() - NAMED));
@@ -42,28 +42,28 @@ pub(super) fn told(calls: &[BrokenOff]) -> String {
 
 /// The calls of a worker that its stop broke off.
 #[derive(Debug, Default)]
-pub(super) struct Breaks {
+pub(super) struct InterruptedCalls {
     /// Whether the worker stops. Before that, a call is dropped with its lease or by the watcher,
     /// and that is told elsewhere.
     counted: AtomicBool,
     /// The calls.
-    calls: Mutex<Vec<BrokenOff>>,
+    calls: Mutex<Vec<InterruptedCall>>,
 }
 
-impl Breaks {
+impl InterruptedCalls {
     /// Counts them from now on.
     pub(super) fn count(&self) {
         self.counted.store(true, Ordering::Relaxed);
     }
 
     /// Those that were counted, by shard.
-    pub(super) fn take(&self) -> Vec<BrokenOff> {
+    pub(super) fn take(&self) -> Vec<InterruptedCall> {
         let mut calls = std::mem::take(&mut *self.lock());
         calls.sort_unstable();
         calls
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<BrokenOff>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<InterruptedCall>> {
         // Each change is one push, so a panic leaves no half of one.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,17 +71,17 @@ impl Breaks {
 
 /// Records in the hands of the handler. Dropped before the call has returned, the call was broken
 /// off.
-pub(super) struct InHand<'a> {
-    breaks: &'a Breaks,
+pub(super) struct CallGuard<'a> {
+    breaks: &'a InterruptedCalls,
     shard: &'a Arc<LeaseKey>,
     records: &'a [UserRecord],
 }
 
-impl<'a> InHand<'a> {
+impl<'a> CallGuard<'a> {
     /// These records are given to the handler.
     #[inline]
     pub(super) fn new(
-        breaks: &'a Breaks,
+        breaks: &'a InterruptedCalls,
         shard: &'a Arc<LeaseKey>,
         records: &'a [UserRecord],
     ) -> Self {
@@ -95,11 +95,11 @@ impl<'a> InHand<'a> {
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let counted = self.breaks.counted.load(Ordering::Relaxed);
         let Some(first) = self.records.first().filter(|_| counted) else { return };
-        self.breaks.lock().push(BrokenOff {
+        self.breaks.lock().push(InterruptedCall {
             shard: Arc::clone(self.shard),
             at: first.position(),
             // Copied: as a part of its reply it would keep all of that alive.

@@ -34,7 +34,7 @@ const _: () = assert!(MOST as usize * UNIT == limits::GET_RECORDS_MAX_BYTES);
 
 /// What all shards of a worker may hold in memory together. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     /// Room for what is fetched, in units.
     replies: Arc<Semaphore>,
     /// Room for records that were taken apart, in units.
@@ -45,8 +45,8 @@ pub(crate) struct Budget {
 
 /// The shares of one shard.
 #[derive(Clone, Debug)]
-pub(super) struct Share {
-    budget: Budget,
+pub(super) struct ShardBudget {
+    budget: MemoryBudget,
     /// One record, or one pushed event.
     own: Arc<Semaphore>,
     /// One chunk of a lane.
@@ -55,7 +55,7 @@ pub(super) struct Share {
 
 /// Room for one reply, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct ReplyReservation {
     /// What is reserved.
     permit: OwnedSemaphorePermit,
     /// How many records the reply may have.
@@ -64,21 +64,21 @@ pub(super) struct Room {
 
 /// Room for one chunk of a lane, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct ChunkRoom {
+pub(super) struct ChunkReservation {
     #[expect(dead_code, reason = "held until the chunk is done")]
     permit: OwnedSemaphorePermit,
 }
 
 /// What a shard expects of its next read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Expects {
+pub(super) enum ExpectedSize {
     /// A record at most: it is caught up. It doesn't wait for common room to look.
-    Little,
+    Small,
     /// As much as a reply may hold.
-    Much,
+    Large,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// A budget of so many bytes, but room for one reply at least.
     pub(crate) fn new(bytes: usize) -> Self {
         let lanes = (bytes / LANES_PART / UNIT).max(1);
@@ -91,9 +91,9 @@ impl Budget {
     }
 
     /// The shares of one more shard.
-    pub(super) fn share(&self) -> Share {
+    pub(super) fn share(&self) -> ShardBudget {
         let one = || Arc::new(Semaphore::new(1));
-        Share { budget: self.clone(), own: one(), own_chunk: one() }
+        ShardBudget { budget: self.clone(), own: one(), own_chunk: one() }
     }
 
     /// Bytes that are reserved or in use, without the shards' own shares.
@@ -108,57 +108,57 @@ impl Budget {
     }
 }
 
-impl Share {
+impl ShardBudget {
     /// Waits for the room of one reply.
-    pub(super) async fn reserve(&self, clock: &Clock, expects: Expects) -> Room {
+    pub(super) async fn reserve(&self, clock: &Clock, expects: ExpectedSize) -> ReplyReservation {
         let most = u32::try_from(limits::GET_RECORDS_MAX_RECORDS).unwrap_or(u32::MAX);
         let replies = || Arc::clone(&self.budget.replies);
         if let Ok(permit) = replies().try_acquire_many_owned(MOST) {
-            return Room { permit, limit: most };
+            return ReplyReservation { permit, limit: most };
         }
-        if expects == Expects::Little
+        if expects == ExpectedSize::Small
             && let Ok(permit) = Arc::clone(&self.own).try_acquire_owned()
         {
-            return Room { permit, limit: 1 };
+            return ReplyReservation { permit, limit: 1 };
         }
         let waited = replies().acquire_many_owned(MOST);
         let (permit, common) = either(waited, &self.own, clock).await;
-        Room { permit, limit: if common { most } else { 1 } }
+        ReplyReservation { permit, limit: if common { most } else { 1 } }
     }
 
     /// Waits for the room of the next pushed event: the shard's own, so that what the service
     /// pushes is counted before it is read.
-    pub(super) async fn await_push(&self) -> Room {
+    pub(super) async fn reserve_push(&self) -> ReplyReservation {
         let own = Arc::clone(&self.own).acquire_owned().await;
-        Room { permit: own.expect("the share is never closed"), limit: 0 }
+        ReplyReservation { permit: own.expect("the share is never closed"), limit: 0 }
     }
 
     /// Moves records that were pushed from the shard's own share to the common one. Where that has
     /// no room for long, they stay, and no more is read before they are done.
-    pub(super) async fn admit(&self, records: &[Record], own: Room, clock: &Clock) -> Room {
+    pub(super) async fn move_to_shared(&self, records: &[Record], own: ReplyReservation, clock: &Clock) -> ReplyReservation {
         let units = u32::try_from(bytes(records).div_ceil(UNIT)).unwrap_or(u32::MAX).min(MOST);
         let replies = Arc::clone(&self.budget.replies).acquire_many_owned(units);
         tokio::select! {
             biased;
             permit = replies => {
-                Room { permit: permit.expect("the budget is never closed"), limit: 0 }
+                ReplyReservation { permit: permit.expect("the budget is never closed"), limit: 0 }
             }
             () = clock.sleep(STARVED_MS) => own,
         }
     }
 
     /// Waits for the room of a chunk of so many records that were taken apart.
-    pub(super) async fn chunk(&self, records: usize, clock: &Clock) -> ChunkRoom {
+    pub(super) async fn reserve_chunk(&self, records: usize, clock: &Clock) -> ChunkReservation {
         let units = (records * size_of::<UserRecord>()).div_ceil(UNIT);
         // A chunk larger than the whole share passes alone.
         let units = units.min(self.budget.units / (2 * LANES_PART)).max(1);
         let lanes = Arc::clone(&self.budget.lanes);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         if let Ok(permit) = Arc::clone(&lanes).try_acquire_many_owned(units) {
-            return ChunkRoom { permit };
+            return ChunkReservation { permit };
         }
         let (permit, _) = either(lanes.acquire_many_owned(units), &self.own_chunk, clock).await;
-        ChunkRoom { permit }
+        ChunkReservation { permit }
     }
 }
 
@@ -182,9 +182,9 @@ async fn either(
     (permit.expect("the budget is never closed"), is_common)
 }
 
-impl Room {
+impl ReplyReservation {
     /// Keeps what these records need, and gives the rest back.
-    pub(super) fn settle(mut self, records: &[Record]) -> Self {
+    pub(super) fn shrink_to(mut self, records: &[Record]) -> Self {
         let rest = self.permit.num_permits().saturating_sub(bytes(records).div_ceil(UNIT));
         drop(self.permit.split(rest));
         self
@@ -215,17 +215,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fetch_reserves_the_most_and_keeps_what_came() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(64 << 20);
+        let budget = MemoryBudget::new(64 << 20);
         assert_eq!(budget.bytes(), 64 << 20);
         let share = budget.share();
-        let room = share.reserve(&clock, Expects::Much).await;
+        let room = share.reserve(&clock, ExpectedSize::Large).await;
         assert_eq!((room.limit, budget.used_bytes()), (10_000, 10 << 20));
-        let room = room.settle(&records(1_024, 1_024));
+        let room = room.shrink_to(&records(1_024, 1_024));
         let kept = budget.used_bytes();
         assert!((1 << 20..2 << 20).contains(&kept), "{kept}");
         drop(room);
         assert_eq!(budget.used_bytes(), 0);
-        let room = share.reserve(&clock, Expects::Much).await.settle(&[]);
+        let room = share.reserve(&clock, ExpectedSize::Large).await.shrink_to(&[]);
         assert_eq!(budget.used_bytes(), 0);
         drop(room);
     }
@@ -233,53 +233,53 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn shards_that_hold_everything_do_not_starve_another() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(0);
-        let hog = budget.share().reserve(&clock, Expects::Much).await;
+        let budget = MemoryBudget::new(0);
+        let hog = budget.share().reserve(&clock, ExpectedSize::Large).await;
         let starved = budget.share();
-        let one = starved.reserve(&clock, Expects::Much).await;
+        let one = starved.reserve(&clock, ExpectedSize::Large).await;
         assert_eq!(one.limit, 1);
         // A second record waits until the first is done, or until there is common room.
         tokio::select! {
             biased;
-            room = starved.reserve(&clock, Expects::Much) => panic!("{room:?}"),
+            room = starved.reserve(&clock, ExpectedSize::Large) => panic!("{room:?}"),
             () = clock.sleep(10 * STARVED_MS) => {}
         }
         drop(one);
-        assert_eq!(starved.reserve(&clock, Expects::Much).await.limit, 1);
+        assert_eq!(starved.reserve(&clock, ExpectedSize::Large).await.limit, 1);
         drop(hog);
-        assert_eq!(starved.reserve(&clock, Expects::Much).await.limit, 10_000);
+        assert_eq!(starved.reserve(&clock, ExpectedSize::Large).await.limit, 10_000);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_shard_that_expects_little_does_not_wait_for_common_room() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(0);
+        let budget = MemoryBudget::new(0);
         let share = budget.share();
-        let whole = share.reserve(&clock, Expects::Little).await;
+        let whole = share.reserve(&clock, ExpectedSize::Small).await;
         assert_eq!(whole.limit, 10_000, "there is room");
-        let look = share.reserve(&clock, Expects::Little).await;
+        let look = share.reserve(&clock, ExpectedSize::Small).await;
         assert_eq!((look.limit, clock.now_ms()), (1, 0), "there is none");
         // While that record is not done, the next look waits for either.
         tokio::select! {
             biased;
-            room = share.reserve(&clock, Expects::Little) => panic!("{room:?}"),
+            room = share.reserve(&clock, ExpectedSize::Small) => panic!("{room:?}"),
             () = clock.sleep(10 * STARVED_MS) => {}
         }
         drop(look);
-        assert_eq!(share.reserve(&clock, Expects::Little).await.limit, 1);
+        assert_eq!(share.reserve(&clock, ExpectedSize::Small).await.limit, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_pushed_event_is_counted_before_it_is_read_and_until_it_is_done() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(64 << 20);
+        let budget = MemoryBudget::new(64 << 20);
         let share = budget.share();
-        let own = share.await_push().await;
+        let own = share.reserve_push().await;
         let event = records(100, 10_240);
-        let room = share.admit(&event, own, &clock).await;
+        let room = share.move_to_shared(&event, own, &clock).await;
         assert!(budget.used_bytes() > 1_000_000, "{}", budget.used_bytes());
         // The own share is free for the next event.
-        drop(share.await_push().await);
+        drop(share.reserve_push().await);
         drop(room);
         assert_eq!(budget.used_bytes(), 0);
         // Without common room the event stays on the own share, and the next one is not read.
@@ -287,41 +287,41 @@ mod tests {
             let shares: Vec<_> = (0..5).map(|_| budget.share()).collect();
             let mut hogs = Vec::new();
             for share in &shares {
-                hogs.push(share.reserve(&clock, Expects::Much).await);
+                hogs.push(share.reserve(&clock, ExpectedSize::Large).await);
             }
             hogs
         };
         let large = records(6, 1 << 20);
-        let kept = share.admit(&large, share.await_push().await, &clock).await;
+        let kept = share.move_to_shared(&large, share.reserve_push().await, &clock).await;
         tokio::select! {
             biased;
-            room = share.await_push() => panic!("{room:?}"),
+            room = share.reserve_push() => panic!("{room:?}"),
             () = clock.sleep(60_000) => {}
         }
         drop((kept, hogs));
-        drop(share.await_push().await);
+        drop(share.reserve_push().await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn chunks_of_lanes_have_a_share_of_their_own_and_no_shard_is_starved_of_it() {
         let clock = Clock::of_runtime();
-        let budget = Budget::new(64 << 20);
+        let budget = MemoryBudget::new(64 << 20);
         let (hog, other) = (budget.share(), budget.share());
         let mut held = Vec::new();
         let (records, share) = (10_000, 8 << 20);
         while budget.used_bytes() + records * size_of::<UserRecord>() <= share {
-            held.push(hog.chunk(records, &clock).await);
+            held.push(hog.reserve_chunk(records, &clock).await);
         }
         assert!(!held.is_empty() && budget.used_bytes() <= share, "the share is an eighth");
         // One chunk passes on the shard's own share, the second one waits for it.
-        let one = other.chunk(records, &clock).await;
+        let one = other.reserve_chunk(records, &clock).await;
         tokio::select! {
             biased;
-            room = other.chunk(records, &clock) => panic!("{room:?}"),
+            room = other.reserve_chunk(records, &clock) => panic!("{room:?}"),
             () = clock.sleep(60_000) => {}
         }
         drop(one);
-        drop(other.chunk(records, &clock).await);
+        drop(other.reserve_chunk(records, &clock).await);
         drop(held);
         assert_eq!(budget.used_bytes(), 0);
     }

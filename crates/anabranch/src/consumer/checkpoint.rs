@@ -1,6 +1,6 @@
 //! Checkpoints of a shard: coalesced, one at a time, never past what is done.
 
-use super::vitals::Vitals;
+use super::vitals::ShardTelemetry;
 use crate::event::{Events, ShardEvent};
 use crate::lease::{CheckpointResult, LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -9,13 +9,13 @@ use anabranch_model::position::Position;
 use std::sync::Arc;
 
 /// The checkpoints of a shard.
-pub(super) struct Checkpoints {
+pub(super) struct CheckpointWriter {
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// What the row holds.
     written: Checkpoint,
     /// The signs of life of the shard.
-    vitals: Arc<Vitals>,
+    vitals: Arc<ShardTelemetry>,
     /// Who wants to know.
     events: Events,
 }
@@ -29,49 +29,49 @@ pub(super) fn in_lanes_of(taken: &Checkpoint, to: Position) -> Checkpoint {
 
 /// Whether the lease is still this worker's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tenancy {
+pub(super) enum LeaseStatus {
     /// It is.
     Kept,
     /// It is not.
     Lost,
 }
 
-impl Checkpoints {
+impl CheckpointWriter {
     /// The row holds `written`.
     pub(super) fn new(
         shard: Arc<LeaseKey>,
         written: Checkpoint,
-        vitals: Arc<Vitals>,
+        vitals: Arc<ShardTelemetry>,
         events: Events,
     ) -> Self {
         Self { shard, written, vitals, events }
     }
 
     /// Writes down up to where the shard is done, if that has moved.
-    pub(super) async fn note<S: LeaseStore, A: StreamApi>(
+    pub(super) async fn write<S: LeaseStore, A: StreamApi>(
         &mut self,
         grip: &LeaseHandle<S, A>,
         at: Checkpoint,
-    ) -> Tenancy {
+    ) -> LeaseStatus {
         if at == self.written || (at.is_level() && self.written == at.lowest()) {
-            return Tenancy::Kept;
+            return LeaseStatus::Kept;
         }
-        self.vitals.writing();
+        self.vitals.note_unsaved();
         let shard = Arc::clone(&self.shard);
         let error = match grip.checkpoint_progress(at.clone()).await {
             CheckpointResult::Done => {
-                self.vitals.written(&at);
+                self.vitals.note_saved(&at);
                 self.events.emit(ShardEvent::Checkpointed { shard, at: at.clone() });
                 self.written = at;
-                return Tenancy::Kept;
+                return LeaseStatus::Kept;
             }
-            CheckpointResult::Lost => return Tenancy::Lost,
+            CheckpointResult::Lost => return LeaseStatus::Lost,
             CheckpointResult::BehindCurrent => format!("{at} lies before what the row holds"),
             CheckpointResult::Failed(error) => error.to_string(),
         };
         // What was done since is done again after a change of owner. The next one may pass.
         self.events.emit(ShardEvent::CheckpointFailed { shard, error });
-        Tenancy::Kept
+        LeaseStatus::Kept
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a consumer is told before it runs.
 
-use super::control::{Request, StreamControl};
+use super::control::{ControlCommand, StreamControl};
 use super::exactly_once::{ExactlyOnce, TransactionBatch};
 use super::fetch::FetchMode;
-use super::handler::{Batch, Batches, Delivery, Each, HandlerError};
+use super::handler::{Batch, PerBatch, Delivery, PerRecord, HandlerError};
 use super::health::Health;
 use super::park::OnError;
 use super::processor::{ProcessorFactory, Processors};
@@ -16,7 +16,7 @@ use anabranch_model::lease::plan::{self, Balance};
 use anabranch_model::limits;
 use anabranch_model::position::StartPosition;
 use anabranch_model::retry::Backoff;
-use anabranch_model::watch::WatchLimits;
+use anabranch_model::watch::WatchdogLimits;
 use std::fmt;
 use std::future::Future;
 use tokio::sync::mpsc;
@@ -54,7 +54,7 @@ pub struct Consumer<A = (), S = (), H = ()> {
     /// Who is given the records.
     pub(super) handler: H,
     /// Requests for other streams.
-    pub(super) control: Option<mpsc::Receiver<Request>>,
+    pub(super) control: Option<mpsc::Receiver<ControlCommand>>,
     /// Where it reads the time.
     pub(super) clock: Option<Clock>,
     /// Where it draws random numbers.
@@ -77,12 +77,12 @@ pub struct ConsumerSettings {
     pub concurrency: usize,
     /// How often it is written down what is done. Default 1,000; 50 at least. After a crash, what
     /// was done since comes again.
-    pub checkpoint_ms: u64,
+    pub checkpoint_interval: u64,
     /// How records are fetched. Default: polled.
     pub fetch: FetchMode,
     /// The longest pause between two reads of an idle shard. Default 1,500, as KCL's; 200 at least.
     /// The service allows five reads a second, shared by all applications.
-    pub idle_poll_ms: u64,
+    pub idle_poll_interval: u64,
     /// Bytes of records that all shards of this worker hold together; one record of each shard comes
     /// on top. Default 256 MiB; 16 at least. Each read reserves 10 MiB until its reply is there, so
     /// this also bounds how many shards that have much to read are read at once.
@@ -94,20 +94,20 @@ pub struct ConsumerSettings {
     /// at least. It may differ from worker to worker and change with a rolling deploy, once all
     /// workers are of a version that names its lease time. Beside workers of Java it has to be their
     /// failover time.
-    pub lease_time_ms: u64,
+    pub lease_time: u64,
     /// For how long a stop waits for handlers that are busy. Default 20,000.
-    pub grace_ms: u64,
+    pub grace_period: u64,
     /// For how long a processor may take to hear that its lease is lost. Default 5,000; where the
     /// lease is given back and not lost, it is never more than that.
-    pub lease_lost_ms: u64,
+    pub lease_lost_timeout: u64,
     /// The pauses after a failure of the handler. Default: from 100 ms, doubled up to 30 s.
     pub retry: Backoff,
     /// What happens to a record that the handler can't do. Default: it is tried for ever.
     pub on_error: OnError,
     /// For how long a shard may stand still although there is something to do, and what follows.
-    pub watch: WatchLimits,
+    pub watchdog: WatchdogLimits,
     /// How often the figures of each shard are told as an event. Default 10,000; 1,000 at least.
-    pub figures_ms: u64,
+    pub metrics_interval: u64,
     /// The worker's name in the lease store. Default: the application's, and the process id. Each
     /// start adds random digits to it.
     pub worker: Option<String>,
@@ -115,7 +115,7 @@ pub struct ConsumerSettings {
     /// registered already, as a stream of another account needs. Default: the application's name.
     pub fan_out_name: Option<String>,
     /// How often the rows are compared with the stream. Default 60,000; 1,000 at least.
-    pub audit_ms: u64,
+    pub audit_interval: u64,
     /// What bounds the sharing of leases.
     pub plan: plan::PlanSettings,
 }
@@ -126,27 +126,27 @@ impl ConsumerSettings {
             application,
             streams,
             concurrency: 1,
-            checkpoint_ms: 1_000,
+            checkpoint_interval: 1_000,
             fetch: FetchMode::Poll,
-            idle_poll_ms: 1_500,
+            idle_poll_interval: 1_500,
             memory_bytes: 256 << 20,
             lane_records: 512,
-            lease_time_ms: 10_000,
-            grace_ms: 20_000,
-            lease_lost_ms: 5_000,
+            lease_time: 10_000,
+            grace_period: 20_000,
+            lease_lost_timeout: 5_000,
             retry: Backoff::new(100, 30_000),
             on_error: OnError::Retry,
-            watch: WatchLimits::default(),
-            figures_ms: 10_000,
+            watchdog: WatchdogLimits::default(),
+            metrics_interval: 10_000,
             worker: None,
             fan_out_name: None,
-            audit_ms: 60_000,
+            audit_interval: 60_000,
             plan: plan::PlanSettings::default(),
         }
     }
 
     /// Everything that is wrong with them.
-    pub(super) fn check(&self, takes_lanes: bool) -> Result<(), BadSettings> {
+    pub(super) fn check(&self, takes_lanes: bool) -> Result<(), ConsumerConfigError> {
         let mut wrong = Vec::new();
         if !takes_lanes && self.concurrency > 1 {
             wrong.push(format!(
@@ -170,46 +170,46 @@ impl ConsumerSettings {
             );
         };
         bounds("concurrency", self.concurrency as u64, 1, 1_024);
-        bounds("checkpoint_ms", self.checkpoint_ms, 50, 3_600_000);
-        bounds("idle_poll_ms", self.idle_poll_ms, 200, 3_600_000);
+        bounds("checkpoint_ms", self.checkpoint_interval, 50, 3_600_000);
+        bounds("idle_poll_ms", self.idle_poll_interval, 200, 3_600_000);
         let least = limits::GET_RECORDS_MAX_BYTES as u64 * 8 / 5;
         bounds("memory_bytes", self.memory_bytes as u64, least, u64::from(u32::MAX) * 512);
         bounds("lane_records", self.lane_records as u64, 1, 1_000_000);
-        bounds("lease_time_ms", self.lease_time_ms, 1_000, 3_600_000);
-        bounds("audit_ms", self.audit_ms, 1_000, 86_400_000);
+        bounds("lease_time_ms", self.lease_time, 1_000, 3_600_000);
+        bounds("audit_ms", self.audit_interval, 1_000, 86_400_000);
         bounds("max_leases", self.plan.max_leases as u64, 1, u64::MAX);
-        bounds("grace_ms", self.grace_ms, 0, 3_600_000);
-        bounds("lease_lost_ms", self.lease_lost_ms, 1, 3_600_000);
-        bounds("figures_ms", self.figures_ms, 1_000, 3_600_000);
-        bounds("watch.iterator_ms", self.watch.iterator_ms, 1_000, 86_400_000);
-        bounds("watch.fetch_ms", self.watch.fetch_ms, 1_000, 86_400_000);
-        bounds("watch.decode_ms", self.watch.decode_ms, 1_000, 86_400_000);
-        bounds("watch.handler_ms", self.watch.handler_ms, 1_000, 86_400_000);
-        bounds("watch.checkpoint_ms", self.watch.checkpoint_ms, 1_000, 86_400_000);
+        bounds("grace_ms", self.grace_period, 0, 3_600_000);
+        bounds("lease_lost_ms", self.lease_lost_timeout, 1, 3_600_000);
+        bounds("figures_ms", self.metrics_interval, 1_000, 3_600_000);
+        bounds("watch.iterator_ms", self.watchdog.iterator_ms, 1_000, 86_400_000);
+        bounds("watch.fetch_ms", self.watchdog.fetch_ms, 1_000, 86_400_000);
+        bounds("watch.decode_ms", self.watchdog.decode_ms, 1_000, 86_400_000);
+        bounds("watch.handler_ms", self.watchdog.handler_ms, 1_000, 86_400_000);
+        bounds("watch.checkpoint_ms", self.watchdog.checkpoint_ms, 1_000, 86_400_000);
         if let Balance::Weight { hysteresis_percent } = self.plan.balance {
             bounds("hysteresis_percent", hysteresis_percent.into(), 1, 1_000);
         }
-        if let OnError::Park { attempts, .. } = &self.on_error {
+        if let OnError::DeadLetter { attempts, .. } = &self.on_error {
             bounds("attempts", u64::from(*attempts), 1, u64::from(u32::MAX));
         }
-        if wrong.is_empty() { Ok(()) } else { Err(BadSettings { wrong }) }
+        if wrong.is_empty() { Ok(()) } else { Err(ConsumerConfigError { wrong }) }
     }
 }
 
 /// Settings that can't be run with: all that is wrong with them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BadSettings {
+pub struct ConsumerConfigError {
     /// One sentence for each.
     pub wrong: Vec<String>,
 }
 
-impl fmt::Display for BadSettings {
+impl fmt::Display for ConsumerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the consumer can't run with these settings: {}", self.wrong.join("; "))
     }
 }
 
-impl std::error::Error for BadSettings {}
+impl std::error::Error for ConsumerConfigError {}
 
 impl Consumer {
     /// A consumer of `stream` for `application`. Where the application has never read the stream,
@@ -261,24 +261,24 @@ impl<A, S, H> Consumer<A, S, H> {
 
     /// Calls `handle` for each record. A record is done when it returns `Ok`; on an error or a
     /// panic it comes again.
-    pub fn each<F, T, E>(self, handle: F) -> Consumer<A, S, Each<F>>
+    pub fn each<F, T, E>(self, handle: F) -> Consumer<A, S, PerRecord<F>>
     where
         F: Fn(Delivery) -> T + Send + Sync + 'static,
         T: Future<Output = Result<(), E>> + Send,
         E: Into<HandlerError>,
     {
-        self.with_handler(Each(handle))
+        self.with_handler(PerRecord(handle))
     }
 
     /// Calls `handle` with up to `most` records at once, of one lane of one shard. They are done
     /// when it returns `Ok`; on an error or a panic all of them come again.
-    pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, Batches<F>>
+    pub fn batches<F, T, E>(self, most: usize, handle: F) -> Consumer<A, S, PerBatch<F>>
     where
         F: Fn(Batch) -> T + Send + Sync + 'static,
         T: Future<Output = Result<(), E>> + Send,
         E: Into<HandlerError>,
     {
-        self.with_handler(Batches { handle, most })
+        self.with_handler(PerBatch { handle, most })
     }
 
     /// Calls `handle` with up to `most` records at once, of one lane of one shard, whose effects
@@ -404,7 +404,7 @@ mod tests {
         let good = Consumer::new("s", "a");
         assert_eq!(good.settings.check(true), Ok(()));
         let bad = Consumer::new("", "").with_concurrency(0).with_settings(|settings| {
-            settings.checkpoint_ms = 1;
+            settings.checkpoint_interval = 1;
             settings.memory_bytes = 1;
         });
         let said = bad.settings.check(true).unwrap_err().to_string();

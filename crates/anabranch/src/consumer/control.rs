@@ -19,7 +19,7 @@ const WAITING: usize = 16;
 /// out late.
 #[derive(Clone, Debug)]
 pub struct StreamControl {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<ControlCommand>,
 }
 
 /// Why a stream was not added or removed.
@@ -44,14 +44,14 @@ type AddReply = oneshot::Sender<Result<(), ControlError>>;
 
 /// What a running consumer is asked for.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(super) enum ControlCommand {
     Add { stream: StreamSettings, reply: AddReply },
     Remove { stream: StreamName, reply: oneshot::Sender<Vec<LeaseKey>> },
 }
 
 impl StreamControl {
     /// A control, and what the consumer hears.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Request>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<ControlCommand>) {
         let (requests, heard) = mpsc::channel(WAITING);
         (Self { requests }, heard)
     }
@@ -64,7 +64,7 @@ impl StreamControl {
         start: StartPosition,
     ) -> Result<(), ControlError> {
         let stream = StreamSettings { name: stream.into(), start };
-        self.ask(|reply| Request::Add { stream, reply }).await?
+        self.send_request(|reply| ControlCommand::Add { stream, reply }).await?
     }
 
     /// Reads a stream no longer: its shards are drained, and given back for others. Returns those
@@ -74,12 +74,12 @@ impl StreamControl {
         stream: impl Into<StreamName>,
     ) -> Result<Vec<LeaseKey>, ControlError> {
         let stream = stream.into();
-        self.ask(|reply| Request::Remove { stream, reply }).await
+        self.send_request(|reply| ControlCommand::Remove { stream, reply }).await
     }
 
-    async fn ask<T>(
+    async fn send_request<T>(
         &self,
-        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+        request: impl FnOnce(oneshot::Sender<T>) -> ControlCommand,
     ) -> Result<T, ControlError> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).await.map_err(|_| ControlError::Stopped)?;
@@ -89,14 +89,14 @@ impl StreamControl {
 
 /// The streams that are being made ready.
 #[derive(Default)]
-struct Adding {
+struct PendingStreams {
     /// The attempts.
     tasks: JoinSet<Result<ReadyStream, CoordinatorStartError>>,
     /// Who asked for which, and the attempt.
     asked: BTreeMap<StreamName, (AbortHandle, AddReply)>,
 }
 
-impl Adding {
+impl PendingStreams {
     fn begin<S: LeaseStore, A: StreamApi>(
         &mut self,
         coordinator: &Coordinator<S, A>,
@@ -139,10 +139,10 @@ impl Adding {
 /// waiting who asks for something else. Never ends.
 pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
     coordinator: &Coordinator<S, A>,
-    requests: &mut Option<mpsc::Receiver<Request>>,
+    requests: &mut Option<mpsc::Receiver<ControlCommand>>,
     grace_ms: u64,
 ) {
-    let mut adding = Adding::default();
+    let mut adding = PendingStreams::default();
     loop {
         tokio::select! {
             biased;
@@ -154,9 +154,9 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
                 // Whoever asked may have gone: what was asked for is done all the same.
                 let _ = reply.send(added.map_err(Into::into));
             },
-            request = hear(requests) => match request {
-                Request::Add { stream, reply } => adding.begin(coordinator, stream, reply),
-                Request::Remove { stream, reply } => {
+            request = next_request(requests) => match request {
+                ControlCommand::Add { stream, reply } => adding.begin(coordinator, stream, reply),
+                ControlCommand::Remove { stream, reply } => {
                     adding.give_up(&stream);
                     let _ = reply.send(coordinator.remove_stream(&stream, grace_ms).await);
                 }
@@ -166,7 +166,7 @@ pub(super) async fn serve<S: LeaseStore, A: StreamApi>(
 }
 
 /// The next request. Waits for ever once none can come.
-async fn hear(requests: &mut Option<mpsc::Receiver<Request>>) -> Request {
+async fn next_request(requests: &mut Option<mpsc::Receiver<ControlCommand>>) -> ControlCommand {
     while let Some(heard) = requests {
         match heard.recv().await {
             Some(request) => return request,

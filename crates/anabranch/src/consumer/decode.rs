@@ -1,11 +1,11 @@
 //! Taking records apart and giving them to their lanes.
 
-use super::budget::{Room, Share};
-use super::lanes::{Chunk, Way};
-use super::marks::{Copied, Marks};
+use super::budget::{ReplyReservation, ShardBudget};
+use super::lanes::{Chunk, LaneSender};
+use super::marks::{DuplicateKey, RecentDedupTags};
 use super::progress::Progress;
 use super::resume::Resume;
-use super::vitals::{Step, Vitals};
+use super::vitals::{FetchStep, ShardTelemetry};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
 use anabranch_model::aggregate::decode::{DecodedAggregate, AggregateFrame, UserRecords, decode_framed, frames};
@@ -17,7 +17,7 @@ use std::iter::Once;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Takes records apart and gives them to their lanes, in order.
-pub(crate) struct Feed {
+pub(crate) struct Dispatcher {
     /// Which shard.
     pub(super) shard: Arc<LeaseKey>,
     /// The keys that the shard takes.
@@ -25,19 +25,19 @@ pub(crate) struct Feed {
     /// What was done before.
     pub(super) resume: Resume,
     /// The lanes.
-    pub(super) lanes: Vec<Way>,
+    pub(super) lanes: Vec<LaneSender>,
     /// How many records of one lane go together.
     pub(super) chunk: usize,
     /// The marks of the aggregates that were met.
-    pub(super) marks: Mutex<Marks>,
+    pub(super) marks: Mutex<RecentDedupTags>,
     /// Whether the first lane is told of reads that gave no records.
     pub(super) tells_empty: bool,
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
     /// Its signs of life.
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) vitals: Arc<ShardTelemetry>,
     /// The memory that the records may take.
-    pub(super) share: Share,
+    pub(super) share: ShardBudget,
     /// The worker's clock.
     pub(super) clock: Clock,
     /// Who wants to know.
@@ -45,11 +45,11 @@ pub(crate) struct Feed {
 }
 
 /// What one read gave.
-pub(super) struct Reply {
+pub(super) struct ReadReply {
     /// The records. They may be aggregates.
     pub(super) records: Vec<Record>,
     /// The memory that they take, until the last of them is done.
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<ReplyReservation>,
     /// How far the last of them is behind the shard's newest, in milliseconds.
     pub(super) behind_ms: u64,
     /// Whether the closed shard has no more.
@@ -62,30 +62,30 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) struct LanesStopped;
 
-impl Feed {
+impl Dispatcher {
     /// Gives all records of a reply to their lanes, and waits while those are full. The reply's
     /// room is free again when the last of them is done.
-    pub(super) async fn give(&self, reply: Reply) -> Result<(), LanesStopped> {
-        let Reply { records, room, behind_ms, at_end, more } = reply;
+    pub(super) async fn dispatch(&self, reply: ReadReply) -> Result<(), LanesStopped> {
+        let ReadReply { records, room, behind_ms, at_end, more } = reply;
         if records.is_empty() {
-            return self.tell_empty(behind_ms, at_end, more).await;
+            return self.send_empty(behind_ms, at_end, more).await;
         }
-        self.vitals.enter(Step::Decode);
+        self.vitals.enter(FetchStep::Decode);
         self.progress.read(records.iter().map(|record| record.data.len()).sum());
-        let mut slice = Slice::new(self.lanes.len(), room.map(Arc::new), behind_ms);
+        let mut slice = LaneBuffer::new(self.lanes.len(), room.map(Arc::new), behind_ms);
         let frames = frames(&records);
         let mut records = records.into_iter().zip(frames);
         while let Some((record, frame)) = records.next() {
             let sequence = record.sequence;
-            let mut parts = self.take_apart(record, frame);
+            let mut parts = self.deaggregate(record, frame);
             let most = self.chunk.min(records.len() + parts.len());
             if parts.len() == 0 {
                 // An aggregate of which nothing is delivered is done too.
-                let sub = if let Parts::Nothing { sub } = parts { sub } else { 0 };
+                let sub = if let DecodedRecord::Nothing { sub } = parts { sub } else { 0 };
                 slice.to = Some(Position::At { sequence, sub });
             }
             // What lays them in waits for nothing, so no part is kept and moved across a wait.
-            while let Laid::Full = self.lay(&mut parts, most, &mut slice) {
+            while let PushResult::Full = self.push(&mut parts, most, &mut slice) {
                 self.send(&mut slice, false, true).await?;
             }
         }
@@ -94,25 +94,25 @@ impl Feed {
 
     /// Lays parts into the slice of each lane, until one has to wait because its lane's is full. A
     /// full slice goes when more comes, so that the last one is known to be the last.
-    fn lay(&self, parts: &mut Parts, most: usize, slice: &mut Slice) -> Laid {
+    fn push(&self, parts: &mut DecodedRecord, most: usize, slice: &mut LaneBuffer) -> PushResult {
         if let Some(part) = slice.waits.take() {
             let lane = self.resume.lane_of(&part);
-            self.lay_one(part, lane, most, slice);
+            self.push_one(part, lane, most, slice);
         }
         for part in parts {
             let lane = self.resume.lane_of(&part);
             if slice.lanes[lane].len() >= self.chunk {
                 slice.waits = Some(part);
-                return Laid::Full;
+                return PushResult::Full;
             }
-            self.lay_one(part, lane, most, slice);
+            self.push_one(part, lane, most, slice);
         }
-        Laid::All
+        PushResult::All
     }
 
     #[expect(clippy::inline_always, reason = "a call would move each record twice more")]
     #[inline(always)]
-    fn lay_one(&self, part: UserRecord, lane: usize, most: usize, slice: &mut Slice) {
+    fn push_one(&self, part: UserRecord, lane: usize, most: usize, slice: &mut LaneBuffer) {
         let at = part.position();
         slice.to = Some(at);
         if !self.resume.is_done(lane, at) {
@@ -124,7 +124,7 @@ impl Feed {
         }
     }
 
-    async fn tell_empty(
+    async fn send_empty(
         &self,
         behind_ms: u64,
         at_end: bool,
@@ -134,70 +134,70 @@ impl Feed {
         let (shard, records) = (Arc::clone(&self.shard), Vec::new());
         let (room, own, place) = (None, None, None);
         let chunk = Chunk { shard, records, behind_ms, at_end, more, room, own, place };
-        self.vitals.enter(Step::Lanes);
+        self.vitals.enter(FetchStep::Lanes);
         if lane.send(chunk).await { Ok(()) } else { Err(LanesStopped) }
     }
 
     /// Sends each lane its records. Dropped in the middle, it leaves in `progress` who has them.
-    async fn send(&self, slice: &mut Slice, at_end: bool, more: bool) -> Result<(), LanesStopped> {
+    async fn send(&self, slice: &mut LaneBuffer, at_end: bool, more: bool) -> Result<(), LanesStopped> {
         let Some(to) = slice.to.take() else { return Ok(()) };
-        self.vitals.enter(Step::Lanes);
-        self.progress.give(to, slice.lanes.iter().map(Vec::len));
+        self.vitals.enter(FetchStep::Lanes);
+        self.progress.note_dispatched(to, slice.lanes.iter().map(Vec::len));
         for (index, (records, lane)) in slice.lanes.iter_mut().zip(&self.lanes).enumerate() {
             if !records.is_empty() {
                 let records = std::mem::take(records);
                 let (shard, room) = (Arc::clone(&self.shard), slice.room.clone());
-                let own = Some(self.share.chunk(records.len(), &self.clock).await);
+                let own = Some(self.share.reserve_chunk(records.len(), &self.clock).await);
                 let (behind_ms, place) = (slice.behind_ms, None);
                 let chunk = Chunk { shard, records, behind_ms, at_end, more, room, own, place };
                 if !lane.send(chunk).await {
                     return Err(LanesStopped);
                 }
-                self.progress.sent(index);
+                self.progress.note_sent(index);
             }
         }
-        self.vitals.enter(Step::Decode);
+        self.vitals.enter(FetchStep::Decode);
         Ok(())
     }
 
-    fn take_apart(&self, record: Record, frame: AggregateFrame) -> Parts {
+    fn deaggregate(&self, record: Record, frame: AggregateFrame) -> DecodedRecord {
         let shard = || Arc::clone(&self.shard);
         let at = Position::At { sequence: record.sequence, sub: 0 };
         match decode_framed(&record, frame, self.range) {
-            DecodedAggregate::Plain(_) => Parts::Plain(std::iter::once(record.into())),
-            DecodedAggregate::Records(parts) if self.is_repeat(&parts, &record) => {
+            DecodedAggregate::Plain(_) => DecodedRecord::Plain(std::iter::once(record.into())),
+            DecodedAggregate::Records(parts) if self.is_duplicate(&parts, &record) => {
                 let records = parts.len();
                 self.events.emit(ShardEvent::RepeatDropped { shard: shard(), at, records });
-                Parts::Nothing { sub: records.saturating_sub(1) as u64 }
+                DecodedRecord::Nothing { sub: records.saturating_sub(1) as u64 }
             }
-            DecodedAggregate::Records(parts) => Parts::Aggregate(parts),
+            DecodedAggregate::Records(parts) => DecodedRecord::Aggregate(parts),
             DecodedAggregate::Misrouted { dropped: records, .. } => {
                 self.events.emit(ShardEvent::AggregateDropped { shard: shard(), at, records });
-                Parts::Nothing { sub: 0 }
+                DecodedRecord::Nothing { sub: 0 }
             }
             DecodedAggregate::Partial { kept, lost: records, .. } => {
                 self.events.emit(ShardEvent::AggregateCut { shard: shard(), at, records });
-                Parts::Aggregate(kept)
+                DecodedRecord::Aggregate(kept)
             }
         }
     }
 
     /// Whether an aggregate is the second copy of one that was met before.
-    fn is_repeat(&self, parts: &UserRecords, record: &Record) -> bool {
+    fn is_duplicate(&self, parts: &UserRecords, record: &Record) -> bool {
         let digest = record.data.last_chunk().copied();
         parts.dedup_tag().zip(digest).is_some_and(|(mark, digest)| {
-            self.marks().is_repeat(Copied { mark, digest }, record.sequence)
+            self.dedup_tags().is_duplicate(DuplicateKey { mark, digest }, record.sequence)
         })
     }
 
-    fn marks(&self) -> MutexGuard<'_, Marks> {
+    fn dedup_tags(&self) -> MutexGuard<'_, RecentDedupTags> {
         // A thread that panicked half-way left the marks as they were, or with one more.
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How parts were laid into a slice.
-enum Laid {
+enum PushResult {
     /// All of them.
     All,
     /// The next one waits: the slice of its lane is full.
@@ -205,7 +205,7 @@ enum Laid {
 }
 
 /// Records on their way to the lanes.
-struct Slice {
+struct LaneBuffer {
     /// The last record looked at, whether it goes to a lane or not.
     to: Option<Position>,
     /// The records of each lane.
@@ -213,19 +213,19 @@ struct Slice {
     /// One that found its lane's full.
     waits: Option<UserRecord>,
     /// The memory that they share with the rest of their reply.
-    room: Option<Arc<Room>>,
+    room: Option<Arc<ReplyReservation>>,
     /// How far the reply is behind the shard's newest record, in milliseconds.
     behind_ms: u64,
 }
 
-impl Slice {
-    fn new(lanes: usize, room: Option<Arc<Room>>, behind_ms: u64) -> Self {
+impl LaneBuffer {
+    fn new(lanes: usize, room: Option<Arc<ReplyReservation>>, behind_ms: u64) -> Self {
         Self { to: None, lanes: vec![Vec::new(); lanes], waits: None, room, behind_ms }
     }
 }
 
 /// What a record of the stream holds.
-enum Parts {
+enum DecodedRecord {
     Plain(Once<UserRecord>),
     Aggregate(UserRecords),
     /// Nothing to deliver; the last place inside that is done with it.
@@ -234,7 +234,7 @@ enum Parts {
     },
 }
 
-impl Iterator for Parts {
+impl Iterator for DecodedRecord {
     type Item = UserRecord;
 
     fn next(&mut self) -> Option<UserRecord> {
@@ -254,4 +254,4 @@ impl Iterator for Parts {
     }
 }
 
-impl ExactSizeIterator for Parts {}
+impl ExactSizeIterator for DecodedRecord {}

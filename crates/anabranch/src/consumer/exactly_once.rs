@@ -11,7 +11,7 @@
 
 use super::handler::{HandlerError, attempt};
 use super::progress::Progress;
-use super::shape::{Call, Shape, Work};
+use super::shape::{HandlerCall, ProcessingMode, Work};
 use crate::clock::{Rng, Clock};
 use crate::lease::grip::HeldLease;
 use crate::lease::{
@@ -53,7 +53,7 @@ pub struct TransactionBatch<S> {
     /// The records; never empty.
     pub records: Vec<UserRecord>,
     /// What the commit needs.
-    ticket: Arc<Ticket<S>>,
+    ticket: Arc<CommitPermit<S>>,
 }
 
 impl<S> Deref for TransactionBatch<S> {
@@ -84,7 +84,7 @@ pub enum CommitError {
     },
     /// The handler's call is over.
     #[error("{shard}: the handler has returned, so this batch can't be committed any more")]
-    TooLate {
+    CallReturned {
         /// Which shard.
         shard: Arc<LeaseKey>,
     },
@@ -108,9 +108,9 @@ pub enum CommitError {
 }
 
 /// The right to commit one batch, while the handler's call lasts.
-struct Ticket<S> {
+struct CommitPermit<S> {
     /// What all lanes of the shard share.
-    desk: Arc<Desk<S>>,
+    desk: Arc<CommitState<S>>,
     /// Which lane the records are of, and of how many.
     lane: usize,
     lanes: usize,
@@ -119,10 +119,10 @@ struct Ticket<S> {
     /// Up to where the lanes are done when the batch is; the row may be further in other lanes.
     to: Checkpoint,
     /// The turn, from the commit until the call ends.
-    turn: Mutex<Turn>,
+    turn: Mutex<CommitTurn>,
 }
 
-enum Turn {
+enum CommitTurn {
     /// Nothing was committed.
     Open,
     /// No other lane may move the row.
@@ -132,7 +132,7 @@ enum Turn {
 }
 
 /// What all lanes of a shard share.
-struct Desk<S> {
+struct CommitState<S> {
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// The lease.
@@ -206,10 +206,10 @@ fn position_of(lane: usize, lanes: usize, row: &Checkpoint) -> Position {
     of_lane.filter(|_| row.lanes().len() == lanes).unwrap_or(row.lowest())
 }
 
-impl<S> Ticket<S> {
+impl<S> CommitPermit<S> {
     async fn take_turn(&self) -> Result<(), CommitError> {
         let shard = || Arc::clone(&self.desk.shard);
-        if let Turn::Mine { .. } = *self.turn() {
+        if let CommitTurn::Mine { .. } = *self.turn() {
             return Ok(());
         }
         let guard = tokio::select! {
@@ -220,58 +220,58 @@ impl<S> Ticket<S> {
             }
         };
         let mut turn = self.turn();
-        if let Turn::Over = *turn {
-            return Err(CommitError::TooLate { shard: shard() });
+        if let CommitTurn::Over = *turn {
+            return Err(CommitError::CallReturned { shard: shard() });
         }
-        *turn = Turn::Mine { _guard: guard };
+        *turn = CommitTurn::Mine { _guard: guard };
         Ok(())
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
+    fn turn(&self) -> MutexGuard<'_, CommitTurn> {
         // One word, so a panic leaves no half of one.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Ends the right to commit when the call ends, however that happens.
-struct CallOver<'a, S>(&'a Ticket<S>);
+struct CommitGuard<'a, S>(&'a CommitPermit<S>);
 
-impl<S> Drop for CallOver<'_, S> {
+impl<S> Drop for CommitGuard<'_, S> {
     fn drop(&mut self) {
-        *self.0.turn() = Turn::Over;
+        *self.0.turn() = CommitTurn::Over;
     }
 }
 
 /// The closure at work on one shard.
-pub struct Committing<S, F> {
+pub struct ExactlyOnceWork<S, F> {
     /// The closure of all shards.
     shape: Arc<ExactlyOnce<F>>,
     /// What its lanes share.
-    desk: Arc<Desk<S>>,
+    desk: Arc<CommitState<S>>,
 }
 
-impl<S, F> fmt::Debug for Committing<S, F> {
+impl<S, F> fmt::Debug for ExactlyOnceWork<S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Committing({})", self.desk.shard)
     }
 }
 
-impl<S, F, T, E> Shape<S> for ExactlyOnce<F>
+impl<S, F, T, E> ProcessingMode<S> for ExactlyOnce<F>
 where
     S: TransactionalStore,
     F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
 {
-    type Work = Committing<S, F>;
+    type ShardWork = ExactlyOnceWork<S, F>;
 
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         self.most
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Committing<S, F> {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> ExactlyOnceWork<S, F> {
         let (held, tools) = grip.held_and_context();
-        let desk = Desk {
+        let desk = CommitState {
             shard: Arc::new(grip.key().clone()),
             held: Arc::clone(held),
             store: Arc::clone(&tools.store),
@@ -280,18 +280,18 @@ where
             clock: tools.clock.clone(),
             chance: tools.rng.clone(),
         };
-        Committing { shape: Arc::clone(self), desk: Arc::new(desk) }
+        ExactlyOnceWork { shape: Arc::clone(self), desk: Arc::new(desk) }
     }
 }
 
-impl<S, F, T, E> Work for Committing<S, F>
+impl<S, F, T, E> Work for ExactlyOnceWork<S, F>
 where
     S: TransactionalStore,
     F: Fn(TransactionBatch<S>) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
 {
-    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+    async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {
         let lanes = call.progress.lanes();
         // A call that was dropped may have been committed all the same. The row says so, once a
         // refused commit has had it read. Nothing may wait here: the lane's look at the lease's
@@ -302,15 +302,15 @@ where
         let records = &call.records[undone..];
         let Some((first, last)) = records.first().zip(records.last()) else { return Ok(()) };
         let (first, last) = (first.position(), last.position());
-        let ticket = Arc::new(Ticket {
+        let ticket = Arc::new(CommitPermit {
             desk: Arc::clone(&self.desk),
             lane: call.lane,
             lanes,
             first,
             to: call.progress.checkpoint_after(call.lane, last),
-            turn: Mutex::new(Turn::Open),
+            turn: Mutex::new(CommitTurn::Open),
         });
-        let over = CallOver(&ticket);
+        let over = CommitGuard(&ticket);
         let batch = TransactionBatch {
             shard: Arc::clone(&self.desk.shard),
             lease_term: self.desk.held.taken_row().term,
@@ -330,17 +330,17 @@ where
     }
 
     /// A row that lanes move in transactions is written by the library only while none does.
-    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+    fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         (progress.open() == 0).then(|| progress.checkpoint(layout))
     }
 
     /// Whoever takes the shard again reads on from the row.
-    async fn gives_up(&self) {
+    async fn wait_gave_up(&self) {
         self.desk.overtaken.cancelled().await;
     }
 }
 
-impl<S: LeaseStore> Desk<S> {
+impl<S: LeaseStore> CommitState<S> {
     /// Whether the row says that the lane is done up to `last`. Asked until the store answers: a
     /// transaction of which nothing is known must not be repeated.
     async fn is_done(

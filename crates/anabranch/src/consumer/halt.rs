@@ -6,28 +6,28 @@ use tokio_util::sync::CancellationToken;
 
 /// Tells tasks to stop. Clones share the word.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Halt {
+pub(super) struct StopSignal {
     /// Whether it was said. The token knows too, but would take a lock for each answer.
     said: Arc<AtomicBool>,
     /// Wakes those that wait for it.
     token: CancellationToken,
 }
 
-impl Halt {
+impl StopSignal {
     /// Says it.
-    pub(super) fn say(&self) {
+    pub(super) fn set(&self) {
         self.said.store(true, Ordering::Release);
         self.token.cancel();
     }
 
     /// Whether it was said.
     #[inline]
-    pub(super) fn is_said(&self) -> bool {
+    pub(super) fn is_set(&self) -> bool {
         self.said.load(Ordering::Acquire)
     }
 
     /// Waits until it is said.
-    pub(super) async fn said(&self) {
+    pub(super) async fn wait(&self) {
         self.token.cancelled().await;
     }
 

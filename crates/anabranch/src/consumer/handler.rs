@@ -26,7 +26,7 @@ pub struct Interrupted {
 
 impl Interrupted {
     /// It was kept from its work by this.
-    pub fn by(why: impl Into<String>) -> Self {
+    pub fn because(why: impl Into<String>) -> Self {
         Self { why: why.into() }
     }
 }
@@ -35,7 +35,7 @@ impl Interrupted {
 /// [`Consumer::batches`](super::Consumer::batches) make one of a closure.
 pub trait Handler: Send + Sync + 'static {
     /// How many records one call takes at most.
-    fn most(&self) -> usize;
+    fn max_records(&self) -> usize;
 
     /// Handles records of one lane of one shard, in order, under this term of the shard's lease
     /// ([`Delivery::lease_term`]). When it returns `Ok`, they are done and will not come again; on an
@@ -86,15 +86,15 @@ pub struct Batch {
 
 /// A closure per record.
 #[derive(Clone, Copy, Debug)]
-pub struct Each<F>(pub(super) F);
+pub struct PerRecord<F>(pub(super) F);
 
-impl<F, T, E> Handler for Each<F>
+impl<F, T, E> Handler for PerRecord<F>
 where
     F: Fn(Delivery) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
 {
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         1
     }
 
@@ -115,20 +115,20 @@ where
 
 /// A closure per batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Batches<F> {
+pub struct PerBatch<F> {
     /// The closure.
     pub(super) handle: F,
     /// How many records one call takes at most.
     pub(super) most: usize,
 }
 
-impl<F, T, E> Handler for Batches<F>
+impl<F, T, E> Handler for PerBatch<F>
 where
     F: Fn(Batch) -> T + Send + Sync + 'static,
     T: Future<Output = Result<(), E>> + Send,
     E: Into<HandlerError>,
 {
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         self.most
     }
 
@@ -164,7 +164,7 @@ pub(super) async fn attempt_or_wait<T>(
         // What a panic leaves half done belongs to the user's own state; the future is not polled
         // again.
         let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(context)))
-            .unwrap_or_else(|panic| Poll::Ready(Err(said(&*panic))));
+            .unwrap_or_else(|panic| Poll::Ready(Err(panic_message(&*panic))));
         if polled.is_pending() {
             waits();
         }
@@ -174,7 +174,7 @@ pub(super) async fn attempt_or_wait<T>(
 }
 
 /// A panic as an error.
-fn said(panic: &(dyn Any + Send)) -> HandlerError {
+fn panic_message(panic: &(dyn Any + Send)) -> HandlerError {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("the handler panicked: {}", text.as_deref().unwrap_or("no text")).into()

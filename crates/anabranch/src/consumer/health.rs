@@ -1,10 +1,10 @@
 //! How a consumer is: for probes, dashboards and whoever asks.
 
-use super::budget::Budget;
-use super::vitals::{Step, Vitals};
+use super::budget::MemoryBudget;
+use super::vitals::{FetchStep, ShardTelemetry};
 use crate::clock::Clock;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
-use anabranch_model::watch::Phase;
+use anabranch_model::watch::ReadPhase;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,23 +14,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 ///
 /// Asking locks nothing that the path of a record needs.
 #[derive(Clone, Debug, Default)]
-pub struct Health(Arc<Inside>);
+pub struct Health(Arc<HealthState>);
 
 #[derive(Debug, Default)]
-struct Inside {
+struct HealthState {
     /// How far the run is.
     stage: AtomicU8,
     /// The clock of the run, once there is one.
     clock: OnceLock<Clock>,
     /// The memory of the run, once there is one.
-    budget: OnceLock<Budget>,
+    budget: OnceLock<MemoryBudget>,
     /// The shards that are read.
-    shards: Mutex<BTreeMap<Arc<LeaseKey>, Arc<Vitals>>>,
+    shards: Mutex<BTreeMap<Arc<LeaseKey>, Arc<ShardTelemetry>>>,
 }
 
 /// How far a run is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum RunStage {
     /// It has not begun, or looks for its stream and store.
     Starting = 0,
     /// It reads, or waits for shards to read.
@@ -48,24 +48,24 @@ pub struct ShardHealth {
     /// The stream and shard.
     pub shard: Arc<LeaseKey>,
     /// What it is at; `None` while it waits for the next poll, or for room.
-    pub phase: Option<Phase>,
+    pub phase: Option<ReadPhase>,
     /// Up to where the row says that it is done.
     pub checkpoint: Checkpoint,
     /// How old the record is that the handler was given last, in milliseconds; `None` before the
     /// first. It grows while the handler hangs, and also on a shard that nobody writes to: read it
     /// together with `behind_ms`.
-    pub age_ms: Option<u64>,
+    pub age: Option<u64>,
     /// How far the last reply was from the newest record (`MillisBehindLatest`); `None` before the
     /// first reply.
-    pub behind_ms: Option<u64>,
+    pub behind_latest: Option<u64>,
     /// Records that were handled since this worker took the shard.
     pub records: u64,
     /// Their bytes, keys included.
     pub bytes: u64,
     /// In which phase it stands still for longer than it may, and for how many milliseconds.
-    pub stuck: Option<(Phase, u64)>,
+    pub stuck: Option<(ReadPhase, u64)>,
     /// Whether its handler should have stopped and can't be stopped.
-    pub unstoppable: bool,
+    pub blocked: bool,
 }
 
 impl Health {
@@ -73,19 +73,19 @@ impl Health {
     /// stop, and while a handler runs that should have stopped and can't be stopped. For a liveness
     /// probe.
     pub fn is_live(&self) -> bool {
-        self.stage() != Stage::Ended && !self.vitals().iter().any(|shard| shard.is_unstoppable())
+        self.stage() != RunStage::Ended && !self.telemetry().iter().any(|shard| shard.is_unstoppable())
     }
 
     /// Whether the worker has joined its fleet and is not stopping. For a readiness probe.
     pub fn is_ready(&self) -> bool {
-        self.stage() == Stage::Running
+        self.stage() == RunStage::Running
     }
 
     /// The shards that this worker reads, by stream and shard.
     pub fn shards(&self) -> Vec<ShardHealth> {
         let clock = self.0.clock.get();
         let (now_ms, wall_ms) = (clock.map_or(0, Clock::now_ms), clock.map_or(0, Clock::wall_ms));
-        self.vitals().iter().map(|vitals| health_of(vitals, now_ms, wall_ms)).collect()
+        self.telemetry().iter().map(|vitals| health_of(vitals, now_ms, wall_ms)).collect()
     }
 
     /// The bytes of records that are held now, reservations of reads that are under way included,
@@ -95,70 +95,70 @@ impl Health {
     }
 
     /// The signs of life of all shards.
-    pub(super) fn vitals(&self) -> Vec<Arc<Vitals>> {
+    pub(super) fn telemetry(&self) -> Vec<Arc<ShardTelemetry>> {
         self.lock().values().cloned().collect()
     }
 
     /// A run begins by this clock and with this memory.
-    pub(super) fn begin(&self, clock: &Clock, budget: &Budget) {
+    pub(super) fn begin(&self, clock: &Clock, budget: &MemoryBudget) {
         // A consumer runs once.
         let _ = self.0.clock.set(clock.clone());
         let _ = self.0.budget.set(budget.clone());
     }
 
     /// The run is so far.
-    pub(super) fn enter(&self, stage: Stage) {
+    pub(super) fn set_stage(&self, stage: RunStage) {
         self.0.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// A shard is read from now on, until what is returned is dropped.
-    pub(super) fn admit(&self, vitals: Arc<Vitals>) -> Admitted {
+    pub(super) fn register(&self, vitals: Arc<ShardTelemetry>) -> ShardRegistration {
         self.lock().insert(Arc::clone(&vitals.shard), Arc::clone(&vitals));
-        Admitted { health: self.clone(), vitals }
+        ShardRegistration { health: self.clone(), vitals }
     }
 
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> RunStage {
         match self.0.stage.load(Ordering::Relaxed) {
-            0 => Stage::Starting,
-            1 => Stage::Running,
-            2 => Stage::Stopping,
-            _ => Stage::Ended,
+            0 => RunStage::Starting,
+            1 => RunStage::Running,
+            2 => RunStage::Stopping,
+            _ => RunStage::Ended,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, Arc<Vitals>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<LeaseKey>, Arc<ShardTelemetry>>> {
         // Each change is one insertion or removal, so a panic leaves no half of one.
         self.0.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn health_of(vitals: &Vitals, now_ms: u64, wall_ms: u64) -> ShardHealth {
+fn health_of(vitals: &ShardTelemetry, now_ms: u64, wall_ms: u64) -> ShardHealth {
     let (step, totals) = (vitals.step(), vitals.totals());
     let phase = match step {
         // The lanes are full: it is the handler that everything waits for.
-        Step::Lanes => Some(Phase::Handler),
-        step => step.phase().or_else(|| vitals.is_handling().then_some(Phase::Handler)),
+        FetchStep::Lanes => Some(ReadPhase::Handler),
+        step => step.phase().or_else(|| vitals.is_handling().then_some(ReadPhase::Handler)),
     };
     ShardHealth {
         shard: Arc::clone(&vitals.shard),
         phase,
         checkpoint: vitals.checkpoint(),
-        age_ms: vitals.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),
-        behind_ms: vitals.behind_ms(),
+        age: vitals.arrival_ms().map(|arrival_ms| wall_ms.saturating_sub(arrival_ms)),
+        behind_latest: vitals.behind_ms(),
         records: totals.records,
         bytes: totals.bytes,
         stuck: vitals.stuck().map(|(phase, since_ms)| (phase, now_ms.saturating_sub(since_ms))),
-        unstoppable: vitals.is_unstoppable(),
+        blocked: vitals.is_unstoppable(),
     }
 }
 
 /// A shard among those that are read. Dropped, it is no longer one of them.
-pub(super) struct Admitted {
+pub(super) struct ShardRegistration {
     health: Health,
-    vitals: Arc<Vitals>,
+    vitals: Arc<ShardTelemetry>,
 }
 
-impl Drop for Admitted {
+impl Drop for ShardRegistration {
     fn drop(&mut self) {
         let mut shards = self.health.lock();
         // The same shard may have been taken again meanwhile.
@@ -169,10 +169,10 @@ impl Drop for Admitted {
 }
 
 /// Says that a run is over, however it ends.
-pub(super) struct EndOfRun(pub(super) Health);
+pub(super) struct RunEndGuard(pub(super) Health);
 
-impl Drop for EndOfRun {
+impl Drop for RunEndGuard {
     fn drop(&mut self) {
-        self.0.enter(Stage::Ended);
+        self.0.set_stage(RunStage::Ended);
     }
 }

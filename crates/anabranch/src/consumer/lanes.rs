@@ -1,16 +1,16 @@
 //! Lanes: each hands its records to the handler one after another, and tries again what failed.
 
-use super::Worker;
-use super::broken_off::InHand;
-use super::budget::{ChunkRoom, Room};
-use super::halt::Halt;
+use super::WorkerContext;
+use super::broken_off::CallGuard;
+use super::budget::{ChunkReservation, ReplyReservation};
+use super::halt::StopSignal;
 use super::handler::{Interrupted, attempt_or_wait};
-use super::park::{OnError, Park};
-use super::processor::StartOver;
+use super::park::{OnError, DeadLetterQueue};
+use super::processor::RestartProcessor;
 use super::progress::Progress;
-use super::shape::{Call, NotTaken, Shape, Work};
-use super::shard::Predecessor;
-use super::vitals::{Handled, LaneSign, Vitals};
+use super::shape::{HandlerCall, NotAccepted, ProcessingMode, Work};
+use super::shard::PreviousLane;
+use super::vitals::{HandledCount, CallCounter, ShardTelemetry};
 use crate::event::ShardEvent;
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -38,17 +38,17 @@ pub(crate) struct Chunk {
     /// Whether more of the shard is there, or may be: the rest of their reply, or what comes behind it.
     pub(crate) more: bool,
     /// The memory that they share with the rest of their reply.
-    pub(super) room: Option<Arc<Room>>,
+    pub(super) room: Option<Arc<ReplyReservation>>,
     /// The memory that they take by themselves.
     #[expect(dead_code, reason = "held until the records are done")]
-    pub(super) own: Option<ChunkRoom>,
+    pub(super) own: Option<ChunkReservation>,
     /// Its place in front of the lane, until the lane takes it.
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 /// The way to a lane. It holds as many records as may wait there, however few come at a time.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct LaneSender {
     /// Where the records go.
     chunks: mpsc::Sender<Chunk>,
     /// A permit for each record that may wait, where records are counted.
@@ -59,22 +59,22 @@ pub(super) struct Way {
 
 /// A way that is open only as long as somebody else keeps it so.
 #[derive(Debug)]
-pub(super) struct WeakWay {
+pub(super) struct WeakLaneSender {
     chunks: mpsc::WeakSender<Chunk>,
     places: Option<Arc<Semaphore>>,
     most: usize,
 }
 
-impl Way {
+impl LaneSender {
     /// A way on which so many records may wait, and its end.
-    pub(super) fn of_records(most: usize) -> (Self, mpsc::Receiver<Chunk>) {
+    pub(super) fn bounded_by_records(most: usize) -> (Self, mpsc::Receiver<Chunk>) {
         let most = most.max(1);
         let (chunks, end) = mpsc::channel(most);
         (Self { chunks, places: Some(Arc::new(Semaphore::new(most))), most }, end)
     }
 
     /// A way that somebody else bounds.
-    pub(super) fn of_chunks(chunks: mpsc::Sender<Chunk>) -> Self {
+    pub(super) fn bounded_by_chunks(chunks: mpsc::Sender<Chunk>) -> Self {
         Self { chunks, places: None, most: 0 }
     }
 
@@ -94,28 +94,28 @@ impl Way {
         self.chunks.send(chunk).await.is_ok()
     }
 
-    pub(super) fn downgrade(&self) -> WeakWay {
+    pub(super) fn downgrade(&self) -> WeakLaneSender {
         let (chunks, places) = (self.chunks.downgrade(), self.places.clone());
-        WeakWay { chunks, places, most: self.most }
+        WeakLaneSender { chunks, places, most: self.most }
     }
 }
 
-impl WeakWay {
+impl WeakLaneSender {
     /// The way, if it is still open.
-    pub(super) fn upgrade(&self) -> Option<Way> {
+    pub(super) fn upgrade(&self) -> Option<LaneSender> {
         let (chunks, places) = (self.chunks.upgrade()?, self.places.clone());
-        Some(Way { chunks, places, most: self.most })
+        Some(LaneSender { chunks, places, most: self.most })
     }
 }
 
 /// One lane of a shard.
-pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
+pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> {
     /// Which lane.
     pub(super) index: usize,
     /// What all shards of the worker share.
-    pub(super) worker: Arc<Worker<A, H>>,
+    pub(super) worker: Arc<WorkerContext<A, H>>,
     /// The user's code.
-    pub(super) work: Arc<H::Work>,
+    pub(super) work: Arc<H::ShardWork>,
     /// The right to deliver.
     pub(super) grip: Arc<LeaseHandle<S, A>>,
     /// Which shard.
@@ -123,21 +123,21 @@ pub(super) struct Lane<A: StreamApi, S: LeaseStore, H: Shape<S>> {
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
     /// The signs of life of the shard.
-    pub(super) vitals: Arc<Vitals>,
+    pub(super) vitals: Arc<ShardTelemetry>,
     /// That of this lane.
-    pub(super) sign: LaneSign,
+    pub(super) sign: CallCounter,
     /// Ends the lane after the call that it is in.
-    pub(super) stop: Halt,
+    pub(super) stop: StopSignal,
     /// Says that the user's code can't go on.
     pub(super) start_over: CancellationToken,
     /// The lane of an earlier session whose handler still runs. This one delivers after it.
-    pub(super) before: Option<Predecessor>,
+    pub(super) before: Option<PreviousLane>,
     /// Tells, dropped with the lane, that it delivers no more.
     pub(super) _over: DropGuard,
 }
 
 /// What became of records.
-enum Delivered {
+enum DeliveryResult {
     /// The handler has done them, or they are parked.
     Done,
     /// The same, one by one, and each was noted as done then.
@@ -146,16 +146,16 @@ enum Delivered {
     Stopped,
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Lane<A, S, H> {
     /// Delivers until there are no more records, or until it is told to stop.
     pub(super) async fn run(self, mut chunks: mpsc::Receiver<Chunk>) {
-        let most = self.worker.handler.most().max(1);
+        let most = self.worker.handler.max_records().max(1);
         let Some(done) = self.await_predecessor().await else { return };
-        let mut handled = Handled::default();
+        let mut handled = HandledCount::default();
         loop {
             let chunk = tokio::select! {
                 biased;
-                () = self.stop.said() => return,
+                () = self.stop.wait() => return,
                 chunk = chunks.recv() => chunk,
             };
             let Some(mut chunk) = chunk else { return };
@@ -168,27 +168,27 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
                 self.deliver_chunk(&chunk, most, &mut handled).await
             };
             self.vitals.handled(&mut handled);
-            let Delivered::Done = delivered else { return };
+            let DeliveryResult::Done = delivered else { return };
             if !chunk.records.is_empty() {
-                self.vitals.ran(self.worker.clock.now_ms().saturating_sub(begun_ms));
+                self.vitals.note_call_time(self.worker.clock.now_ms().saturating_sub(begun_ms));
             }
         }
     }
 
     /// Delivers the records of a chunk, call by call.
-    async fn deliver_chunk(&self, chunk: &Chunk, most: usize, handled: &mut Handled) -> Delivered {
+    async fn deliver_chunk(&self, chunk: &Chunk, most: usize, handled: &mut HandledCount) -> DeliveryResult {
         for records in chunk.records.chunks(most) {
             let call = self.call(chunk, records);
             match self.deliver(call, handled).await {
-                Delivered::Done => self.note_done(records, handled),
-                Delivered::DoneOneByOne => {}
-                Delivered::Stopped => return Delivered::Stopped,
+                DeliveryResult::Done => self.record_done(records, handled),
+                DeliveryResult::DoneOneByOne => {}
+                DeliveryResult::Stopped => return DeliveryResult::Stopped,
             }
         }
-        Delivered::Done
+        DeliveryResult::Done
     }
 
-    fn note_done(&self, records: &[UserRecord], handled: &mut Handled) {
+    fn record_done(&self, records: &[UserRecord], handled: &mut HandledCount) {
         let last = records.last().expect("no part of a chunk is empty");
         handled.add(records);
         self.progress.done(self.index, (last.sequence, last.sub), records.len());
@@ -200,7 +200,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
         let Some(before) = &self.before else { return Some(Position::AtTimestamp(0)) };
         let done = tokio::select! {
             biased;
-            () = self.stop.said() => return None,
+            () = self.stop.wait() => return None,
             done = before.over() => done,
         };
         self.progress.catch_up(self.index, done);
@@ -219,37 +219,37 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     }
 
     /// The call for some records of a chunk.
-    fn call<'a>(&'a self, chunk: &'a Chunk, records: &'a [UserRecord]) -> Call<'a> {
+    fn call<'a>(&'a self, chunk: &'a Chunk, records: &'a [UserRecord]) -> HandlerCall<'a> {
         let last = |records: &[UserRecord]| records.last().map(UserRecord::position);
         let at_end = chunk.at_end && last(records) == last(&chunk.records);
         let (lane, progress, room) = (self.index, &*self.progress, chunk.room.as_ref());
-        Call { lane, progress, records, behind_ms: chunk.behind_ms, at_end, room }
+        HandlerCall { lane, progress, records, behind_ms: chunk.behind_ms, at_end, reservation: room }
     }
 
     /// Delivers the records of one call until they are done.
-    async fn deliver(&self, call: Call<'_>, handled: &mut Handled) -> Delivered {
+    async fn deliver(&self, call: HandlerCall<'_>, handled: &mut HandledCount) -> DeliveryResult {
         let (mut failures, mut attempts_made) = (0_u32, 0_u32);
         loop {
             let now_ms = self.worker.clock.now_ms();
             self.vitals.handled_by(handled, now_ms);
             if !self.may_deliver_at(now_ms) && !self.may_deliver().await {
-                return Delivered::Stopped;
+                return DeliveryResult::Stopped;
             }
             // The last look of that and the handler's call are one poll: nothing waits in between.
             self.sign.called();
-            self.vitals.handing(call.records);
-            let in_hand = InHand::new(&self.worker.breaks, &self.shard, call.records);
+            self.vitals.note_delivery(call.records);
+            let in_hand = CallGuard::new(&self.worker.interrupted_calls, &self.shard, call.records);
             let waits = || self.vitals.handled(handled);
             let attempted = attempt_or_wait(async { self.work.handle(call).await }, waits).await;
             in_hand.returned();
             self.sign.returned();
             let error = match attempted {
-                Ok(()) => return Delivered::Done,
-                Err(error) if error.is::<StartOver>() => {
+                Ok(()) => return DeliveryResult::Done,
+                Err(error) if error.is::<RestartProcessor>() => {
                     self.start_over.cancel();
-                    return Delivered::Stopped;
+                    return DeliveryResult::Stopped;
                 }
-                Err(error) if error.is::<NotTaken>() => return Delivered::Stopped,
+                Err(error) if error.is::<NotAccepted>() => return DeliveryResult::Stopped,
                 Err(error) => error,
             };
             failures = failures.saturating_add(1);
@@ -257,7 +257,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             let counts = !error.is::<Interrupted>();
             attempts_made = attempts_made.saturating_add(u32::from(counts));
             let error = error.to_string();
-            if let OnError::Park { attempts, to } = &self.worker.settings.on_error
+            if let OnError::DeadLetter { attempts, to } = &self.worker.settings.on_error
                 && counts
                 && attempts_made >= *attempts
             {
@@ -276,35 +276,35 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     /// those which fail by themselves are parked. What is done by then stays done when the lane stops.
     async fn give_up(
         &self,
-        call: Call<'_>,
+        call: HandlerCall<'_>,
         error: String,
-        to: &Park,
-        handled: &mut Handled,
-    ) -> Delivered {
+        to: &DeadLetterQueue,
+        handled: &mut HandledCount,
+    ) -> DeliveryResult {
         let [record] = call.records else {
             for (at, record) in call.records.iter().enumerate() {
                 let records = std::slice::from_ref(record);
                 let at_end = call.at_end && at + 1 == call.records.len();
-                let one = Call { records, at_end, ..call };
-                if let Delivered::Stopped = Box::pin(self.deliver(one, handled)).await {
-                    return Delivered::Stopped;
+                let one = HandlerCall { records, at_end, ..call };
+                if let DeliveryResult::Stopped = Box::pin(self.deliver(one, handled)).await {
+                    return DeliveryResult::Stopped;
                 }
-                self.note_done(records, handled);
+                self.record_done(records, handled);
             }
-            return Delivered::DoneOneByOne;
+            return DeliveryResult::DoneOneByOne;
         };
         let (worker, at) = (&self.worker, record.position());
         loop {
             // The handler's call may have outlived the lease. A record of another owner is not
             // ours to park, and one that failed because of the stop has no fault of its own.
             if !self.may_deliver().await {
-                return Delivered::Stopped;
+                return DeliveryResult::Stopped;
             }
             let shard = Arc::clone(&self.shard);
-            match to.park(&*worker.api, &shard, record, &error).await {
+            match to.store(&*worker.api, &shard, record, &error).await {
                 Ok(()) => {
                     worker.events.emit(ShardEvent::Parked { shard, at, error });
-                    return Delivered::Done;
+                    return DeliveryResult::Done;
                 }
                 Err(refused) => {
                     let error = refused.to_string();
@@ -318,14 +318,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     /// Whether records may be delivered in this very poll.
     #[inline]
     fn may_deliver_at(&self, now_ms: u64) -> bool {
-        !self.stop.is_said() && self.grip.may_deliver_at(now_ms)
+        !self.stop.is_set() && self.grip.may_deliver_at(now_ms)
     }
 
     /// Waits while it is in doubt whether the shard is still this worker's. `false` if the lane is
     /// to stop.
     async fn may_deliver(&self) -> bool {
         loop {
-            if self.stop.is_said() {
+            if self.stop.is_set() {
                 return false;
             }
             if self.grip.may_deliver() {
@@ -333,7 +333,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
             }
             let may = tokio::select! {
                 biased;
-                () = self.stop.said() => false,
+                () = self.stop.wait() => false,
                 may = self.grip.wait_until_may_deliver() => may,
             };
             if !may {
@@ -345,7 +345,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Lane<A, S, H> {
     async fn pause(&self, ms: u64) {
         tokio::select! {
             biased;
-            () = self.stop.said() => {}
+            () = self.stop.wait() => {}
             () = self.worker.clock.sleep(ms) => {}
         }
     }

@@ -12,25 +12,25 @@ const REMEMBERED: usize = 512;
 /// The last marks of one reading of a shard. Another reading knows nothing of them: what it meets
 /// for the first time it delivers.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct RecentDedupTags {
     /// The marks and where each was met first, oldest first. There are few, and one look for each
     /// aggregate, so they are gone through.
-    met: VecDeque<(Copied, SequenceNumber)>,
+    met: VecDeque<(DuplicateKey, SequenceNumber)>,
 }
 
 /// What copies have in common. The mark alone would not do: two producers that draw the same number
 /// make different aggregates under one mark, and none of them may be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Copied {
+pub(super) struct DuplicateKey {
     pub(super) mark: DedupTag,
     /// The digest of the aggregate, which is at its end.
     pub(super) digest: Digest,
 }
 
-impl Marks {
+impl RecentDedupTags {
     /// Whether this is another copy of an aggregate that was met before. One that is read again is
     /// none: what was to be delivered of it may not have been.
-    pub(super) fn is_repeat(&mut self, copied: Copied, sequence: SequenceNumber) -> bool {
+    pub(super) fn is_duplicate(&mut self, copied: DuplicateKey, sequence: SequenceNumber) -> bool {
         if let Some((_, first)) = self.met.iter().rev().find(|(met, _)| *met == copied) {
             return *first != sequence;
         }
@@ -49,20 +49,20 @@ mod tests {
     #[test]
     fn a_copy_elsewhere_is_a_repeat_until_many_others_came() {
         let of = |producer, container| DedupTag { producer, container };
-        let mark = |container| Copied { mark: of(1, container), digest: [7; 16] };
+        let mark = |container| DuplicateKey { mark: of(1, container), digest: [7; 16] };
         let at = |number| SequenceNumber::from_limbs(0, 0, number).unwrap();
-        let mut marks = Marks::default();
-        assert!(!marks.is_repeat(mark(0), at(10)));
-        assert!(!marks.is_repeat(Copied { mark: of(2, 0), digest: [7; 16] }, at(11)));
-        let other = Copied { digest: [8; 16], ..mark(0) };
-        assert!(!marks.is_repeat(other, at(11)), "another aggregate under the same mark");
-        assert!(!marks.is_repeat(mark(0), at(10)), "read again, not put again");
-        assert!(marks.is_repeat(mark(0), at(12)) && marks.is_repeat(mark(0), at(13)));
-        assert!(!marks.is_repeat(mark(0), at(10)), "the first one stays the first");
+        let mut marks = RecentDedupTags::default();
+        assert!(!marks.is_duplicate(mark(0), at(10)));
+        assert!(!marks.is_duplicate(DuplicateKey { mark: of(2, 0), digest: [7; 16] }, at(11)));
+        let other = DuplicateKey { digest: [8; 16], ..mark(0) };
+        assert!(!marks.is_duplicate(other, at(11)), "another aggregate under the same mark");
+        assert!(!marks.is_duplicate(mark(0), at(10)), "read again, not put again");
+        assert!(marks.is_duplicate(mark(0), at(12)) && marks.is_duplicate(mark(0), at(13)));
+        assert!(!marks.is_duplicate(mark(0), at(10)), "the first one stays the first");
         for container in 1..=REMEMBERED as u64 {
-            assert!(!marks.is_repeat(mark(container), at(100 + container)));
+            assert!(!marks.is_duplicate(mark(container), at(100 + container)));
         }
         assert_eq!(marks.met.len(), REMEMBERED, "the memory is bounded");
-        assert!(!marks.is_repeat(mark(0), at(1_000)));
+        assert!(!marks.is_duplicate(mark(0), at(1_000)));
     }
 }

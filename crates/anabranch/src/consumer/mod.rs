@@ -36,28 +36,28 @@ mod shutdown;
 mod broken_off;
 mod alone;
 
-pub(crate) use alone::{Alone, Begin};
-pub use anabranch_model::watch::{Phase, Remedy, WatchLimits};
-pub use broken_off::BrokenOff;
-pub(crate) use budget::Budget;
-pub use config::{BadSettings, Consumer, ConsumerSettings};
+pub(crate) use alone::{LeaselessReader, LeaselessStart};
+pub use anabranch_model::watch::{ReadPhase, WatchdogAction, WatchdogLimits};
+pub use broken_off::InterruptedCall;
+pub(crate) use budget::MemoryBudget;
+pub use config::{ConsumerConfigError, Consumer, ConsumerSettings};
 pub use control::{ControlError, StreamControl};
 pub use exactly_once::{CommitError, ExactlyOnce, TransactionBatch};
 pub use fetch::FetchMode;
 pub use fetch::fanout::remove_fan_out;
 pub(crate) use fetch::{FetchEnd, is_final};
-pub use handler::{Batch, Batches, Delivery, Each, Handler, HandlerError, Interrupted};
+pub use handler::{Batch, PerBatch, Delivery, PerRecord, Handler, HandlerError, Interrupted};
 pub use health::{Health, ShardHealth};
 pub(crate) use lanes::Chunk;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use park::{BadTableName, ParkTable};
-pub use park::{NotParked, OnError, Park, ParkError, ParkFile, Parked, Redriven};
+pub use park::{TableNameError, DeadLetterTable};
+pub use park::{ParseDeadLetterError, OnError, DeadLetterQueue, DeadLetterError, DeadLetterFile, DeadLetter, RedriveSummary};
 pub use processor::{
-    CheckpointError, Checkpointer, Prepared, ProcessorBatch, ProcessorFactory, Processors,
-    ShardProcessor, ShardStart, StartOver,
+    CheckpointError, Checkpointer, PreparedCheckpoint, ProcessorBatch, ProcessorFactory, Processors,
+    ShardProcessor, ShardStart, RestartProcessor,
 };
-pub use repeats::Repeats;
-pub use shape::{Shape, Work};
+pub use repeats::Deduplicator;
+pub use shape::{ProcessingMode, Work};
 pub use streams::{ShardRecord, ShardStream, ShardStreams};
 pub use worker::RunError;
-pub(crate) use worker::Worker;
+pub(crate) use worker::WorkerContext;

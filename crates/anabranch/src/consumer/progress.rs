@@ -6,21 +6,21 @@ use super::resume::Resume;
 use anabranch_model::lease::{Checkpoint, Layout};
 use anabranch_model::position::Position;
 use anabranch_model::sequence::SequenceNumber;
-use mark::Mark;
+use mark::Watermark;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How far the lanes of a shard are.
 #[derive(Debug)]
 pub struct Progress {
     /// What is given to the lanes.
-    inside: Mutex<Inside>,
+    inside: Mutex<ProgressState>,
     /// What each lane has done. Outside of the lock, which would cost more than all else that is
     /// noted of a record.
-    marks: Box<[Mark]>,
+    marks: Box<[Watermark]>,
 }
 
 #[derive(Debug)]
-struct Inside {
+struct ProgressState {
     /// Every record up to here was given to its lane, or is on its way there.
     given: Position,
     /// Every record up to here was given to its lane when the last ones set out.
@@ -44,7 +44,7 @@ struct LaneProgress {
 impl LaneProgress {
     /// Up to where the lane is done. One without open records has no part in what was given to
     /// the others, so it is as far as all that was given.
-    fn watermark(&self, mark: &Mark, given: Position) -> Position {
+    fn watermark(&self, mark: &Watermark, given: Position) -> Position {
         let (marked, count) = mark.read();
         let done = marked.map_or(self.done, |at| self.done.max(at));
         if count >= self.given { done.max(given) } else { done }
@@ -56,14 +56,14 @@ impl Progress {
     pub(super) fn new(resume: &Resume) -> Self {
         let lanes = resume.positions().iter();
         let lanes = lanes.map(|done| LaneProgress { done: *done, given: 0, unsent: 0 }).collect();
-        let marks = resume.positions().iter().map(|_| Mark::default()).collect();
+        let marks = resume.positions().iter().map(|_| Watermark::default()).collect();
         let given = resume.lowest();
-        Self { inside: Mutex::new(Inside { given, before: given, lanes, read_bytes: 0 }), marks }
+        Self { inside: Mutex::new(ProgressState { given, before: given, lanes, read_bytes: 0 }), marks }
     }
 
     /// Notes that every record up to `to` goes to its lane, so many to each. Those of a lane have
     /// arrived when [`Progress::sent`] says so.
-    pub(super) fn give(&self, to: Position, counts: impl Iterator<Item = usize>) {
+    pub(super) fn note_dispatched(&self, to: Position, counts: impl Iterator<Item = usize>) {
         let mut inside = self.lock();
         let before = inside.given;
         inside.before = before;
@@ -77,15 +77,15 @@ impl Progress {
     }
 
     /// Notes that a lane has what was given last.
-    pub(super) fn sent(&self, lane: usize) {
+    pub(super) fn note_sent(&self, lane: usize) {
         self.lock().lanes[lane].unsent = 0;
     }
 
     /// Takes back what was given and is lost on its way, because the task that brought it was
     /// dropped. Returns up to where each lane has its records. What counted as done stays so.
-    pub(super) fn take_back(&self) -> Vec<Position> {
+    pub(super) fn undo_dispatch(&self) -> Vec<Position> {
         let mut inside = self.lock();
-        let Inside { given, before, lanes, .. } = &mut *inside;
+        let ProgressState { given, before, lanes, .. } = &mut *inside;
         let whole = *given;
         if lanes.iter().any(|lane| lane.unsent > 0) {
             *given = *before;
@@ -113,7 +113,7 @@ impl Progress {
     }
 
     /// Up to where a lane is done.
-    pub(super) fn done_by(&self, lane: usize) -> Position {
+    pub(super) fn done_up_to(&self, lane: usize) -> Position {
         let inside = self.lock();
         inside.lanes[lane].watermark(&self.marks[lane], inside.given)
     }
@@ -136,7 +136,7 @@ impl Progress {
         self.marks[lane].advance(sequence, sub, count);
     }
 
-    fn watermarks(&self, inside: &Inside) -> Vec<Position> {
+    fn watermarks(&self, inside: &ProgressState) -> Vec<Position> {
         let lanes = inside.lanes.iter().zip(&self.marks);
         lanes.map(|(lane, mark)| lane.watermark(mark, inside.given)).collect()
     }
@@ -161,7 +161,7 @@ impl Progress {
     }
 
     /// Every record up to here was given to its lane.
-    pub(super) fn given(&self) -> Position {
+    pub(super) fn dispatched_up_to(&self) -> Position {
         self.lock().given
     }
 
@@ -177,7 +177,7 @@ impl Progress {
         lanes.map(|(lane, mark)| lane.given.saturating_sub(mark.read().1)).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         // Each change is a few plain assignments, so a panic leaves no half of one.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,14 +206,14 @@ mod tests {
     fn a_checkpoint_never_passes_an_open_record_of_its_lane() {
         let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 2));
         check(&progress, &[at(1), at(1)]);
-        progress.give(at(9), [2, 1].into_iter());
+        progress.note_dispatched(at(9), [2, 1].into_iter());
         check(&progress, &[at(1), at(1)]);
         // The second lane is done with its only record, and with all that went to the other.
         progress.done(1, number(4), 1);
         check(&progress, &[at(1), at(9)]);
         progress.done(0, number(3), 1);
         check(&progress, &[at(3), at(9)]);
-        progress.give(at(12), [0, 1].into_iter());
+        progress.note_dispatched(at(12), [0, 1].into_iter());
         check(&progress, &[at(3), at(9)]);
         progress.done(0, number(8), 1);
         progress.done(1, number(12), 1);
@@ -224,33 +224,33 @@ mod tests {
     #[test]
     fn what_is_lost_on_its_way_counts_as_never_given() {
         let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 3));
-        progress.give(at(4), [1, 1, 0].into_iter());
-        (0..3).for_each(|lane| progress.sent(lane));
-        assert_eq!(progress.take_back(), [at(4); 3], "everything has arrived");
-        progress.give(at(9), [2, 1, 1].into_iter());
-        progress.sent(0);
+        progress.note_dispatched(at(4), [1, 1, 0].into_iter());
+        (0..3).for_each(|lane| progress.note_sent(lane));
+        assert_eq!(progress.undo_dispatch(), [at(4); 3], "everything has arrived");
+        progress.note_dispatched(at(9), [2, 1, 1].into_iter());
+        progress.note_sent(0);
         // The first lane has its records; those of the others come again.
-        assert_eq!(progress.take_back(), [at(9), at(4), at(4)]);
-        assert_eq!((progress.given(), progress.open()), (at(4), 4));
+        assert_eq!(progress.undo_dispatch(), [at(9), at(4), at(4)]);
+        assert_eq!((progress.dispatched_up_to(), progress.open()), (at(4), 4));
         progress.done(0, number(8), 3);
         progress.done(1, number(3), 1);
         check(&progress, &[at(8), at(4), at(4)]);
-        progress.give(at(9), [0, 1, 1].into_iter());
+        progress.note_dispatched(at(9), [0, 1, 1].into_iter());
         check(&progress, &[at(9), at(4), at(4)]);
     }
 
     #[test]
     fn a_lane_without_a_part_in_what_is_lost_on_its_way_stays_where_it_stood() {
         let progress = Progress::new(&Resume::of(&Checkpoint::at(at(1)), 3));
-        progress.give(at(9), [0, 1, 1].into_iter());
-        progress.sent(0);
-        progress.sent(1);
+        progress.note_dispatched(at(9), [0, 1, 1].into_iter());
+        progress.note_sent(0);
+        progress.note_sent(1);
         progress.done(1, number(5), 1);
         check(&progress, &[at(9), at(9), at(1)]);
-        assert_eq!(progress.take_back(), [at(9), at(9), at(1)]);
+        assert_eq!(progress.undo_dispatch(), [at(9), at(9), at(1)]);
         // The row may hold this, and takes nothing that lies before it.
         check(&progress, &[at(9), at(9), at(1)]);
-        progress.give(at(7), [0, 0, 1].into_iter());
+        progress.note_dispatched(at(7), [0, 0, 1].into_iter());
         progress.done(2, number(7), 1);
         check(&progress, &[at(9), at(9), at(7)]);
     }
@@ -265,9 +265,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for low in 1..=RECORDS {
-                    progress.give(at(low), std::iter::once(1));
+                    progress.note_dispatched(at(low), std::iter::once(1));
                     way.send(low).unwrap();
-                    progress.sent(0);
+                    progress.note_sent(0);
                 }
                 drop(way);
             });
@@ -293,7 +293,7 @@ mod tests {
         let row = Checkpoint::of_lanes(vec![at(3), at(8)]).unwrap();
         let progress = Progress::new(&Resume::of(&row, 2));
         check(&progress, &[at(3), at(8)]);
-        progress.give(at(5), [1, 0].into_iter());
+        progress.note_dispatched(at(5), [1, 0].into_iter());
         progress.done(0, number(5), 1);
         check(&progress, &[at(5), at(8)]);
     }

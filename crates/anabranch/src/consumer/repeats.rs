@@ -26,10 +26,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// assert_eq!(handled, ["paid", "sent"]);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Repeats(Arc<Mutex<Memory>>);
+pub struct Deduplicator(Arc<Mutex<DeduplicatorState>>);
 
 #[derive(Debug)]
-struct Memory {
+struct DeduplicatorState {
     /// The ids, to be found.
     ids: HashSet<Arc<str>>,
     /// The same ids, oldest first.
@@ -38,20 +38,20 @@ struct Memory {
     bound: usize,
 }
 
-impl Repeats {
+impl Deduplicator {
     /// Remembers this many ids, at least one.
-    pub fn remembering(ids: usize) -> Self {
+    pub fn with_capacity(ids: usize) -> Self {
         let (bound, none) = (ids.max(1), HashSet::new());
-        Self(Arc::new(Mutex::new(Memory { ids: none, order: VecDeque::new(), bound })))
+        Self(Arc::new(Mutex::new(DeduplicatorState { ids: none, order: VecDeque::new(), bound })))
     }
 
     /// Whether an event of this id was handled.
-    pub fn holds(&self, id: &str) -> bool {
+    pub fn contains(&self, id: &str) -> bool {
         self.lock().ids.contains(id)
     }
 
     /// An event of this id was handled.
-    pub fn remember(&self, id: impl Into<Arc<str>>) {
+    pub fn insert(&self, id: impl Into<Arc<str>>) {
         let (id, mut memory) = (id.into(), self.lock());
         if !memory.ids.insert(Arc::clone(&id)) {
             return;
@@ -63,7 +63,7 @@ impl Repeats {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Memory> {
+    fn lock(&self) -> MutexGuard<'_, DeduplicatorState> {
         // A memory that lost a thread half-way only forgets an id.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn an_id_is_held_from_its_handling_until_newer_ones_take_its_place() {
-        let repeats = Repeats::remembering(3);
-        assert!(!repeats.holds("0"), "an event that was only asked for is no repeat");
+        let repeats = Deduplicator::with_capacity(3);
+        assert!(!repeats.contains("0"), "an event that was only asked for is no repeat");
         for id in ["0", "1", "2", "2", "2"] {
-            repeats.remember(id);
+            repeats.insert(id);
         }
-        assert!(repeats.holds("0"), "remembering an id again takes no place");
-        repeats.clone().remember("3");
-        let held: Vec<bool> = ["0", "1", "2", "3"].map(|id| repeats.holds(id)).to_vec();
+        assert!(repeats.contains("0"), "remembering an id again takes no place");
+        repeats.clone().insert("3");
+        let held: Vec<bool> = ["0", "1", "2", "3"].map(|id| repeats.contains(id)).to_vec();
         assert_eq!(held, [false, true, true, true]);
     }
 }

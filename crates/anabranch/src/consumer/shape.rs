@@ -7,7 +7,7 @@
 //! | [`ShardProcessor`](super::ShardProcessor) | KCL's five callbacks | the user, by a checkpointer |
 //! | [`ShardStreams`](super::ShardStreams) | a stream per shard | the user, by an ack per record |
 
-use super::budget::Room;
+use super::budget::ReplyReservation;
 use super::handler::{Handler, HandlerError};
 use super::progress::Progress;
 use crate::lease::{LeaseHandle, LeaseStore};
@@ -19,33 +19,33 @@ use std::sync::Arc;
 
 /// A shape of the user's code, for all shards of a worker. Write a [`Handler`] or a
 /// [`ShardProcessor`](super::ShardProcessor) instead of one of these.
-pub trait Shape<S: LeaseStore>: Send + Sync + Sized + 'static {
+pub trait ProcessingMode<S: LeaseStore>: Send + Sync + Sized + 'static {
     /// What it is for one shard.
-    type Work: Work;
+    type ShardWork: Work;
 
     /// How many records one call takes at most.
-    fn most(&self) -> usize;
+    fn max_records(&self) -> usize;
 
     /// Whether the records of a shard may go to several lanes.
-    fn takes_lanes(&self) -> bool {
+    fn supports_lanes(&self) -> bool {
         true
     }
 
     /// Whether a call is made for a read that gave no records.
-    fn takes_empty(&self) -> bool {
+    fn wants_empty_reads(&self) -> bool {
         false
     }
 
     /// The work on one shard, from the take of its lease until the lease goes.
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Self::Work;
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Self::ShardWork;
 
     /// The work on the shard anew, in place of one that can't go on, and where it begins. The
     /// lease was taken at `taken`. `None` if nothing of this shape asks for it.
-    fn again(
+    fn restart(
         self: &Arc<Self>,
-        before: &Self::Work,
+        before: &Self::ShardWork,
         taken: &Checkpoint,
-    ) -> impl Future<Output = Option<(Self::Work, Checkpoint)>> + Send {
+    ) -> impl Future<Output = Option<(Self::ShardWork, Checkpoint)>> + Send {
         let _ = (before, taken);
         std::future::ready(None)
     }
@@ -60,11 +60,11 @@ pub trait Work: Send + Sync + 'static {
     }
 
     /// Records of one lane. On an error the same records come again.
-    fn handle(&self, call: Call<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+    fn handle(&self, call: HandlerCall<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Up to where the shard is done, as a row of this layout can keep it. `None` if the user
     /// writes it down.
-    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+    fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         Some(progress.checkpoint(layout))
     }
 
@@ -86,21 +86,21 @@ pub trait Work: Send + Sync + 'static {
     }
 
     /// The shard is to be given back as soon as the calls that run have ended.
-    fn stop_soon(&self) {}
+    fn begin_stop(&self) {}
 
     /// Resolves when the user's code takes no more of the shard: it is given back, and taken again
     /// after a pause.
-    fn gives_up(&self) -> impl Future<Output = ()> + Send {
+    fn wait_gave_up(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
     /// Resolves when nothing more can come to be done of a shard that was given up.
-    fn is_settled(&self) -> impl Future<Output = ()> + Send {
+    fn wait_settled(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
     /// The shard is no longer this worker's, or is about to go.
-    fn over(&self) -> impl Future<Output = ()> + Send {
+    fn closed(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
@@ -109,11 +109,11 @@ pub trait Work: Send + Sync + 'static {
 /// neither done nor failed. [`Work::gives_up`] says what becomes of the shard.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody takes the shard's records any more")]
-pub(super) struct NotTaken;
+pub(super) struct NotAccepted;
 
 /// One call for records of one lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct HandlerCall<'a> {
     /// Which lane.
     pub lane: usize,
     /// Where the lanes of the shard stand.
@@ -125,12 +125,12 @@ pub struct Call<'a> {
     /// Whether the closed shard has no more.
     pub at_end: bool,
     /// The memory that the records share with the rest of their reply.
-    pub(super) room: Option<&'a Arc<Room>>,
+    pub(super) reservation: Option<&'a Arc<ReplyReservation>>,
 }
 
 /// A handler, for one shard.
 #[derive(Debug)]
-pub struct Direct<H> {
+pub struct HandlerWork<H> {
     /// The handler of all shards.
     handler: Arc<H>,
     /// Which shard.
@@ -139,15 +139,15 @@ pub struct Direct<H> {
     lease_term: u64,
 }
 
-impl<S: LeaseStore, H: Handler> Shape<S> for H {
-    type Work = Direct<H>;
+impl<S: LeaseStore, H: Handler> ProcessingMode<S> for H {
+    type ShardWork = HandlerWork<H>;
 
-    fn most(&self) -> usize {
-        Handler::most(self)
+    fn max_records(&self) -> usize {
+        Handler::max_records(self)
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Direct<H> {
-        Direct {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> HandlerWork<H> {
+        HandlerWork {
             handler: Arc::clone(self),
             shard: Arc::new(grip.key().clone()),
             lease_term: grip.lease().term,
@@ -155,8 +155,8 @@ impl<S: LeaseStore, H: Handler> Shape<S> for H {
     }
 }
 
-impl<H: Handler> Work for Direct<H> {
-    fn handle(&self, call: Call<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+impl<H: Handler> Work for HandlerWork<H> {
+    fn handle(&self, call: HandlerCall<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
         self.handler.handle(&self.shard, self.lease_term, call.records)
     }
 }

@@ -15,23 +15,23 @@ mod oversee;
 mod ending;
 mod stopping;
 
-pub(super) use session::Predecessor;
+pub(super) use session::PreviousLane;
 
-use super::Worker;
-use super::checkpoint::{Checkpoints, Tenancy};
-use super::fetch::{FAILED, Latest};
+use super::WorkerContext;
+use super::checkpoint::{CheckpointWriter, LeaseStatus};
+use super::fetch::{FAILED, LatestResolver};
 use super::handler::{HandlerError, attempt};
-use super::processor::StartOver;
+use super::processor::RestartProcessor;
 use super::resume::Resume;
-use super::shape::{Shape, Work};
-use super::vitals::{Order, Vitals};
+use super::shape::{ProcessingMode, Work};
+use super::vitals::{WatchdogOrder, ShardTelemetry};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{CheckpointResult, LeaseHandle, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
 use anabranch_model::retry::Fault;
-use session::{Left, Session};
+use session::{LeftoverLanes, Session};
 use std::sync::Arc;
 
 /// How long a dropped handler is waited for before it counts as one that can't be stopped.
@@ -45,21 +45,21 @@ const STOOD_STILL: &str = "it did not return within the limit of the watch, and 
 const AGAIN_MS: u64 = 1_000;
 
 /// Reads a shard until its end, or until the lease has to go.
-pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
-    worker: Arc<Worker<A, H>>,
+pub(super) async fn run<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
+    worker: Arc<WorkerContext<A, H>>,
     grip: LeaseHandle<S, A>,
 ) {
     let (events, shard) = (worker.events.clone(), Arc::new(grip.key().clone()));
     let from = grip.lease().checkpoint.clone();
     events.emit(ShardEvent::Started { shard: Arc::clone(&shard), from: from.clone() });
-    let vitals = Arc::new(Vitals::new(Arc::clone(&shard), from.clone()));
-    let admitted = worker.health.admit(Arc::clone(&vitals));
+    let vitals = Arc::new(ShardTelemetry::new(Arc::clone(&shard), from.clone()));
+    let admitted = worker.health.register(Arc::clone(&vitals));
     let checkpoints = {
         let (shard, vitals, events) = (Arc::clone(&shard), Arc::clone(&vitals), events.clone());
-        Checkpoints::new(shard, from.clone(), vitals, events)
+        CheckpointWriter::new(shard, from.clone(), vitals, events)
     };
     let grip = Arc::new(grip);
-    let mut reader = Reader {
+    let mut reader = ShardReader {
         work: Arc::new(worker.handler.work(&grip)),
         latest: Arc::default(),
         worker,
@@ -73,32 +73,32 @@ pub(super) async fn run<A: StreamApi, S: LeaseStore, H: Shape<S>>(
         refused: false,
     };
     let (how, why) = reader.read().await;
-    reader.over(why).await;
+    reader.notify_closed(why).await;
     drop(admitted);
     // What was done since the figures were last told belongs to them too.
-    events.emit(reader.vitals.figures(reader.worker.clock.wall_ms()));
+    events.emit(reader.vitals.interval_totals(reader.worker.clock.wall_ms()));
     events.emit(ShardEvent::Stopped { shard, why });
     reader.grip.finish(how);
 }
 
 /// The reading of one shard.
-struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
+struct ShardReader<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> {
     /// What all shards of the worker share.
-    worker: Arc<Worker<A, H>>,
+    worker: Arc<WorkerContext<A, H>>,
     /// The user's code.
-    work: Arc<H::Work>,
+    work: Arc<H::ShardWork>,
     /// The right to read.
     grip: Arc<LeaseHandle<S, A>>,
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// What the row holds.
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointWriter,
     /// The signs of life of the shard.
-    vitals: Arc<Vitals>,
+    vitals: Arc<ShardTelemetry>,
     /// Up to where each lane is done, whether the row can hold it or not.
     stands_at: Checkpoint,
     /// What LATEST stands for, as long as the shard stands there.
-    latest: Arc<Latest>,
+    latest: Arc<LatestResolver>,
     /// Where the user's code last began.
     began_at: Checkpoint,
     /// How often it could not go on since its checkpoint moved.
@@ -110,16 +110,16 @@ struct Reader<A: StreamApi, S: LeaseStore, H: Shape<S>> {
 /// How a session ended.
 enum SessionEnd {
     /// The reading is over.
-    Over(FinishReason, ShardStop),
+    Finished(FinishReason, ShardStop),
     /// It goes on where it stands, after a pause: in all lanes but those whose handlers still run.
-    Again,
+    Restart,
     /// The user's code can't go on: it begins anew at its last checkpoint, after a pause.
-    StartOver,
+    RestartProcessor,
 }
 
-const LOST: SessionEnd = SessionEnd::Over(FinishReason::Failed, ShardStop::Lost);
+const LOST: SessionEnd = SessionEnd::Finished(FinishReason::Failed, ShardStop::Lost);
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     async fn read(&mut self) -> (FinishReason, ShardStop) {
         if self.stands_at.is_shard_end() {
             return (FinishReason::Ended, ShardStop::Ended);
@@ -129,9 +129,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         }
         loop {
             match self.begin().await {
-                SessionEnd::Over(how, why) => return (how, why),
-                SessionEnd::Again => {}
-                SessionEnd::StartOver => match self.start_over().await {
+                SessionEnd::Finished(how, why) => return (how, why),
+                SessionEnd::Restart => {}
+                SessionEnd::RestartProcessor => match self.start_over().await {
                     Some(end) => return end,
                     None => continue,
                 },
@@ -151,10 +151,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let worker = &self.worker;
         let mut failures = 0_u32;
         loop {
-            let moment = self.latest.moment(&*worker.api, &self.shard, &worker.clock);
+            let moment = self.latest.resolve(&*worker.api, &self.shard, &worker.clock);
             let error = tokio::select! {
                 biased;
-                stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
+                stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
                 found = moment => match found {
                     Ok(moment_ms) => return self.keep_latest(moment_ms).await,
                     // The coordinator finds out what has become of the stream.
@@ -183,7 +183,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         loop {
             let error = tokio::select! {
                 biased;
-                stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
+                stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
                 kept = self.grip.pin_latest(moment_ms) => match kept {
                     // One that the worker had found out before may be on the row already.
                     CheckpointResult::Done | CheckpointResult::BehindCurrent => return None,
@@ -205,27 +205,27 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     async fn pause(&self, pause_ms: u64) -> Option<(FinishReason, ShardStop)> {
         tokio::select! {
             biased;
-            stop = self.grip.wait_for_stop() => Some(stopped_before(&stop)),
+            stop = self.grip.wait_for_stop() => Some(end_before_start(&stop)),
             () = self.worker.clock.sleep(pause_ms) => None,
         }
     }
 
     /// Reads with the user's code as it is. `None` if that can't go on, and begins anew.
     async fn read_on(&mut self) -> Option<(FinishReason, ShardStop)> {
-        let mut left = Left::default();
+        let mut left = LeftoverLanes::default();
         loop {
             let resume = self.resume(&left);
             let Some(from) = resume.read_from() else {
                 return Some((FinishReason::Ended, ShardStop::Ended));
             };
             let mut session = self.start(resume, from, left);
-            let end = self.oversee(&mut session).await;
-            self.stands_at = session.stands_at();
+            let end = self.supervise(&mut session).await;
+            self.stands_at = session.positions();
             match end {
-                SessionEnd::Over(how, why) => return Some((how, why)),
-                SessionEnd::StartOver => return self.start_over().await,
-                SessionEnd::Again => {
-                    left = session.leave();
+                SessionEnd::Finished(how, why) => return Some((how, why)),
+                SessionEnd::RestartProcessor => return self.start_over().await,
+                SessionEnd::Restart => {
+                    left = session.leftover();
                     self.worker.clock.sleep(AGAIN_MS).await;
                 }
             }
@@ -233,10 +233,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// Where the next session begins. While a lane of the last one still runs, their number holds.
-    fn resume(&self, left: &Left) -> Resume {
+    fn resume(&self, left: &LeftoverLanes) -> Resume {
         if left.runs() {
             Resume::as_it_stands(&self.stands_at)
-        } else if self.worker.handler.takes_lanes() {
+        } else if self.worker.handler.supports_lanes() {
             Resume::of(&self.stands_at, self.worker.settings.concurrency)
         } else {
             Resume::in_one_lane(&self.stands_at)
@@ -249,8 +249,8 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let worker = Arc::clone(&self.worker);
         let again = tokio::select! {
             biased;
-            stop = self.grip.wait_for_stop() => return Some(stopped_before(&stop)),
-            again = worker.handler.again(&self.work, &self.grip.lease().checkpoint) => again,
+            stop = self.grip.wait_for_stop() => return Some(end_before_start(&stop)),
+            again = worker.handler.restart(&self.work, &self.grip.lease().checkpoint) => again,
         };
         let Some((work, from)) = again else { return Some((FinishReason::Failed, ShardStop::Failed)) };
         let moved = self.began_at != from;
@@ -261,7 +261,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let pause_ms = worker.settings.retry.wait_ms(self.failures, worker.chance.bits());
         tokio::select! {
             biased;
-            stop = self.grip.wait_for_stop() => Some(stopped_before(&stop)),
+            stop = self.grip.wait_for_stop() => Some(end_before_start(&stop)),
             () = worker.clock.sleep(pause_ms) => None,
         }
     }
@@ -272,46 +272,46 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let begun = tokio::select! {
             biased;
             stop = self.grip.wait_for_stop() => {
-                let (how, why) = stopped_before(&stop);
-                return SessionEnd::Over(how, why);
+                let (how, why) = end_before_start(&stop);
+                return SessionEnd::Finished(how, why);
             }
             begun = attempt(async { self.work.begin().await }) => begun,
-            why = self.told_to_drop() => {
+            why = self.wait_for_drop_order() => {
                 self.call_failed("initialize", &STOOD_STILL.into());
-                return SessionEnd::Over(FinishReason::Failed, why);
+                return SessionEnd::Finished(FinishReason::Failed, why);
             }
         };
         calling.returned();
-        let Err(error) = begun else { return SessionEnd::Again };
+        let Err(error) = begun else { return SessionEnd::Restart };
         self.call_failed("initialize", &error);
-        if error.is::<StartOver>() {
-            return SessionEnd::StartOver;
+        if error.is::<RestartProcessor>() {
+            return SessionEnd::RestartProcessor;
         }
-        SessionEnd::Over(FinishReason::Failed, ShardStop::Failed)
+        SessionEnd::Finished(FinishReason::Failed, ShardStop::Failed)
     }
 
     /// Waits until the watcher wants a call dropped that does not return. Says what is to be said
     /// where the shard is given back for it.
-    async fn told_to_drop(&self) -> ShardStop {
+    async fn wait_for_drop_order(&self) -> ShardStop {
         loop {
-            match self.vitals.ordered().await {
-                Order::Refetch => {}
-                Order::DropHandlers => return ShardStop::Failed,
-                Order::Release => return ShardStop::Stuck,
+            match self.vitals.wait_for_order().await {
+                WatchdogOrder::Refetch => {}
+                WatchdogOrder::DropHandlers => return ShardStop::Failed,
+                WatchdogOrder::Release => return ShardStop::Stuck,
             }
         }
     }
 
     /// Tells the user's code that the shard is no longer read here, unless it knows.
-    async fn over(&self, why: ShardStop) {
+    async fn notify_closed(&self, why: ShardStop) {
         if why == ShardStop::Ended {
             return;
         }
         let over = attempt(async {
-            self.work.over().await;
+            self.work.closed().await;
             Ok(())
         });
-        let patience_ms = self.worker.settings.lease_lost_ms;
+        let patience_ms = self.worker.settings.lease_lost_timeout;
         // A lease that is lost is another's already; one that is given back is waited for.
         let patience_ms =
             if why == ShardStop::Lost { patience_ms } else { patience_ms.min(OVER_MS) };
@@ -334,30 +334,30 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Writes down what is done before the lease is given back, and what the user's code does while
     /// that is under way. It takes no more records then, so this ends.
-    async fn note_last(&mut self, session: &Session) -> Tenancy {
+    async fn save_final_checkpoint(&mut self, session: &Session) -> LeaseStatus {
         loop {
-            let done = self.work.done(&session.progress, self.worker.layout);
-            if self.note(session).await == Tenancy::Lost {
-                return Tenancy::Lost;
+            let done = self.work.checkpoint_for(&session.progress, self.worker.layout);
+            if self.save_checkpoint(session).await == LeaseStatus::Lost {
+                return LeaseStatus::Lost;
             }
-            if self.work.done(&session.progress, self.worker.layout) == done {
-                return Tenancy::Kept;
+            if self.work.checkpoint_for(&session.progress, self.worker.layout) == done {
+                return LeaseStatus::Kept;
             }
         }
     }
 
     /// Writes down what is done.
-    async fn note(&mut self, session: &Session) -> Tenancy {
+    async fn save_checkpoint(&mut self, session: &Session) -> LeaseStatus {
         self.grip.add_read_bytes(session.progress.take_read_bytes());
-        match self.work.done(&session.progress, self.worker.layout) {
-            Some(at) => self.checkpoints.note(&self.grip, at).await,
-            None => Tenancy::Kept,
+        match self.work.checkpoint_for(&session.progress, self.worker.layout) {
+            Some(at) => self.checkpoints.write(&self.grip, at).await,
+            None => LeaseStatus::Kept,
         }
     }
 }
 
 /// How the reading ends that a stop came before.
-fn stopped_before(stop: &StopReason) -> (FinishReason, ShardStop) {
+fn end_before_start(stop: &StopReason) -> (FinishReason, ShardStop) {
     match stop {
         StopReason::Lost => (FinishReason::Failed, ShardStop::Lost),
         StopReason::Drain { .. } => (FinishReason::Drained, ShardStop::Drained),

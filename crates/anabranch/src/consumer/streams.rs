@@ -49,7 +49,7 @@ pub struct ShardStreams {
 }
 
 /// The shape: each shard is offered as a stream.
-pub(super) struct Streams {
+pub(super) struct ShardStreamMode {
     /// Where shards are offered.
     offer: mpsc::Sender<ShardStream>,
     /// How many records of a shard may stand above its watermark.
@@ -61,7 +61,7 @@ impl<A: StreamApi, S: LeaseStore, H> Consumer<A, S, H> {
     /// (1 at least) wait for acks, or for that of one before them. Call it inside a tokio runtime.
     pub fn shard_streams(self, unacked: u32) -> ShardStreams {
         let (offer, offered) = mpsc::channel(OFFERED);
-        let consumer = self.with_handler(Streams { offer, unacked: unacked.max(1) });
+        let consumer = self.with_handler(ShardStreamMode { offer, unacked: unacked.max(1) });
         let stop = CancellationToken::new();
         let asked = stop.clone();
         let mut worker = JoinSet::new();

@@ -5,7 +5,7 @@
 use crate::event::ShardEvent;
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::record::UserRecord;
-use anabranch_model::watch::{Phase, Remedy, Sight};
+use anabranch_model::watch::{ReadPhase, WatchdogAction, ShardActivity};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -15,11 +15,11 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// What the task that fetches is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum FetchStep {
     /// It waits for the next poll.
     Idle = 0,
     /// It waits for memory.
-    Room = 1,
+    Memory = 1,
     /// It asks for a place to read from.
     Iterator = 2,
     /// It asks for records.
@@ -30,10 +30,10 @@ pub(super) enum Step {
     Lanes = 5,
 }
 
-impl Step {
+impl FetchStep {
     fn of(number: u64) -> Self {
         match number {
-            1 => Self::Room,
+            1 => Self::Memory,
             2 => Self::Iterator,
             3 => Self::Fetch,
             4 => Self::Decode,
@@ -43,31 +43,31 @@ impl Step {
     }
 
     /// The phase, if it is one that has to get on by itself.
-    pub(super) fn phase(self) -> Option<Phase> {
+    pub(super) fn phase(self) -> Option<ReadPhase> {
         match self {
-            Self::Idle | Self::Room | Self::Lanes => None,
-            Self::Iterator => Some(Phase::Iterator),
-            Self::Fetch => Some(Phase::Fetch),
-            Self::Decode => Some(Phase::Decode),
+            Self::Idle | Self::Memory | Self::Lanes => None,
+            Self::Iterator => Some(ReadPhase::Iterator),
+            Self::Fetch => Some(ReadPhase::Fetch),
+            Self::Decode => Some(ReadPhase::Decode),
         }
     }
 }
 
 /// The signs of life of one shard.
 #[derive(Debug)]
-pub(super) struct Vitals {
+pub(super) struct ShardTelemetry {
     /// Which shard.
     pub(super) shard: Arc<LeaseKey>,
     /// Replies that came, shifted by eight bits, and the step of fetching below them.
     fetching: AtomicU64,
     /// Each lane: calls of the handler that returned, shifted by one, and whether one runs.
-    lanes: Mutex<Vec<LaneSign>>,
+    lanes: Mutex<Vec<CallCounter>>,
     /// The same for the calls that tell the user's code that the shard begins, or has ended.
-    callbacks: LaneSign,
+    callbacks: CallCounter,
     /// Checkpoints that were written.
     checkpoints: AtomicU64,
     /// Whether something done is not written down.
-    unwritten: AtomicBool,
+    unsaved: AtomicBool,
     /// Up to where the row says that the shard is done.
     checkpoint: Mutex<Checkpoint>,
     /// How far the last reply was from the newest record, or [`UNKNOWN`].
@@ -83,9 +83,9 @@ pub(super) struct Vitals {
     /// Milliseconds that those took, retries included.
     busy_ms: AtomicU64,
     /// What of these was told as an event.
-    told: Mutex<Totals>,
+    reported: Mutex<ShardTotals>,
     /// In which phase it stands still, and since when by the watcher's clock.
-    stuck: Mutex<Option<(Phase, u64)>>,
+    stuck: Mutex<Option<(ReadPhase, u64)>>,
     /// Whether a handler runs that can't be stopped.
     unstoppable: AtomicBool,
     /// What the watcher wants done.
@@ -96,9 +96,9 @@ pub(super) struct Vitals {
 
 /// The sign of one lane. Clones share it, and one task at a time moves it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LaneSign(Arc<AtomicU64>);
+pub(super) struct CallCounter(Arc<AtomicU64>);
 
-impl LaneSign {
+impl CallCounter {
     /// The handler is called.
     #[inline]
     pub(super) fn called(&self) {
@@ -117,7 +117,7 @@ impl LaneSign {
         self.0.fetch_and(!1, Ordering::Relaxed);
     }
 
-    fn mark(&self) -> Option<u64> {
+    fn current_call(&self) -> Option<u64> {
         let word = self.0.load(Ordering::Relaxed);
         (word & 1 == 1).then_some(word >> 1)
     }
@@ -125,16 +125,16 @@ impl LaneSign {
 
 /// A call of the user's code beside the lanes. Dropped before it has returned, its mark stays: made
 /// again, it is known again.
-pub(super) struct Callback<'a>(&'a LaneSign);
+pub(super) struct CallbackGuard<'a>(&'a CallCounter);
 
-impl Callback<'_> {
+impl CallbackGuard<'_> {
     /// The call has returned.
     pub(super) fn returned(self) {
         self.0.returned();
     }
 }
 
-impl Drop for Callback<'_> {
+impl Drop for CallbackGuard<'_> {
     fn drop(&mut self) {
         self.0.idle();
     }
@@ -143,7 +143,7 @@ impl Drop for Callback<'_> {
 /// What a lane has handled and the shard's figures don't have yet: those are shared, so a lane adds
 /// to them when a moment has passed or it waits, and not for each record.
 #[derive(Debug, Default)]
-pub(super) struct Handled {
+pub(super) struct HandledCount {
     /// The records.
     records: u64,
     /// Their bytes, keys included.
@@ -152,7 +152,7 @@ pub(super) struct Handled {
     taken_ms: u64,
 }
 
-impl Handled {
+impl HandledCount {
     /// More records were handled.
     #[inline]
     pub(super) fn add(&mut self, records: &[UserRecord]) {
@@ -164,7 +164,7 @@ impl Handled {
 
 /// Figures that only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct ShardTotals {
     pub(super) records: u64,
     pub(super) bytes: u64,
     pub(super) runs: u64,
@@ -173,7 +173,7 @@ pub(super) struct Totals {
 
 /// What the watcher wants done with a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(super) enum WatchdogOrder {
     /// The fetching begins anew; the lanes go on with what they have.
     Refetch,
     /// The reading begins anew, and the handlers are dropped.
@@ -182,28 +182,28 @@ pub(super) enum Order {
     Release,
 }
 
-impl Order {
+impl WatchdogOrder {
     /// What a remedy for a phase means to the shard; nothing for a mere report.
-    pub(super) fn of(phase: Phase, remedy: Remedy) -> Option<Self> {
+    pub(super) fn of(phase: ReadPhase, remedy: WatchdogAction) -> Option<Self> {
         match (remedy, phase) {
-            (Remedy::Report, _) => None,
-            (Remedy::Restart, Phase::Handler) => Some(Self::DropHandlers),
-            (Remedy::Restart, _) => Some(Self::Refetch),
-            (Remedy::Release, _) => Some(Self::Release),
+            (WatchdogAction::Report, _) => None,
+            (WatchdogAction::Restart, ReadPhase::Handler) => Some(Self::DropHandlers),
+            (WatchdogAction::Restart, _) => Some(Self::Refetch),
+            (WatchdogAction::Release, _) => Some(Self::Release),
         }
     }
 }
 
-impl Vitals {
+impl ShardTelemetry {
     /// A shard that is done up to `checkpoint`.
     pub(super) fn new(shard: Arc<LeaseKey>, checkpoint: Checkpoint) -> Self {
         Self {
             shard,
             fetching: AtomicU64::new(0),
             lanes: Mutex::default(),
-            callbacks: LaneSign::default(),
+            callbacks: CallCounter::default(),
             checkpoints: AtomicU64::new(0),
-            unwritten: AtomicBool::new(false),
+            unsaved: AtomicBool::new(false),
             checkpoint: Mutex::new(checkpoint),
             behind_ms: AtomicU64::new(UNKNOWN),
             arrival_ms: AtomicU64::new(UNKNOWN),
@@ -211,7 +211,7 @@ impl Vitals {
             bytes: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             busy_ms: AtomicU64::new(0),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             stuck: Mutex::default(),
             unstoppable: AtomicBool::new(false),
             ordered: AtomicU8::new(0),
@@ -220,7 +220,7 @@ impl Vitals {
     }
 
     /// Fetching enters a step. One task at a time calls this.
-    pub(super) fn enter(&self, step: Step) {
+    pub(super) fn enter(&self, step: FetchStep) {
         let word = self.fetching.load(Ordering::Relaxed);
         self.fetching.store(word & !0xff | step as u64, Ordering::Relaxed);
     }
@@ -232,36 +232,36 @@ impl Vitals {
     }
 
     /// The step of fetching.
-    pub(super) fn step(&self) -> Step {
-        Step::of(self.fetching.load(Ordering::Relaxed) & 0xff)
+    pub(super) fn step(&self) -> FetchStep {
+        FetchStep::of(self.fetching.load(Ordering::Relaxed) & 0xff)
     }
 
     /// The signs of so many lanes. Their counts go on from the last session, so that a handler that
     /// hangs at the same record again is known again. None of them runs, but for those of which
     /// `runs` says so: these keep their signs. What was ordered for the last session is forgotten.
-    pub(super) fn lanes(&self, count: usize, runs: impl Fn(usize) -> bool) -> Vec<LaneSign> {
+    pub(super) fn lanes(&self, count: usize, runs: impl Fn(usize) -> bool) -> Vec<CallCounter> {
         self.ordered.store(0, Ordering::Relaxed);
         let mut lanes = lock(&self.lanes);
-        lanes.resize_with(count, LaneSign::default);
+        lanes.resize_with(count, CallCounter::default);
         for (_, lane) in lanes.iter_mut().enumerate().filter(|(index, _)| !runs(*index)) {
             // A task that was dropped may still hold the old sign.
             let word = lane.0.load(Ordering::Relaxed) & !1;
-            *lane = LaneSign(Arc::new(AtomicU64::new(word)));
+            *lane = CallCounter(Arc::new(AtomicU64::new(word)));
         }
         lanes.clone()
     }
 
     /// The user's code is told that the shard begins, or has ended. What was ordered before is
     /// forgotten.
-    pub(super) fn calling(&self) -> Callback<'_> {
+    pub(super) fn calling(&self) -> CallbackGuard<'_> {
         self.ordered.store(0, Ordering::Relaxed);
         self.callbacks.called();
-        Callback(&self.callbacks)
+        CallbackGuard(&self.callbacks)
     }
 
     /// Takes in what a lane has handled by `now_ms`, if a moment has passed since the last time.
     #[inline]
-    pub(super) fn handled_by(&self, handled: &mut Handled, now_ms: u64) {
+    pub(super) fn handled_by(&self, handled: &mut HandledCount, now_ms: u64) {
         if handled.taken_ms != now_ms {
             handled.taken_ms = now_ms;
             self.handled(handled);
@@ -269,7 +269,7 @@ impl Vitals {
     }
 
     /// Takes in what a lane has handled.
-    pub(super) fn handled(&self, handled: &mut Handled) {
+    pub(super) fn handled(&self, handled: &mut HandledCount) {
         if handled.records > 0 {
             self.records.fetch_add(std::mem::take(&mut handled.records), Ordering::Relaxed);
             self.bytes.fetch_add(std::mem::take(&mut handled.bytes), Ordering::Relaxed);
@@ -278,28 +278,28 @@ impl Vitals {
 
     /// Records are handed to the handler.
     #[inline]
-    pub(super) fn handing(&self, records: &[UserRecord]) {
+    pub(super) fn note_delivery(&self, records: &[UserRecord]) {
         if let Some(first) = records.first() {
             self.arrival_ms.store(first.arrival_ms, Ordering::Relaxed);
         }
     }
 
     /// A run of records took so long.
-    pub(super) fn ran(&self, ms: u64) {
+    pub(super) fn note_call_time(&self, ms: u64) {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.busy_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
     /// Something done is about to be written down.
-    pub(super) fn writing(&self) {
-        self.unwritten.store(true, Ordering::Relaxed);
+    pub(super) fn note_unsaved(&self) {
+        self.unsaved.store(true, Ordering::Relaxed);
     }
 
     /// It was.
-    pub(super) fn written(&self, at: &Checkpoint) {
+    pub(super) fn note_saved(&self, at: &Checkpoint) {
         lock(&self.checkpoint).clone_from(at);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.unwritten.store(false, Ordering::Relaxed);
+        self.unsaved.store(false, Ordering::Relaxed);
     }
 
     /// A handler runs that can't be stopped, or no longer.
@@ -313,47 +313,47 @@ impl Vitals {
     }
 
     /// What a watcher sees.
-    pub(super) fn see<T>(&self, watch: impl FnOnce(Sight<'_>) -> T) -> T {
+    pub(super) fn observe<T>(&self, watch: impl FnOnce(ShardActivity<'_>) -> T) -> T {
         // The number of lanes changes, so they come last: each keeps its place among the marks.
-        let callbacks = std::iter::once(self.callbacks.mark());
-        let marks: Vec<_> = callbacks.chain(lock(&self.lanes).iter().map(LaneSign::mark)).collect();
+        let callbacks = std::iter::once(self.callbacks.current_call());
+        let marks: Vec<_> = callbacks.chain(lock(&self.lanes).iter().map(CallCounter::current_call)).collect();
         let word = self.fetching.load(Ordering::Relaxed);
         let written = self.checkpoints.load(Ordering::Relaxed);
-        watch(Sight {
-            fetching: Step::of(word & 0xff).phase().map(|phase| (phase, word >> 8)),
+        watch(ShardActivity {
+            fetching: FetchStep::of(word & 0xff).phase().map(|phase| (phase, word >> 8)),
             handlers: &marks,
-            checkpoint: self.unwritten.load(Ordering::Relaxed).then_some(written),
+            checkpoint: self.unsaved.load(Ordering::Relaxed).then_some(written),
         })
     }
 
     /// Notes in which phase it stands still and since when, or that it does not.
-    pub(super) fn set_stuck(&self, stuck: Option<(Phase, u64)>) {
+    pub(super) fn set_stuck(&self, stuck: Option<(ReadPhase, u64)>) {
         *lock(&self.stuck) = stuck;
     }
 
     /// In which phase it stands still, and since when.
-    pub(super) fn stuck(&self) -> Option<(Phase, u64)> {
+    pub(super) fn stuck(&self) -> Option<(ReadPhase, u64)> {
         *lock(&self.stuck)
     }
 
     /// Wants something done. The last word counts.
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn set_order(&self, order: WatchdogOrder) {
         let number = match order {
-            Order::Refetch => 1,
-            Order::DropHandlers => 2,
-            Order::Release => 3,
+            WatchdogOrder::Refetch => 1,
+            WatchdogOrder::DropHandlers => 2,
+            WatchdogOrder::Release => 3,
         };
         self.ordered.store(number, Ordering::Relaxed);
         self.wake.notify_one();
     }
 
     /// Waits until something has to be done.
-    pub(super) async fn ordered(&self) -> Order {
+    pub(super) async fn wait_for_order(&self) -> WatchdogOrder {
         loop {
             match self.ordered.swap(0, Ordering::Relaxed) {
-                1 => return Order::Refetch,
-                2 => return Order::DropHandlers,
-                3 => return Order::Release,
+                1 => return WatchdogOrder::Refetch,
+                2 => return WatchdogOrder::DropHandlers,
+                3 => return WatchdogOrder::Release,
                 _ => self.wake.notified().await,
             }
         }
@@ -376,13 +376,13 @@ impl Vitals {
 
     /// Whether the user's code runs.
     pub(super) fn is_handling(&self) -> bool {
-        self.callbacks.mark().is_some()
-            || lock(&self.lanes).iter().any(|lane| lane.mark().is_some())
+        self.callbacks.current_call().is_some()
+            || lock(&self.lanes).iter().any(|lane| lane.current_call().is_some())
     }
 
     /// The figures that only grow.
-    pub(super) fn totals(&self) -> Totals {
-        Totals {
+    pub(super) fn totals(&self) -> ShardTotals {
+        ShardTotals {
             records: self.records.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             runs: self.runs.load(Ordering::Relaxed),
@@ -391,9 +391,9 @@ impl Vitals {
     }
 
     /// The figures since they were last asked for, to be told.
-    pub(super) fn figures(&self, wall_ms: u64) -> ShardEvent {
+    pub(super) fn interval_totals(&self, wall_ms: u64) -> ShardEvent {
         let now = self.totals();
-        let before = std::mem::replace(&mut *lock(&self.told), now);
+        let before = std::mem::replace(&mut *lock(&self.reported), now);
         ShardEvent::Figures {
             shard: Arc::clone(&self.shard),
             records: now.records.saturating_sub(before.records),
@@ -423,16 +423,16 @@ mod tests {
     #[test]
     fn signs_show_what_is_under_way_and_move_when_it_gets_on() {
         let shard = Arc::new(LeaseKey::new("s", "shardId-000000000000"));
-        let vitals = Vitals::new(shard, Checkpoint::at(Position::TrimHorizon));
-        let sight = || vitals.see(|s| (s.fetching, s.handlers.to_vec(), s.checkpoint));
+        let vitals = ShardTelemetry::new(shard, Checkpoint::at(Position::TrimHorizon));
+        let sight = || vitals.observe(|s| (s.fetching, s.handlers.to_vec(), s.checkpoint));
         assert_eq!(sight(), (None, vec![None], None));
-        vitals.enter(Step::Iterator);
-        assert_eq!(sight().0, Some((Phase::Iterator, 0)));
-        vitals.enter(Step::Fetch);
+        vitals.enter(FetchStep::Iterator);
+        assert_eq!(sight().0, Some((ReadPhase::Iterator, 0)));
+        vitals.enter(FetchStep::Fetch);
         vitals.replied(5);
-        vitals.enter(Step::Fetch);
-        assert_eq!((sight().0, vitals.behind_ms()), (Some((Phase::Fetch, 1)), Some(5)));
-        vitals.enter(Step::Lanes);
+        vitals.enter(FetchStep::Fetch);
+        assert_eq!((sight().0, vitals.behind_ms()), (Some((ReadPhase::Fetch, 1)), Some(5)));
+        vitals.enter(FetchStep::Lanes);
         assert_eq!(sight().0, None, "it waits for others");
         let lanes = vitals.lanes(2, |_| false);
         lanes[1].called();
@@ -450,9 +450,9 @@ mod tests {
         lanes[1].returned();
         again[1].called();
         assert_eq!(sight().1, vec![None, None, Some(1)], "a task that was dropped moves nothing");
-        vitals.writing();
+        vitals.note_unsaved();
         assert_eq!(sight().2, Some(0));
-        vitals.written(&Checkpoint::at(Position::ShardEnd));
+        vitals.note_saved(&Checkpoint::at(Position::ShardEnd));
         assert_eq!((sight().2, vitals.checkpoint()), (None, Checkpoint::at(Position::ShardEnd)));
     }
 }

@@ -2,11 +2,11 @@
 //! restarted or given back, and now and then tells the figures.
 
 use super::health::Health;
-use super::vitals::{Order, Vitals};
+use super::vitals::{WatchdogOrder, ShardTelemetry};
 use crate::clock::Clock;
 use crate::event::{Events, ShardEvent};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::watch::{Watch, WatchLimits};
+use anabranch_model::watch::{StuckDetector, WatchdogLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use std::sync::Arc;
 const LOOK_MS: u64 = 1_000;
 
 /// What the watcher works with.
-pub(super) struct Watcher {
+pub(super) struct Watchdog {
     /// The shards.
     pub(super) health: Health,
     /// What is allowed.
-    pub(super) limits: WatchLimits,
+    pub(super) limits: WatchdogLimits,
     /// How often the figures are told.
     pub(super) figures_ms: u64,
     /// The worker's clock.
@@ -28,22 +28,22 @@ pub(super) struct Watcher {
 }
 
 /// What the watcher remembers of a shard.
-struct Watched {
+struct WatchedShard {
     /// The shard as this worker holds it now; taken again, it is another one.
-    vitals: Arc<Vitals>,
+    vitals: Arc<ShardTelemetry>,
     /// The watch over it.
-    watch: Watch,
+    watch: StuckDetector,
 }
 
-impl Watcher {
+impl Watchdog {
     /// Looks for ever.
     pub(super) async fn run(self) {
-        let mut watched: BTreeMap<_, Watched> = BTreeMap::new();
+        let mut watched: BTreeMap<_, WatchedShard> = BTreeMap::new();
         let mut figures_ms = self.clock.now_ms().saturating_add(self.figures_ms);
         loop {
             self.clock.sleep(LOOK_MS).await;
             let now_ms = self.clock.now_ms();
-            let shards = self.health.vitals();
+            let shards = self.health.telemetry();
             // The shards stand in the order of their keys.
             watched.retain(|key: &Arc<LeaseKey>, known| {
                 let at = shards.binary_search_by(|now| now.shard.cmp(key));
@@ -57,26 +57,26 @@ impl Watcher {
                 let shard = Arc::clone(&vitals.shard);
                 let known = watched
                     .entry(shard)
-                    .or_insert_with(|| Watched { vitals, watch: Watch::new(self.limits.clone()) });
-                self.look(known, now_ms);
+                    .or_insert_with(|| WatchedShard { vitals, watch: StuckDetector::new(self.limits.clone()) });
+                self.check_all(known, now_ms);
                 if tell {
-                    self.events.emit(known.vitals.figures(self.clock.wall_ms()));
+                    self.events.emit(known.vitals.interval_totals(self.clock.wall_ms()));
                 }
             }
         }
     }
 
-    fn look(&self, known: &mut Watched, now_ms: u64) {
-        let Watched { vitals, watch, .. } = known;
-        let stuck = vitals.see(|sight| watch.look(now_ms, sight));
-        let standing = watch.standing(now_ms, vitals.step().phase());
+    fn check_all(&self, known: &mut WatchedShard, now_ms: u64) {
+        let WatchedShard { vitals, watch, .. } = known;
+        let stuck = vitals.observe(|sight| watch.look(now_ms, sight));
+        let standing = watch.stuck_phase(now_ms, vitals.step().phase());
         vitals.set_stuck(standing.map(|(phase, for_ms)| (phase, now_ms.saturating_sub(for_ms))));
         let Some(stuck) = stuck else { return };
         let (shard, phase) = (Arc::clone(&vitals.shard), stuck.phase);
         let (for_ms, remedy) = (stuck.for_ms, stuck.remedy);
         self.events.emit(ShardEvent::Stuck { shard, phase, for_ms, remedy });
-        if let Some(order) = Order::of(phase, remedy) {
-            vitals.order(order);
+        if let Some(order) = WatchdogOrder::of(phase, remedy) {
+            vitals.set_order(order);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! A running consumer: a task for each shard that the coordinator lets it read.
 
-use super::broken_off::{Breaks, BrokenOff, told};
-use super::budget::Budget;
-use super::config::{BadSettings, Consumer, ConsumerSettings};
+use super::broken_off::{InterruptedCalls, InterruptedCall, describe};
+use super::budget::MemoryBudget;
+use super::config::{ConsumerConfigError, Consumer, ConsumerSettings};
 use super::fetch::FetchMode;
-use super::fetch::fanout::{FullStream, Registry};
-use super::health::{EndOfRun, Health, Stage};
-use super::shape::Shape;
-use super::watch::Watcher;
+use super::fetch::fanout::{ConsumerLimitReached, FanOutRegistry};
+use super::health::{RunEndGuard, Health, RunStage};
+use super::shape::ProcessingMode;
+use super::watch::Watchdog;
 use super::{control, shard, shutdown};
 use crate::clock::{Rng, Clock};
 use crate::event::Events;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// What all shards of a worker share.
-pub(crate) struct Worker<A, H> {
+pub(crate) struct WorkerContext<A, H> {
     /// The service.
     pub(super) api: Arc<A>,
     /// Who is given the records.
@@ -29,11 +29,11 @@ pub(crate) struct Worker<A, H> {
     /// What the consumer was told.
     pub(super) settings: ConsumerSettings,
     /// Whom it subscribes as, with enhanced fan-out.
-    pub(super) registry: Option<Arc<Registry>>,
+    pub(super) registry: Option<Arc<FanOutRegistry>>,
     /// What a lease row can keep.
     pub(super) layout: Layout,
     /// The memory that records may take.
-    pub(super) budget: Budget,
+    pub(super) budget: MemoryBudget,
     /// The worker's clock.
     pub(super) clock: Clock,
     /// The worker's chance.
@@ -41,7 +41,7 @@ pub(crate) struct Worker<A, H> {
     /// How the worker is.
     pub(super) health: Health,
     /// The calls of the handler that a stop broke off.
-    pub(super) breaks: Breaks,
+    pub(super) interrupted_calls: InterruptedCalls,
     /// Who wants to know.
     pub(super) events: Events,
 }
@@ -51,13 +51,13 @@ pub(crate) struct Worker<A, H> {
 pub enum RunError {
     /// It was told nonsense.
     #[error(transparent)]
-    Settings(#[from] BadSettings),
+    Settings(#[from] ConsumerConfigError),
     /// It can't start.
     #[error(transparent)]
     Start(#[from] CoordinatorStartError),
     /// It can't go on: its last stream was deleted, and perhaps created again.
     #[error(transparent)]
-    StreamGone(CoordinatorStartError),
+    StreamDeleted(CoordinatorStartError),
     /// A stream has all the fan-out consumers that the service allows, and this one is none of them.
     #[error(
         "fan-out consumer {name} can't be registered on {stream}, which has as many as the service \
@@ -75,7 +75,7 @@ pub enum RunError {
     },
     /// It can't go on: somebody deleted the table of its leases.
     #[error("the table of leases was deleted while this worker ran")]
-    StoreGone(#[source] StoreError),
+    LeaseTableDeleted(#[source] StoreError),
     /// It can't listen for signals.
     #[error("signals to stop can't be listened for: {0}")]
     Signals(#[source] std::io::Error),
@@ -90,7 +90,7 @@ pub enum RunError {
         "stopped, but these shards could not be given back in time: {}; other workers take them \
          when the lease time is over", names(.leases)
     )]
-    Stuck {
+    Unreleased {
         /// Which.
         leases: Vec<LeaseKey>,
     },
@@ -98,18 +98,18 @@ pub enum RunError {
     #[error(
         "stopped at the end of the grace period, before these records were done: {}; they are \
          delivered again, to whoever reads the shard next; give a stop more time than they take",
-        told(.calls)
+        describe(.calls)
     )]
-    BrokenOff {
+    Interrupted {
         /// The calls that were broken off, by shard.
-        calls: Vec<BrokenOff>,
+        calls: Vec<InterruptedCall>,
     },
     /// The lease store did not take the last word.
     #[error(
         "stopped, but the lease store did not answer: what was done since the last checkpoint may come \
          again, and other workers take over when the lease time is over"
     )]
-    NotLeft,
+    LeaveFailed,
     /// A second signal came before the stop was over.
     #[error("stopped at once by a second signal: other workers take over after the lease time")]
     Forced,
@@ -119,7 +119,7 @@ fn names(leases: &[LeaseKey]) -> String {
     leases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> Consumer<A, S, H> {
     /// Runs until SIGTERM or Ctrl-C. Then it fetches no more, lets the handlers end what they are
     /// at, writes down what is done and gives its shards back, so that others go on at once. All of
     /// that takes the grace period and the time of one call of the lease store (3 s) at the most; a
@@ -139,29 +139,29 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
     /// Runs until `stop` comes true, and then stops in order as [`Consumer::run`] does. Dropped, it
     /// stops at once, as in a crash.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
-        self.settings.check(self.handler.takes_lanes())?;
-        let grace_ms = self.settings.grace_ms;
+        self.settings.check(self.handler.supports_lanes())?;
+        let grace_ms = self.settings.grace_period;
         let mut stop = pin!(stop);
-        let _end = EndOfRun(self.health.clone());
+        let _end = RunEndGuard(self.health.clone());
         let (store, api) = (Arc::new(self.store), Arc::new(self.api));
-        let worker = Arc::new(Worker {
+        let worker = Arc::new(WorkerContext {
             registry: match self.settings.fetch {
                 FetchMode::Poll => None,
                 FetchMode::FanOut => {
                     let named = self.settings.fan_out_name.as_ref();
                     let name = named.unwrap_or(&self.settings.application);
-                    Some(Arc::new(Registry::new(name)))
+                    Some(Arc::new(FanOutRegistry::new(name)))
                 }
             },
             layout: store.layout(),
-            budget: Budget::new(self.settings.memory_bytes),
+            budget: MemoryBudget::new(self.settings.memory_bytes),
             clock: self.clock.unwrap_or_else(Clock::machine),
             api: Arc::clone(&api),
             handler: Arc::new(self.handler),
             settings: self.settings,
             chance: self.chance,
             health: self.health,
-            breaks: Breaks::default(),
+            interrupted_calls: InterruptedCalls::default(),
             events: self.events,
         });
         worker.health.begin(&worker.clock, &worker.budget);
@@ -181,25 +181,25 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
         };
         let mut watcher = JoinSet::new();
         watcher.spawn(worker.watcher().run());
-        worker.health.enter(Stage::Running);
+        worker.health.set_stage(RunStage::Running);
         let mut shards = JoinSet::new();
         let mut control = self.control;
         let end = tokio::select! {
             biased;
             () = &mut stop => Ok(()),
             refusal = coordinator.wait_refused() => Err(match refusal {
-                CoordinatorStartError::Store(error) => RunError::StoreGone(error),
-                other => RunError::StreamGone(other),
+                CoordinatorStartError::Store(error) => RunError::LeaseTableDeleted(error),
+                other => RunError::StreamDeleted(other),
             }),
             () = coordinator.wait_for_panic() => Err(RunError::CoordinatorEnded),
-            error = until_full(worker.registry.as_deref()) => Err(error),
+            error = wait_limit_reached(worker.registry.as_deref()) => Err(error),
             () = Box::pin(control::serve(&coordinator, &mut control, grace_ms)) => {
                 Err(RunError::CoordinatorEnded)
             }
-            () = read_all(&worker, &mut grips, &mut shards) => Err(RunError::CoordinatorEnded),
+            () = run_shards(&worker, &mut grips, &mut shards) => Err(RunError::CoordinatorEnded),
         };
-        worker.health.enter(Stage::Stopping);
-        worker.breaks.count();
+        worker.health.set_stage(RunStage::Stopping);
+        worker.interrupted_calls.count();
         // Whoever asks for streams from here on is told that it is too late.
         drop(control);
         let mut stopping = Box::pin(coordinator.stop(grace_ms));
@@ -208,32 +208,32 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Consumer<A, S, H> {
             biased;
             stopped = &mut stopping => stopped,
             () = async {
-                read_all(&worker, &mut grips, &mut shards).await;
+                run_shards(&worker, &mut grips, &mut shards).await;
                 std::future::pending::<()>().await;
             } => unreachable!("it waits for ever"),
         };
-        let broken_off = match worker.breaks.take() {
+        let broken_off = match worker.interrupted_calls.take() {
             calls if calls.is_empty() => Ok(()),
-            calls => Err(RunError::BrokenOff { calls }),
+            calls => Err(RunError::Interrupted { calls }),
         };
         match stopped {
             StopResult::Left => end.and(broken_off),
-            StopResult::LeaveFailed => end.and(broken_off).and(Err(RunError::NotLeft)),
-            StopResult::Unreleased { leases } => Err(RunError::Stuck { leases }),
+            StopResult::LeaveFailed => end.and(broken_off).and(Err(RunError::LeaveFailed)),
+            StopResult::Unreleased { leases } => Err(RunError::Unreleased { leases }),
         }
     }
 }
 
 /// Waits until a stream has no room for the fan-out consumer.
-async fn until_full(registry: Option<&Registry>) -> RunError {
+async fn wait_limit_reached(registry: Option<&FanOutRegistry>) -> RunError {
     let Some(registry) = registry else { return std::future::pending().await };
-    let FullStream { arn: stream, name, detail } = registry.until_full().await;
+    let ConsumerLimitReached { arn: stream, name, detail } = registry.wait_limit_reached().await;
     RunError::FanOutLimit { stream, name, detail }
 }
 
 /// Runs every shard that there is a grip for. Ends when no more can come.
-async fn read_all<A: StreamApi, S: LeaseStore, H: Shape<S>>(
-    worker: &Arc<Worker<A, H>>,
+async fn run_shards<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
+    worker: &Arc<WorkerContext<A, H>>,
     grips: &mut mpsc::Receiver<LeaseHandle<S, A>>,
     shards: &mut JoinSet<()>,
 ) {
@@ -252,12 +252,12 @@ async fn read_all<A: StreamApi, S: LeaseStore, H: Shape<S>>(
     }
 }
 
-impl<A, H> Worker<A, H> {
-    fn watcher(&self) -> Watcher {
-        Watcher {
+impl<A, H> WorkerContext<A, H> {
+    fn watcher(&self) -> Watchdog {
+        Watchdog {
             health: self.health.clone(),
-            limits: self.settings.watch.clone(),
-            figures_ms: self.settings.figures_ms,
+            limits: self.settings.watchdog.clone(),
+            figures_ms: self.settings.metrics_interval,
             clock: self.clock.clone(),
             events: self.events.clone(),
         }
@@ -269,12 +269,12 @@ impl<A, H> Worker<A, H> {
         let mut settings = CoordinatorSettings::new(told.worker.clone().unwrap_or_else(own));
         settings.host = std::env::var("HOSTNAME").unwrap_or_default();
         settings.streams.clone_from(&told.streams);
-        settings.lease_time_ms = told.lease_time_ms;
+        settings.lease_time_ms = told.lease_time;
         // Who stops without grace still hands shards over in order.
-        if told.grace_ms > 0 {
-            settings.drain_timeout = told.grace_ms;
+        if told.grace_period > 0 {
+            settings.drain_timeout = told.grace_period;
         }
-        settings.audit_interval = told.audit_ms;
+        settings.audit_interval = told.audit_interval;
         settings.plan = told.plan.clone();
         settings
     }

@@ -2,7 +2,7 @@
 
 use anabranch_model::lease::{Checkpoint, LeaseKey};
 use anabranch_model::position::Position;
-use anabranch_model::watch::{Phase, Remedy};
+use anabranch_model::watch::{ReadPhase, WatchdogAction};
 use std::sync::Arc;
 
 /// What happened to a shard that this worker reads.
@@ -141,11 +141,11 @@ pub enum ShardEvent {
         /// Which shard.
         shard: Arc<LeaseKey>,
         /// At what.
-        phase: Phase,
+        phase: ReadPhase,
         /// For how long, in milliseconds.
         for_ms: u64,
         /// What is done about it.
-        remedy: Remedy,
+        remedy: WatchdogAction,
     },
     /// What was handled since the last time, told every few seconds.
     Figures {

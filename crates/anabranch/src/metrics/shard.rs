@@ -2,7 +2,7 @@
 
 use crate::event::{ShardEvent, ShardStop};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::watch::Remedy;
+use anabranch_model::watch::WatchdogAction;
 use metrics::{Label, counter, gauge, histogram};
 
 pub(super) fn record(event: &ShardEvent) {
@@ -97,11 +97,11 @@ fn labels(shard: &LeaseKey) -> Vec<Label> {
     vec![Label::new("stream", stream), Label::new("shard", shard)]
 }
 
-fn name_of_remedy(remedy: Remedy) -> &'static str {
+fn name_of_remedy(remedy: WatchdogAction) -> &'static str {
     match remedy {
-        Remedy::Report => "report",
-        Remedy::Restart => "restart",
-        Remedy::Release => "release",
+        WatchdogAction::Report => "report",
+        WatchdogAction::Restart => "restart",
+        WatchdogAction::Release => "release",
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::event::{LeaseEvent, ShardEvent, ShardStop};
 use anabranch_model::lease::LeaseKey;
-use anabranch_model::watch::{Phase, Remedy};
+use anabranch_model::watch::{ReadPhase, WatchdogAction};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -98,9 +98,9 @@ fn events_become_figures_with_the_stream_and_shard_as_labels() {
     };
     let stuck = ShardEvent::Stuck {
         shard: shard(),
-        phase: Phase::Fetch,
+        phase: ReadPhase::Fetch,
         for_ms: 60_000,
-        remedy: Remedy::Restart,
+        remedy: WatchdogAction::Restart,
     };
     let from =
         anabranch_model::lease::Checkpoint::at(anabranch_model::position::Position::TrimHorizon);

@@ -1,7 +1,7 @@
 //! The task of a tail: a read for each shard, begun after its ancestors have ended.
 
-use super::Told;
-use crate::consumer::{Alone, Begin, Budget, Chunk, FetchEnd, is_final};
+use super::TailConfig;
+use crate::consumer::{LeaselessReader, LeaselessStart, MemoryBudget, Chunk, FetchEnd, is_final};
 use crate::stream::api::{ReadFrom, ShardFilter, ShardIterator, ShardList, StreamApi, StreamError};
 use crate::stream::since::{is_whole, list_from};
 use anabranch_model::descent::LineageWalk;
@@ -23,12 +23,12 @@ const AGAIN_MS: u64 = 1_000;
 
 /// What the driver says beside the records.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
-    inside: Mutex<Inside>,
+pub(super) struct TailShared {
+    inside: Mutex<TailSharedState>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct TailSharedState {
     /// The shards that are read or wait for others.
     descent: LineageWalk,
     /// The shards that were closed when the tail began: each has children to be read.
@@ -39,10 +39,10 @@ struct Inside {
     error: Option<StreamError>,
 }
 
-impl Shared {
+impl TailShared {
     /// Whether the shards are known and all of them are such, with none that was closed at the
     /// start. Some services tell only by a further read that a closed shard has no more records.
-    pub(super) fn all_of(&self, stream: &StreamName, such: impl Fn(&LeaseKey) -> bool) -> bool {
+    pub(super) fn all_caught_up(&self, stream: &StreamName, such: impl Fn(&LeaseKey) -> bool) -> bool {
         let inside = self.lock();
         let key = |shard: &ShardId| LeaseKey { stream: stream.clone(), shard: shard.clone() };
         let such = |shard: &ShardId| !inside.closed.contains(shard) && such(&key(shard));
@@ -59,37 +59,37 @@ impl Shared {
         self.lock().error.take()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, TailSharedState> {
         // Each change is whole before the lock goes, so a panic leaves no half of one.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The task of a tail.
-pub(super) struct Driver<A> {
+pub(super) struct TailDriver<A> {
     /// What the tail was told.
-    told: Told<A>,
+    told: TailConfig<A>,
     /// What it says beside the records.
-    shared: Arc<Shared>,
+    shared: Arc<TailShared>,
     /// Where the records go.
     chunks: mpsc::Sender<Chunk>,
     /// What each read of a shard needs.
-    alone: Alone<A>,
+    alone: LeaselessReader<A>,
 }
 
 /// A shard whose read has ended.
-struct Ended {
+struct EndedShard {
     shard: ShardId,
     /// The shards that follow, or why the tail can't go on.
     followers: Result<Vec<(ShardId, HashRange)>, StreamError>,
 }
 
-impl<A: StreamApi> Driver<A> {
-    pub(super) fn new(told: Told<A>, shared: Arc<Shared>, chunks: mpsc::Sender<Chunk>) -> Self {
-        let alone = Alone {
+impl<A: StreamApi> TailDriver<A> {
+    pub(super) fn new(told: TailConfig<A>, shared: Arc<TailShared>, chunks: mpsc::Sender<Chunk>) -> Self {
+        let alone = LeaselessReader {
             api: Arc::clone(&told.api),
             summaries: Arc::default(),
-            budget: Budget::new(told.memory_bytes),
+            budget: MemoryBudget::new(told.memory_bytes),
             idle_poll_ms: told.idle_poll_ms,
             clock: told.clock.clone(),
             chance: told.chance.clone(),
@@ -132,11 +132,11 @@ impl<A: StreamApi> Driver<A> {
                         (ReadFrom::AtTimestamp(now_ms), this.newest(&shard).await)
                     }
                 };
-                this.read(shard, range, Begin { iterator, from }).await
+                this.read(shard, range, LeaselessStart { iterator, from }).await
             });
         }
         while let Some(ended) = reads.join_next().await {
-            let Ended { shard, followers } = ended.map_err(|error| self.panicked(error))?;
+            let EndedShard { shard, followers } = ended.map_err(|error| self.panicked(error))?;
             let followers = followers?;
             let next = {
                 let mut inside = self.shared.lock();
@@ -149,7 +149,7 @@ impl<A: StreamApi> Driver<A> {
             for (shard, range) in next {
                 let this = Arc::clone(&self);
                 // Children of a shard that was read are new as a whole.
-                let begin = Begin { iterator: None, from: ReadFrom::TrimHorizon };
+                let begin = LeaselessStart { iterator: None, from: ReadFrom::TrimHorizon };
                 reads.spawn(async move { this.read(shard, range, begin).await });
             }
         }
@@ -173,7 +173,7 @@ impl<A: StreamApi> Driver<A> {
     async fn first_list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
         let (api, stream) = (&*self.told.api, &self.told.stream);
         loop {
-            let list = self.asked(|| list_from(api, stream, filter)).await?;
+            let list = self.call(|| list_from(api, stream, filter)).await?;
             if is_whole(&list.shards) {
                 return Ok(list);
             }
@@ -203,23 +203,23 @@ impl<A: StreamApi> Driver<A> {
     }
 
     /// Reads a shard to its end.
-    async fn read(&self, shard: ShardId, range: HashRange, mut begin: Begin) -> Ended {
+    async fn read(&self, shard: ShardId, range: HashRange, mut begin: LeaselessStart) -> EndedShard {
         let key = LeaseKey { stream: self.told.stream.clone(), shard: shard.clone() };
         let key = Arc::new(key);
         loop {
             let (end, on) = self.alone.read(&key, range, begin, self.chunks.clone()).await;
-            begin = Begin { iterator: None, from: on };
+            begin = LeaselessStart { iterator: None, from: on };
             let followers = match end {
                 FetchEnd::ShardEnd(children) => {
                     Ok(Some(children.into_iter().map(|child| (child.id, child.range)).collect()))
                 }
-                FetchEnd::Missing => self.heirs(&shard, &range).await,
+                FetchEnd::Missing => self.successors(&shard, &range).await,
                 FetchEnd::Refused(error) => Err(error),
                 // Nobody takes the records any more.
                 FetchEnd::Stopped => Ok(Some(Vec::new())),
             };
             if let Some(followers) = followers.transpose() {
-                return Ended { shard, followers };
+                return EndedShard { shard, followers };
             }
             // A list shows a shard that goes on, whatever the read said.
             self.told.clock.sleep(AGAIN_MS).await;
@@ -228,7 +228,7 @@ impl<A: StreamApi> Driver<A> {
 
     /// Who goes on with the keys of a shard that the service does not know. `None` if a list shows
     /// the shard.
-    async fn heirs(
+    async fn successors(
         &self,
         shard: &ShardId,
         range: &HashRange,
@@ -240,11 +240,11 @@ impl<A: StreamApi> Driver<A> {
 
     /// A list of shards.
     async fn list(&self, filter: ShardFilter) -> Result<ShardList, StreamError> {
-        self.asked(|| self.told.api.list_shards(&self.told.stream, filter)).await
+        self.call(|| self.told.api.list_shards(&self.told.stream, filter)).await
     }
 
     /// The answer to a call. Waits for what may pass by itself.
-    async fn asked<T, F: Future<Output = Result<T, StreamError>>>(
+    async fn call<T, F: Future<Output = Result<T, StreamError>>>(
         &self,
         call: impl Fn() -> F,
     ) -> Result<T, StreamError> {

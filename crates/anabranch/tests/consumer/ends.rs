@@ -41,7 +41,7 @@ async fn check(by: By, before: impl Fn(&World), story: impl AsyncFn(&World)) {
             let consumer = world.consumer(1).with_settings(|settings| {
                 settings.fetch = fetch;
                 // No list but those that the read asks for.
-                settings.audit_ms = 24 * 3_600_000;
+                settings.audit_interval = 24 * 3_600_000;
             });
             Some(Running::start(consumer.each(world.note("worker"))))
         }
@@ -137,14 +137,14 @@ async fn what_comes_between_a_false_end_and_the_true_one_is_read() {
 async fn what_is_done_is_written_down_when_the_service_says_that_the_stream_is_gone() {
     let world = World::new(2);
     (0..5).for_each(|_| world.put_round(10));
-    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 600_000);
+    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 600_000);
     let worker = Running::start(consumer.each(world.note("one")));
     world.until_all_seen().await;
     let stream = StreamTarget::named(STREAM);
     let request = delete_stream::Request { stream, ..Default::default() };
     world.engine.delete_stream(&request).unwrap();
     let ended = worker.stopped().await;
-    assert!(matches!(ended, Err(RunError::StreamGone(_))), "{ended:?}");
+    assert!(matches!(ended, Err(RunError::StreamDeleted(_))), "{ended:?}");
     for row in world.rows() {
         let at = row.checkpoint.lowest();
         assert!(matches!(at, Position::At { .. }), "{} stands at {at}", row.key);

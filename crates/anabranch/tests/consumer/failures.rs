@@ -2,7 +2,7 @@
 
 use crate::memory::Remote;
 use crate::world::{Running, World, pause};
-use anabranch::consumer::{Delivery, HandlerError, OnError, ParkFile};
+use anabranch::consumer::{Delivery, HandlerError, OnError, DeadLetterFile};
 use anabranch::event::{Event, ShardEvent, ShardStop};
 use anabranch::stream::LocalKinesis;
 use anabranch_local::fault::Effect;
@@ -86,7 +86,7 @@ async fn what_was_done_before_a_task_of_the_worker_breaks_off_does_not_come_agai
     // It panics in the task that fetches, and takes it down.
     let (api, breaks) = Remote::breaking(LocalKinesis::new(Arc::clone(&world.engine)));
     // No checkpoint is due in all that time.
-    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_ms = 3_600_000);
+    let consumer = world.consumer(1).with_settings(|settings| settings.checkpoint_interval = 3_600_000);
     let worker = Running::start(consumer.with_kinesis(api).each(world.note("one")));
     world.put_round(10);
     world.until_all_seen().await;
@@ -115,8 +115,8 @@ async fn a_poison_record_is_parked_whole_and_its_lane_goes_on() {
         }
         note(record)
     });
-    let to = ParkFile::new(&path).into();
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 3, to }));
+    let to = DeadLetterFile::new(&path).into();
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 3, to }));
     world.until("all but one are delivered", || oracle.seen() == 14).await;
     worker.stop().await;
     let parked = std::fs::read_to_string(&path).unwrap();

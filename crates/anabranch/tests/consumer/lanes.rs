@@ -30,7 +30,7 @@ async fn a_stuck_key_holds_back_its_own_lane_only_and_the_others_come_not_again(
             note(record).await
         }
     });
-    let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 2_000));
+    let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
     let free = (10 - held.len()) * 20;
     world
         .until("the other lanes are done", || {

@@ -202,7 +202,7 @@ async fn a_thousand_shards_stay_within_the_budget_while_one_handler_hangs_and_th
             }
         });
     let health = consumer.health();
-    let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 1_000));
+    let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 1_000));
     let others = (usize::try_from(SHARDS).unwrap() - 1) * RECORDS;
     world.until("the others are done", || handled.load(Ordering::Relaxed) == others).await;
     let (most, in_all) = (allocated.most(), RECORDS * RECORD_BYTES * 1_000);

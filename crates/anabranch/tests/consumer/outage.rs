@@ -204,7 +204,7 @@ async fn a_stop_while_the_store_is_away_delivers_nothing_new_and_is_no_success()
     pause(5_000).await;
     assert_eq!(world.oracle.seen(), before, "nothing new is fetched after a stop");
     let stopped = worker.stopped().await;
-    assert!(matches!(stopped, Err(RunError::NotLeft)), "{stopped:?}");
+    assert!(matches!(stopped, Err(RunError::LeaveFailed)), "{stopped:?}");
     off.store(false, Ordering::Relaxed);
     let other = world.worker("other", 2);
     world.until_all_seen().await;
@@ -230,7 +230,7 @@ async fn a_stop_without_its_store_ends_within_the_grace_and_one_call() {
             }
         });
         let worker = Running::start(slow.with_settings(|settings| {
-            (settings.lease_time_ms, settings.grace_ms) = (60_000, 200);
+            (settings.lease_time, settings.grace_period) = (60_000, 200);
         }));
         world.put_round(20);
         world.until_all_seen().await;

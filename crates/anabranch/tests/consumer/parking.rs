@@ -4,8 +4,8 @@ use crate::outage::{self, Cut, CutOff, beat};
 use crate::world::{Running, World, pause, until};
 use anabranch::clock::{Rng, Clock};
 use anabranch::consumer::{
-    Batch, Consumer, Delivery, HandlerError, Interrupted, OnError, Park, ParkError, ParkFile,
-    ParkTable, Parked,
+    Batch, Consumer, Delivery, HandlerError, Interrupted, OnError, DeadLetterQueue, DeadLetterError, DeadLetterFile,
+    DeadLetterTable, DeadLetter,
 };
 use anabranch::event::{Event, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -27,7 +27,7 @@ fn noted(given: &Given, record: &Delivery) {
 
 /// Runs a consumer whose handler can't do the even numbers of two keys: those are parked, across a
 /// split, and everything else is delivered.
-async fn park(world: &World, to: Park) {
+async fn park(world: &World, to: DeadLetterQueue) {
     let note = world.note("one");
     let consumer = world.consumer(1).with_concurrency(4).each(move |record: Delivery| {
         let number: usize = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
@@ -36,7 +36,7 @@ async fn park(world: &World, to: Park) {
         }
         note(record)
     });
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 2, to }));
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 2, to }));
     for round in 0..10 {
         world.put_round(4);
         if round == 4 {
@@ -65,18 +65,18 @@ fn check(given: &Given) {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
     let folder = tempfile::tempdir().unwrap();
-    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
     let world = World::ticking(1);
     (0..5).for_each(|_| world.put_round(4));
     let note = world.note("one");
     let calls = AtomicUsize::new(0);
     let consumer = world.consumer(1).each(move |record: Delivery| {
         if !calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(4) {
-            return std::future::ready(Err(Interrupted::by("not now").into()));
+            return std::future::ready(Err(Interrupted::because("not now").into()));
         }
         note(record)
     });
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
@@ -86,7 +86,7 @@ async fn a_handler_that_is_kept_from_its_work_parks_nothing_however_often() {
 #[tokio::test(start_paused = true)]
 async fn what_was_parked_in_a_file_is_redriven_in_the_order_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
-    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
     let world = World::ticking(1);
     park(&world, to.clone()).await;
     redrive(&to).await;
@@ -97,15 +97,15 @@ async fn what_was_parked_in_a_table_is_redriven_in_the_order_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
     let options = SqliteConnectOptions::new().filename(folder.path().join("parked.db"));
     let pool = SqlitePool::connect_lazy_with(options.create_if_missing(true));
-    assert!(ParkTable::sqlite(pool.clone(), "a b").is_err(), "no such name");
-    let to = Park::from(ParkTable::sqlite(pool, "parked").unwrap());
+    assert!(DeadLetterTable::sqlite(pool.clone(), "a b").is_err(), "no such name");
+    let to = DeadLetterQueue::from(DeadLetterTable::sqlite(pool, "parked").unwrap());
     let world = World::new(1);
     park(&world, to.clone()).await;
     redrive(&to).await;
 }
 
 /// A redrive whose handler fails once, and another that ends it.
-async fn redrive(to: &Park) {
+async fn redrive(to: &DeadLetterQueue) {
     let given = Given::default();
     let into = Arc::clone(&given);
     let redriven = to.redrive(move |record: Delivery| {
@@ -138,10 +138,10 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
         ..Default::default()
     };
     world.engine.create_stream(&request).unwrap();
-    let to = Park::Stream("parked".into());
+    let to = DeadLetterQueue::Stream("parked".into());
     park(&world, to.clone()).await;
     let refused = to.redrive(|_| std::future::ready(Ok::<(), HandlerError>(()))).await;
-    assert!(matches!(refused, Err(ParkError::RedriveByConsumer(_))), "{refused:?}");
+    assert!(matches!(refused, Err(DeadLetterError::RedriveByConsumer(_))), "{refused:?}");
     let given = Given::default();
     let into = Arc::clone(&given);
     let consumer = Consumer::new("parked", "mailer-redrive")
@@ -149,7 +149,7 @@ async fn what_was_parked_in_a_stream_is_redriven_by_a_consumer_of_it() {
         .with_leases(MemoryStore::new(Layout::Native))
         .with_clock(Clock::of_runtime(), Rng::seeded(2))
         .each(move |record: Delivery| {
-            let done = Parked::of(&record).map(|parked| {
+            let done = DeadLetter::of(&record).map(|parked| {
                 assert_eq!((parked.shard.stream.as_str(), &*parked.error), ("orders", "poison"));
                 noted(&into, &parked.delivery());
             });
@@ -174,8 +174,8 @@ async fn a_place_that_can_not_be_reached_holds_the_lane_and_loses_nothing() {
         }
         note(record)
     });
-    let to = ParkFile::new(&path).into();
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    let to = DeadLetterFile::new(&path).into();
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     let failed = |event: &Event| {
         matches!(event, Event::Shard(ShardEvent::ParkFailed { error, .. })
             if error.contains("parked.jsonl"))
@@ -198,7 +198,7 @@ struct Failing {
 }
 
 /// Runs one until its handler has the only record.
-async fn failing(world: &World, to: Park) -> Failing {
+async fn failing(world: &World, to: DeadLetterQueue) -> Failing {
     let [may_fail, off, called] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let (may, told) = (Arc::clone(&may_fail), Arc::clone(&called));
     let handle = move |_: Delivery| {
@@ -213,7 +213,7 @@ async fn failing(world: &World, to: Park) -> Failing {
     };
     let store = Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::All };
     let consumer = outage::consumer(world, store).each(handle);
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.put("key");
     world.until("the handler has it", || called.load(Ordering::Relaxed)).await;
     Failing { worker, may_fail, off }
@@ -222,7 +222,7 @@ async fn failing(world: &World, to: Park) -> Failing {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_fails_after_the_stop_is_not_parked_and_comes_again() {
     let folder = tempfile::tempdir().unwrap();
-    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
     let world = World::ticking(1);
     let Failing { worker, may_fail, .. } = failing(&world, to).await;
     worker.ask_to_stop();
@@ -238,7 +238,7 @@ async fn a_record_that_fails_after_the_stop_is_not_parked_and_comes_again() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_parked_while_the_lease_is_in_doubt() {
     let folder = tempfile::tempdir().unwrap();
-    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
     let world = World::ticking(1);
     let Failing { worker, may_fail, off } = failing(&world, to).await;
     beat(&world).await;
@@ -258,14 +258,14 @@ async fn nothing_is_parked_while_the_lease_is_in_doubt() {
 #[tokio::test(start_paused = true)]
 async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
     let folder = tempfile::tempdir().unwrap();
-    let to = Park::from(ParkFile::new(folder.path().join("parked.jsonl")));
+    let to = DeadLetterQueue::from(DeadLetterFile::new(folder.path().join("parked.jsonl")));
     let world = World::ticking(1);
     for key in ["good", "poison", "slow"] {
         world.put(key);
     }
     let slow = Arc::new(AtomicBool::new(false));
     let called = Arc::clone(&slow);
-    let consumer = world.consumer(1).with_settings(|settings| settings.grace_ms = 1_000);
+    let consumer = world.consumer(1).with_settings(|settings| settings.grace_period = 1_000);
     let consumer = consumer.batches(3, move |batch: Batch| {
         let called = Arc::clone(&called);
         async move {
@@ -279,7 +279,7 @@ async fn what_is_done_of_a_batch_that_failed_stays_done_when_the_lane_stops() {
             }
         }
     });
-    let worker = Running::start(consumer.on_error(OnError::Park { attempts: 1, to }));
+    let worker = Running::start(consumer.on_error(OnError::DeadLetter { attempts: 1, to }));
     world.until("the last one is tried", || slow.load(Ordering::Relaxed)).await;
     assert_eq!(parked(&world), 1);
     worker.stop_short().await;

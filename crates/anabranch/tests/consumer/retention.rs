@@ -54,8 +54,8 @@ async fn what_a_slow_handler_leaves_unread_for_longer_than_retention_is_told() {
         let consumer = world.consumer(1).with_settings(|settings| {
             settings.fetch = fetch;
             settings.lane_records = 1;
-            settings.watch.handler_ms = 24 * HOUR_MS;
-            settings.lease_time_ms = HOUR_MS;
+            settings.watchdog.handler_ms = 24 * HOUR_MS;
+            settings.lease_time = HOUR_MS;
         });
         let worker = Running::start(consumer.each(move |record: Delivery| {
             let (note, hang) = (Arc::clone(&note), Arc::clone(&hang));

@@ -2,7 +2,7 @@
 
 use crate::gate::{Gate, threads};
 use crate::world::{Running, STREAM, World, pause};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, Shape};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, RunError, ProcessingMode};
 use anabranch::event::{Event, LeaseEvent};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
@@ -65,7 +65,7 @@ async fn a_rolling_change_of_the_lease_time_under_load_repeats_nothing() {
                 note(record).await
             }
         });
-        Running::start(slow.with_settings(|settings| settings.lease_time_ms = lease_time_ms))
+        Running::start(slow.with_settings(|settings| settings.lease_time = lease_time_ms))
     };
     let mut workers: Vec<Running> = (0..3).map(|seed| start(60_000, seed)).collect();
     for (seed, lease_time_ms) in [10_000; 3].into_iter().chain([60_000; 3]).enumerate() {
@@ -97,12 +97,12 @@ fn a_handler_that_blocks_its_thread_keeps_the_lease_and_fails_the_stop() {
         let (world, gate) = (World::new(1), Gate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
-        let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 200));
+        let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 200));
         world.until("the handler runs", || gate.came() == 1).await;
         worker.ask_to_stop();
         let stopped = worker.stopped().await;
         gate.open();
-        assert!(matches!(stopped, Err(RunError::Stuck { .. })), "{stopped:?}");
+        assert!(matches!(stopped, Err(RunError::Unreleased { .. })), "{stopped:?}");
         let table = world.leases.snapshot();
         let owners: Vec<_> =
             table.leases(&STREAM.into()).map(|lease| lease.owner.clone()).collect();
@@ -116,7 +116,7 @@ fn a_stream_removed_under_a_handler_that_blocks_its_thread_is_given_back_when_it
         let (world, gate) = (World::new(1), Gate::shut());
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "first"));
-        let mut consumer = consumer.with_settings(|settings| settings.grace_ms = 200);
+        let mut consumer = consumer.with_settings(|settings| settings.grace_period = 200);
         let (health, control) = (consumer.health(), consumer.control());
         let worker = Running::start(consumer);
         world.until("the handler runs", || gate.came() == 1).await;
@@ -154,7 +154,7 @@ impl Blocking {
     fn consumer(
         &self,
         world: &World,
-    ) -> Consumer<LocalKinesis, MemoryStore, impl Shape<MemoryStore> + use<>> {
+    ) -> Consumer<LocalKinesis, MemoryStore, impl ProcessingMode<MemoryStore> + use<>> {
         let (blocked, free) = (Arc::clone(&self.blocked), Arc::clone(&self.free));
         let oracle = world.oracle.clone();
         world.consumer(1).with_concurrency(8).each(move |record: Delivery| {
@@ -201,7 +201,7 @@ fn other_lanes_deliver_on_while_a_handler_that_cant_be_stopped_keeps_the_lease()
         let blocking = Blocking::new();
         let world = World::new(2);
         world.put_round(40);
-        let consumer = blocking.consumer(&world).with_settings(|settings| settings.grace_ms = 300);
+        let consumer = blocking.consumer(&world).with_settings(|settings| settings.grace_period = 300);
         let health = consumer.health();
         let first = Running::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;
@@ -244,7 +244,7 @@ fn a_stream_removed_while_a_shard_of_it_is_drained_for_another_worker_is_read_no
         let world = World::new(2);
         world.put_round(40);
         let mut consumer =
-            blocking.consumer(&world).with_settings(|settings| settings.grace_ms = 2_000);
+            blocking.consumer(&world).with_settings(|settings| settings.grace_period = 2_000);
         let (health, control) = (consumer.health(), consumer.control());
         let first = Running::start(consumer);
         let both = || blocking.blocked.lock().unwrap().len() == 2;

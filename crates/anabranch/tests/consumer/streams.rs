@@ -3,7 +3,7 @@
 use crate::outage::{self, Cut, CutOff};
 use crate::world::{Running, STREAM, World, pause, until};
 use anabranch::consumer::{
-    Consumer, Delivery, HandlerError, OnError, ParkFile, ShardRecord, ShardStream,
+    Consumer, Delivery, HandlerError, OnError, DeadLetterFile, ShardRecord, ShardStream,
 };
 use anabranch::event::{Event, LeaseEvent, ShardEvent};
 use anabranch::lease::MemoryStore;
@@ -304,8 +304,8 @@ async fn nothing_is_parked_because_a_stream_was_dropped() {
     let off = Arc::new(AtomicBool::new(false));
     let store =
         Cut { store: world.leases.clone(), off: Arc::clone(&off), what: CutOff::Checkpoints };
-    let to = ParkFile::new(folder.path().join("parked.jsonl")).into();
-    let consumer = outage::consumer(&world, store).on_error(OnError::Park { attempts: 1, to });
+    let to = DeadLetterFile::new(folder.path().join("parked.jsonl")).into();
+    let consumer = outage::consumer(&world, store).on_error(OnError::DeadLetter { attempts: 1, to });
     let mut shards = consumer.shard_streams(200);
     let mut shard = shards.next().await.unwrap();
     let first = shard.next().await.unwrap();
@@ -330,7 +330,7 @@ async fn what_was_acked_before_a_stream_is_dropped_does_not_come_again() {
         (0..10).for_each(|_| world.put("key"));
         // No checkpoint is due in all that time.
         let consumer = |seed| {
-            world.consumer(seed).with_settings(|settings| settings.checkpoint_ms = 3_600_000)
+            world.consumer(seed).with_settings(|settings| settings.checkpoint_interval = 3_600_000)
         };
         let mut shards = consumer(1).shard_streams(100);
         let mut shard = shards.next().await.unwrap();
@@ -386,7 +386,7 @@ async fn what_was_taken_may_be_acked_after_its_stream_is_dropped() {
 async fn a_stop_waits_for_no_record_that_was_dropped() {
     let world = World::new(1);
     (0..2).for_each(|_| world.put("key"));
-    let consumer = world.consumer(1).with_settings(|settings| settings.grace_ms = 3_600_000);
+    let consumer = world.consumer(1).with_settings(|settings| settings.grace_period = 3_600_000);
     let mut shards = consumer.shard_streams(100);
     let mut shard = shards.next().await.unwrap();
     let acked = shard.next().await.unwrap();

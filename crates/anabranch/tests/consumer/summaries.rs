@@ -142,9 +142,9 @@ async fn a_worker_far_behind_asks_for_the_retention_once_for_all_shards() {
         let (consumer, calls) = world.counting(fetch);
         let consumer = consumer.with_settings(|settings| {
             settings.lane_records = 1;
-            settings.watch.handler_ms = 24 * HOUR_MS;
-            settings.lease_time_ms = HOUR_MS;
-            settings.audit_ms = 24 * HOUR_MS;
+            settings.watchdog.handler_ms = 24 * HOUR_MS;
+            settings.lease_time = HOUR_MS;
+            settings.audit_interval = 24 * HOUR_MS;
         });
         let worker = Running::start(consumer.each(move |_: Delivery| {
             let (hang, count) = (Arc::clone(&hang), Arc::clone(&count));
@@ -200,7 +200,7 @@ async fn a_denied_registration_is_tried_once_for_all_shards() {
 async fn another_fraction_of_the_second_is_no_other_stream() {
     let world = World::ticking(2);
     let (consumer, calls) = world.counting(FetchMode::Poll);
-    let consumer = consumer.with_settings(|settings| settings.audit_ms = 1_000);
+    let consumer = consumer.with_settings(|settings| settings.audit_interval = 1_000);
     let worker = Running::start(consumer.each(world.note("one")));
     for _ in 0..20 {
         world.put_round(10);

@@ -5,7 +5,7 @@ use crate::gate::{Gate, threads};
 use crate::lanes::beside_key_0;
 use crate::outage::{Cut, CutOff, consumer};
 use crate::world::{Running, World, pause};
-use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, Phase, Remedy};
+use anabranch::consumer::{ConsumerSettings, Delivery, FetchMode, ReadPhase, WatchdogAction};
 use anabranch::event::{Event, ShardEvent, ShardStop};
 use anabranch::lease::MemoryStore;
 use anabranch_local::fault::Effect;
@@ -19,7 +19,7 @@ const HOUR_MS: u64 = 3_600_000;
 
 impl World {
     /// How often a shard was told to stand still in this phase with this remedy.
-    pub(crate) fn stuck(&self, phase: Phase, remedy: Remedy) -> usize {
+    pub(crate) fn stuck(&self, phase: ReadPhase, remedy: WatchdogAction) -> usize {
         let like = |event: &&Event| {
             matches!(event, Event::Shard(ShardEvent::Stuck { phase: p, remedy: r, .. })
                 if *p == phase && *r == remedy)
@@ -36,16 +36,16 @@ impl World {
 
 /// Limits that are over before the calls' own time-outs.
 pub(crate) fn short(settings: &mut ConsumerSettings) {
-    settings.watch.iterator_ms = 5_000;
-    settings.watch.fetch_ms = 5_000;
-    settings.watch.handler_ms = 5_000;
-    settings.watch.checkpoint_ms = 5_000;
+    settings.watchdog.iterator_ms = 5_000;
+    settings.watchdog.fetch_ms = 5_000;
+    settings.watchdog.handler_ms = 5_000;
+    settings.watchdog.checkpoint_ms = 5_000;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
     for (operation, phase) in
-        [(Operation::GetRecords, Phase::Fetch), (Operation::GetShardIterator, Phase::Iterator)]
+        [(Operation::GetRecords, ReadPhase::Fetch), (Operation::GetShardIterator, ReadPhase::Iterator)]
     {
         let world = World::ticking(2);
         world.put_round(20);
@@ -53,7 +53,7 @@ async fn a_call_that_hangs_is_told_by_name_and_the_shard_is_read_on() {
         let consumer = world.consumer(1).with_settings(short);
         let worker = Running::start(consumer.each(world.note("one")));
         world.until_all_seen().await;
-        world.until("the first is done", || world.stuck(phase, Remedy::Restart) == 1).await;
+        world.until("the first is done", || world.stuck(phase, WatchdogAction::Restart) == 1).await;
         world.put_round(20);
         world.until_all_seen().await;
         worker.stop().await;
@@ -74,7 +74,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         let (world, gate) = (World::ticking(1), Gate::shut());
         let consumer = world.consumer(1).with_concurrency(8).with_settings(|settings| {
             short(settings);
-            settings.watch.handler_ms = HOUR_MS;
+            settings.watchdog.handler_ms = HOUR_MS;
             if operation == Operation::SubscribeToShard {
                 settings.fetch = FetchMode::FanOut;
             }
@@ -95,7 +95,7 @@ async fn fetching_is_restarted_while_handlers_run_and_the_lanes_deliver_on() {
         }
         let all_but_one = world.oracle.puts() - 1;
         world.until("the other lanes deliver on", || world.oracle.seen() == all_but_one).await;
-        let restarts = [Phase::Fetch, Phase::Iterator].map(|it| world.stuck(it, Remedy::Restart));
+        let restarts = [ReadPhase::Fetch, ReadPhase::Iterator].map(|it| world.stuck(it, WatchdogAction::Restart));
         assert!(restarts.iter().sum::<usize>() >= 1, "{operation}: {restarts:?}");
         assert_eq!(gate.came(), 1, "{operation}: the call goes on");
         gate.open();
@@ -118,7 +118,7 @@ async fn a_restart_of_a_shard_that_stands_at_latest_skips_nothing() {
     pause(2_000).await;
     world.put_round(20);
     world.until_all_seen().await;
-    assert_eq!(world.stuck(Phase::Fetch, Remedy::Restart), 1);
+    assert_eq!(world.stuck(ReadPhase::Fetch, WatchdogAction::Restart), 1);
     worker.stop().await;
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
@@ -133,7 +133,7 @@ async fn a_shard_that_no_restart_helps_is_given_back_and_goes_on_elsewhere() {
     world.strike(Operation::GetRecords, Effect::Delay { ms: HOUR_MS }, 0, u64::MAX);
     world.put_round(10);
     world.until("it is given back", || world.released()).await;
-    assert_eq!(world.stuck(Phase::Fetch, Remedy::Restart), 2);
+    assert_eq!(world.stuck(ReadPhase::Fetch, WatchdogAction::Restart), 2);
     world.engine.faults().clear();
     let second = world.worker("second", 2);
     world.until_all_seen().await;
@@ -152,13 +152,13 @@ async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
     assert!(health.is_live() && !health.is_ready() && health.shards().is_empty());
     let worker = Running::start(consumer);
     world.put_round(20);
-    world.until("it is told", || world.stuck(Phase::Handler, Remedy::Report) >= 2).await;
+    world.until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) >= 2).await;
     assert!(health.is_live() && health.is_ready());
     let shards = health.shards();
     assert_eq!(shards.len(), 2);
     let stuck: Vec<_> = shards.iter().filter_map(|shard| shard.stuck).collect();
-    assert!(matches!(stuck[..], [(Phase::Handler, for_ms)] if for_ms >= 10_000), "{stuck:?}");
-    assert!(shards.iter().all(|shard| shard.age_ms.is_some()), "{shards:?}");
+    assert!(matches!(stuck[..], [(ReadPhase::Handler, for_ms)] if for_ms >= 10_000), "{stuck:?}");
+    assert!(shards.iter().all(|shard| shard.age.is_some()), "{shards:?}");
     assert_eq!(gate.came(), 1, "the call goes on");
     gate.open();
     world.until_all_seen().await;
@@ -166,7 +166,7 @@ async fn a_handler_that_hangs_is_only_told_and_shown_and_nothing_is_dropped() {
     let shards = health.shards();
     assert!(shards.iter().all(|shard| shard.stuck.is_none()), "{shards:?}");
     assert_eq!(shards.iter().map(|shard| shard.records).sum::<u64>(), 20);
-    assert!(shards.iter().all(|shard| shard.behind_ms == Some(0) && shard.bytes > 0));
+    assert!(shards.iter().all(|shard| shard.behind_latest == Some(0) && shard.bytes > 0));
     worker.stop().await;
     assert!(!health.is_live() && !health.is_ready() && health.shards().is_empty());
     world.oracle.check();
@@ -181,7 +181,7 @@ async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_p
     let note = Arc::new(world.note("one"));
     let consumer = world.consumer(1).with_fan_out().with_settings(|settings| {
         short(settings);
-        settings.watch.decode_ms = 5_000;
+        settings.watchdog.decode_ms = 5_000;
     });
     let worker = Running::start(consumer.each(move |record: Delivery| {
         let note = Arc::clone(&note);
@@ -193,8 +193,8 @@ async fn a_closed_shard_whose_records_are_all_fetched_waits_for_its_handler_in_p
     world.until_all_seen().await;
     worker.stop().await;
     world.oracle.check();
-    for phase in [Phase::Fetch, Phase::Decode, Phase::Iterator] {
-        assert_eq!(world.stuck(phase, Remedy::Restart), 0, "{phase}");
+    for phase in [ReadPhase::Fetch, ReadPhase::Decode, ReadPhase::Iterator] {
+        assert_eq!(world.stuck(phase, WatchdogAction::Restart), 0, "{phase}");
     }
 }
 
@@ -214,7 +214,7 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
     });
     let worker = Running::start(consumer.with_settings(|settings| {
         short(settings);
-        settings.watch.drop_handlers = true;
+        settings.watchdog.drop_handlers = true;
     }));
     world.put_round(20);
     world.until_all_seen().await;
@@ -222,20 +222,20 @@ async fn a_handler_that_may_be_dropped_is_dropped_and_its_record_comes_again() {
     world.oracle.check();
     assert_eq!(world.oracle.duplicates(), 0);
     assert_eq!(calls.load(Ordering::Relaxed), 21);
-    assert_eq!(world.stuck(Phase::Handler, Remedy::Restart), 1);
+    assert_eq!(world.stuck(ReadPhase::Handler, WatchdogAction::Restart), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shards_stream_that_nobody_takes_is_told_and_one_that_may_be_dropped_is_offered_again() {
-    for (may_drop, remedy) in [(false, Remedy::Report), (true, Remedy::Restart)] {
+    for (may_drop, remedy) in [(false, WatchdogAction::Report), (true, WatchdogAction::Restart)] {
         let world = World::ticking(3);
         let consumer = world.consumer(1).with_settings(|settings| {
             short(settings);
-            settings.watch.drop_handlers = may_drop;
+            settings.watchdog.drop_handlers = may_drop;
         });
         let mut shards = consumer.shard_streams(10);
         // One waits where it is to be taken, and two wait for its place.
-        world.until("they are told", || world.stuck(Phase::Handler, remedy) >= 2).await;
+        world.until("they are told", || world.stuck(ReadPhase::Handler, remedy) >= 2).await;
         let (mut taken, mut names) = (Vec::new(), std::collections::BTreeSet::new());
         while names.len() < 3 {
             taken.push(shards.next().await.unwrap());
@@ -258,7 +258,7 @@ async fn checkpoints_that_are_never_written_are_told_and_the_lease_is_given_back
     off.store(true, Ordering::Relaxed);
     world.put_round(20);
     world.until("it is given back", || world.released()).await;
-    assert_eq!(world.stuck(Phase::Checkpoint, Remedy::Report), 1);
+    assert_eq!(world.stuck(ReadPhase::Checkpoint, WatchdogAction::Report), 1);
     off.store(false, Ordering::Relaxed);
     world.put_round(20);
     world.until_all_seen().await;
@@ -274,13 +274,13 @@ fn a_handler_that_blocks_its_thread_is_not_live_while_a_stop_waits_for_it() {
         world.put_round(1);
         let consumer = world.consumer(1).each(gate.blocker(&world, "key-0", "one"));
         let health = consumer.health();
-        let worker = Running::start(consumer.with_settings(|settings| settings.grace_ms = 2_000));
+        let worker = Running::start(consumer.with_settings(|settings| settings.grace_period = 2_000));
         world.until("it reads", || health.shards().len() == 1).await;
         pause(500).await;
         assert!(health.is_live());
         worker.ask_to_stop();
         world.until("it can't be stopped", || !health.is_live()).await;
-        assert!(health.shards().iter().any(|shard| shard.unstoppable));
+        assert!(health.shards().iter().any(|shard| shard.blocked));
         gate.open();
         let _ = worker.stopped().await;
     });
@@ -293,9 +293,9 @@ fn a_handler_that_blocks_its_thread_and_may_be_dropped_holds_back_its_own_lane_o
         let handler = gate.blocker(&world, "key-0", "one");
         let consumer = world.consumer(1).with_concurrency(8).each(handler);
         let consumer = consumer.with_settings(|settings| {
-            settings.watch.handler_ms = 1_000;
-            settings.watch.drop_handlers = true;
-            settings.watch.restarts = 1;
+            settings.watchdog.handler_ms = 1_000;
+            settings.watchdog.drop_handlers = true;
+            settings.watchdog.restarts = 1;
         });
         let health = consumer.health();
         let worker = Running::start(consumer);
@@ -338,7 +338,7 @@ fn a_handler_that_blocks_its_thread_for_longer_than_the_lease_time_keeps_its_sha
             }
             note(record)
         });
-        let short = |settings: &mut ConsumerSettings| settings.lease_time_ms = 1_000;
+        let short = |settings: &mut ConsumerSettings| settings.lease_time = 1_000;
         world.put_round(5);
         let first = Running::start(consumer.with_settings(short));
         let read = |event: &Event| matches!(event, Event::Shard(ShardEvent::Started { .. }));

@@ -2,7 +2,7 @@
 
 use crate::oracle::Oracle;
 use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{BrokenOff, Consumer, Delivery, HandlerError, RunError, Shape};
+use anabranch::consumer::{InterruptedCall, Consumer, Delivery, HandlerError, RunError, ProcessingMode};
 use anabranch::event::{Event, Events};
 use anabranch::lease::{LeaseStore, MemoryStore};
 use anabranch::stream::LocalKinesis;
@@ -41,7 +41,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Runs a consumer.
-    pub(crate) fn start<A: StreamApi, S: LeaseStore, H: Shape<S>>(
+    pub(crate) fn start<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>>(
         consumer: Consumer<A, S, H>,
     ) -> Self {
         let stop = CancellationToken::new();
@@ -58,10 +58,10 @@ impl Running {
     }
 
     /// Stops it at the end of its grace, with calls of the handler under way. Says which.
-    pub(crate) async fn stop_short(self) -> Vec<BrokenOff> {
+    pub(crate) async fn stop_short(self) -> Vec<InterruptedCall> {
         self.ask_to_stop();
         match self.stopped().await {
-            Err(RunError::BrokenOff { calls }) => calls,
+            Err(RunError::Interrupted { calls }) => calls,
             other => panic!("no call was broken off: {other:?}"),
         }
     }

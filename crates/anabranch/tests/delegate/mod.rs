@@ -39,7 +39,7 @@ macro_rules! delegate {
             stream: &anabranch_model::ids::StreamName,
             iterator: &anabranch::stream::api::ShardIterator,
             limit: u32,
-        ) -> Result<anabranch::stream::api::Fetched, anabranch::stream::api::StreamError> {
+        ) -> Result<anabranch::stream::api::FetchedRecords, anabranch::stream::api::StreamError> {
             self.$to.records(stream, iterator, limit).await
         }
         delegate!($to: $($rest)*);
@@ -85,8 +85,8 @@ macro_rules! delegate {
         async fn put_records(
             &self,
             stream: &anabranch_model::ids::StreamName,
-            entries: &[anabranch::stream::api::Entry],
-        ) -> Result<Vec<anabranch::stream::api::EntryResult>, anabranch::stream::api::StreamError>
+            entries: &[anabranch::stream::api::PutEntry],
+        ) -> Result<Vec<anabranch::stream::api::PutEntryResult>, anabranch::stream::api::StreamError>
         {
             self.$to.put_records(stream, entries).await
         }
@@ -96,7 +96,7 @@ macro_rules! delegate {
         async fn put_record(
             &self,
             stream: &anabranch_model::ids::StreamName,
-            entry: &anabranch::stream::api::Entry,
+            entry: &anabranch::stream::api::PutEntry,
             after: Option<anabranch_model::sequence::SequenceNumber>,
         ) -> Result<anabranch::stream::api::Placement, anabranch::stream::api::StreamError> {
             self.$to.put_record(stream, entry, after).await

@@ -25,7 +25,7 @@ async fn child() {
     let ended = Consumer::new(stream, "end-to-end")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open(leases, "end-to-end").unwrap())
-        .with_settings(|settings| settings.lease_time_ms = 3_000)
+        .with_settings(|settings| settings.lease_time = 3_000)
         .each(move |record: Delivery| {
             let (key, data) = (&record.partition_key, record.data.escape_ascii());
             // One write, so that a line is never cut by a kill.

@@ -105,7 +105,7 @@ async fn run<B: Book>(
         .with_kinesis(kinesis)
         .with_leases(store)
         .with_concurrency(lanes)
-        .with_settings(|settings| settings.lease_time_ms = 3_000)
+        .with_settings(|settings| settings.lease_time = 3_000)
         .exactly_once(7, move |batch| handle(book.clone(), script.clone(), batch))
         .run_until(async move { stop.cancelled().await })
         .await
@@ -252,8 +252,8 @@ async fn a_batch_that_was_stored_by_a_call_that_was_dropped_is_not_stored_again_
         .with_kinesis(LocalKinesis::new(Arc::clone(&engine)))
         .with_leases(book.store())
         .with_settings(|settings| {
-            settings.watch.handler_ms = 1_000;
-            settings.watch.drop_handlers = true;
+            settings.watchdog.handler_ms = 1_000;
+            settings.watchdog.drop_handlers = true;
         })
         .exactly_once(100, move |batch| handle(into.clone(), script.clone(), batch));
     let stop = CancellationToken::new();
@@ -308,7 +308,7 @@ impl Freeze {
             let consumer = Consumer::new("orders", "exactly-once")
                 .with_kinesis(kinesis)
                 .with_leases(store)
-                .with_settings(|settings| settings.lease_time_ms = 3_000)
+                .with_settings(|settings| settings.lease_time = 3_000)
                 .exactly_once(7, move |batch| {
                     let (freeze, book) = (Arc::clone(&freeze), book.clone());
                     async move { freeze.handle(book, batch).await }

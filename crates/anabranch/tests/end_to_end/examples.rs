@@ -59,7 +59,7 @@ async fn stubborn() -> Result<(), HandlerError> {
     Consumer::new("orders", "stubborn")
         .with_kinesis(kinesis)
         .with_leases(SqliteStore::open("stubborn.db", "stubborn")?)
-        .with_settings(|settings| settings.grace_ms = 600_000)
+        .with_settings(|settings| settings.grace_period = 600_000)
         .each(|record: Delivery| async move {
             println!("{} {}: {}", record.shard, record.partition_key, record.data.escape_ascii());
             std::future::pending::<Result<(), HandlerError>>().await

@@ -1,6 +1,6 @@
 //! Metrics to CloudWatch over HTTP, with the AWS SDK and the local stream's `PutMetricData`.
 
-use anabranch::cloudwatch::{CloudWatch, Level, Published};
+use anabranch::cloudwatch::{CloudWatch, MetricsLevel, PublishStats};
 use anabranch::event::{Events, LeaseEvent, ShardEvent, ShardStop};
 use anabranch_local::Local;
 use anabranch_model::lease::{Checkpoint, LeaseKey, WorkerId};
@@ -63,7 +63,7 @@ fn read(local: &Local) -> BTreeMap<String, [f64; 4]> {
 /// Publishes what was told, and gives what arrived.
 async fn publish(
     change: impl FnOnce(CloudWatch) -> CloudWatch,
-) -> (BTreeMap<String, [f64; 4]>, Published) {
+) -> (BTreeMap<String, [f64; 4]>, PublishStats) {
     let local = Local::start().await.unwrap();
     let metrics = change(CloudWatch::new(&local.sdk_config(), "mailer"));
     tell(&metrics.events());
@@ -98,10 +98,10 @@ async fn metrics_arrive_under_the_names_and_dimensions_of_kcl() {
 async fn levels_and_dimensions_are_as_wide_as_was_asked() {
     let (all, _) = publish(CloudWatch::with_worker_dimension).await;
     assert!(all.contains_key("TakeLeases/-/mailer-1 TakenLeases"), "{all:?}");
-    let (summary, _) = publish(|metrics| metrics.with_level(Level::Summary)).await;
+    let (summary, _) = publish(|metrics| metrics.with_level(MetricsLevel::Summary)).await;
     assert!(summary.keys().any(|name| name.ends_with(" RecordsProcessed")), "{summary:?}");
     assert!(!summary.keys().any(|name| name.ends_with(" UpdateLease.Success")), "{summary:?}");
-    let (none, published) = publish(|metrics| metrics.with_level(Level::None)).await;
+    let (none, published) = publish(|metrics| metrics.with_level(MetricsLevel::None)).await;
     assert!(none.is_empty() && published.calls == 0, "{none:?}");
 }
 

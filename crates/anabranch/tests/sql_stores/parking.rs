@@ -2,7 +2,7 @@
 
 use crate::postgres_server::Server;
 use anabranch::clock::{Rng, Clock};
-use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, Park, ParkTable};
+use anabranch::consumer::{Consumer, Delivery, HandlerError, OnError, DeadLetterQueue, DeadLetterTable};
 use anabranch::lease::MemoryStore;
 use anabranch::stream::LocalKinesis;
 use anabranch_local::op::put_records::{Entry, Payload};
@@ -20,7 +20,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
     let Some(server) = Server::shared() else { return };
     let options: PgConnectOptions = server.fresh_database().parse().unwrap();
     let pool = sqlx::PgPool::connect_lazy_with(options);
-    let park = Park::from(ParkTable::postgres(pool.clone(), "public.parked").unwrap());
+    let park = DeadLetterQueue::from(DeadLetterTable::postgres(pool.clone(), "public.parked").unwrap());
     let engine = Arc::new(Engine::new(Options::instant(), anabranch_local::Clock::system()));
     let request = create_stream::Request {
         stream_name: Some("orders".to_owned()),
@@ -45,7 +45,7 @@ async fn records_are_parked_in_postgresql_whole_and_redriven_in_order() {
         .with_kinesis(LocalKinesis::new(engine))
         .with_leases(MemoryStore::new(Layout::Native))
         .with_clock(Clock::of_runtime(), Rng::seeded(1))
-        .on_error(OnError::Park { attempts: 1, to: park.clone() })
+        .on_error(OnError::DeadLetter { attempts: 1, to: park.clone() })
         .each(|_: Delivery| std::future::ready(Err::<(), HandlerError>("nul \0 byte".into())));
     let mut worker = JoinSet::new();
     worker.spawn(consumer.run_until(std::future::pending()));

@@ -80,7 +80,7 @@ impl Exec {
         let (answer, answered) = oneshot::channel();
         let Hand { asks, leader } = self.reach(shard);
         if asks.send(Ask { line, answer }).await.is_err() {
-            return Err(Interrupted::by(GONE).into());
+            return Err(Interrupted::because(GONE).into());
         }
         let mut unanswered = Unanswered(Some(leader));
         let gone = |_| Err(NotDone::Interrupted(GONE.to_owned()));
@@ -95,12 +95,12 @@ impl Exec {
     /// Whether the record is to blame.
     async fn judge(&self, not_done: NotDone) -> HandlerError {
         let why = match not_done {
-            NotDone::Interrupted(why) => return Interrupted::by(why).into(),
+            NotDone::Interrupted(why) => return Interrupted::because(why).into(),
             NotDone::Failed(why) if !self.stopping.is_cancelled() => return why.into(),
             NotDone::Failed(why) | NotDone::Ended(why) => why,
         };
         match tokio::time::timeout(SAME_WORD, self.stopping.cancelled()).await {
-            Ok(()) => Interrupted::by(why).into(),
+            Ok(()) => Interrupted::because(why).into(),
             Err(_) => why.into(),
         }
     }

@@ -25,7 +25,7 @@ use anabranch::lease::dynamodb::KclStreamId;
 use anabranch_model::ids::StreamName;
 use exec::Exec;
 use outlet::{Form, Outlet};
-use park::ParkPlace;
+use park::DeadLetterPlace;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -75,7 +75,7 @@ pub(crate) struct Options {
     /// Put a record aside, whole, when it failed --attempts times: in a file, sqlite:PATH#TABLE,
     /// postgres:URL#TABLE or stream:NAME; without it, it is tried for ever
     #[arg(long, value_name = "PLACE")]
-    park: Option<ParkPlace>,
+    park: Option<DeadLetterPlace>,
     /// How often a record is tried before it is put aside
     #[arg(long, value_name = "N", default_value_t = 5, requires = "park")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
@@ -137,17 +137,17 @@ pub(crate) async fn run(options: Options, connection: &Connection) -> Result<(),
         .starting_at(start)
         .with_events(events(children.clone(), options.verbose))
         .with_settings(|settings| {
-            settings.lease_time_ms = millis(options.lease_time);
-            settings.grace_ms = millis(options.grace);
+            settings.lease_time = millis(options.lease_time);
+            settings.grace_period = millis(options.grace);
             // The program's own time-out comes first.
             let limit_ms = millis(options.timeout).saturating_mul(2).min(MOST_MS);
-            settings.watch.handler_ms = settings.watch.handler_ms.max(limit_ms);
+            settings.watchdog.handler_ms = settings.watchdog.handler_ms.max(limit_ms);
         });
     if options.fan_out {
         consumer = consumer.with_fan_out();
     }
     if let Some(to) = park {
-        consumer = consumer.on_error(OnError::Park { attempts: options.attempts, to });
+        consumer = consumer.on_error(OnError::DeadLetter { attempts: options.attempts, to });
     }
     let (stop, force) = (crate::stop::signals(1)?, crate::stop::signals(2)?);
     let (reader, ask) = (printer.clone(), asked.clone());

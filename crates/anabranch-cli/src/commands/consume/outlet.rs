@@ -3,7 +3,7 @@
 use super::exec::Exec;
 use crate::line;
 use crate::printer::{NOBODY_READS, Printer};
-use anabranch::consumer::{Handler, HandlerError, Interrupted, Parked};
+use anabranch::consumer::{Handler, HandlerError, Interrupted, DeadLetter};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::UserRecord;
 use std::io::Write as _;
@@ -59,7 +59,7 @@ impl Form {
         if !parked {
             return Ok(self.line(shard, record));
         }
-        let parked = Parked::of(record)?;
+        let parked = DeadLetter::of(record)?;
         Ok(self.line(&parked.shard, &parked.record))
     }
 
@@ -73,7 +73,7 @@ impl Form {
 }
 
 impl Handler for Outlet {
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         match self {
             Self::Exec { .. } | Self::Append { .. } => 1,
             // What is printed together is done together.
@@ -100,7 +100,7 @@ impl Handler for Outlet {
                 let text: String = lines.collect::<Result<_, _>>()?;
                 // That is none of the records' doing. The command is about to end.
                 let printed = printer.print(text).await;
-                printed.map_err(|_| Interrupted::by(NOBODY_READS).into())
+                printed.map_err(|_| Interrupted::because(NOBODY_READS).into())
             }
             Self::Append { file, line } => {
                 for record in records {

@@ -2,7 +2,7 @@
 
 use crate::connection::Aws;
 use crate::failure::Failure;
-use anabranch::consumer::{Park, ParkFile, ParkTable};
+use anabranch::consumer::{DeadLetterQueue, DeadLetterFile, DeadLetterTable};
 use anabranch::stream::api::StreamSummary;
 use anabranch_model::ids::StreamName;
 use sqlx::ConnectOptions as _;
@@ -20,7 +20,7 @@ const CONNECTIONS: u32 = 2;
 
 /// A place for records that were put aside, as it is written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ParkPlace {
+pub(crate) enum DeadLetterPlace {
     /// A file of JSON lines.
     File(PathBuf),
     /// A table in a SQLite file.
@@ -31,7 +31,7 @@ pub(crate) enum ParkPlace {
     Stream(StreamName),
 }
 
-impl FromStr for ParkPlace {
+impl FromStr for DeadLetterPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -61,7 +61,7 @@ impl FromStr for ParkPlace {
 }
 
 /// The place without its password.
-impl fmt::Display for ParkPlace {
+impl fmt::Display for DeadLetterPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -72,13 +72,13 @@ impl fmt::Display for ParkPlace {
     }
 }
 
-impl ParkPlace {
+impl DeadLetterPlace {
     /// Opens it for a consumer of `stream`, and makes sure that it is there.
     pub(crate) async fn open(
         &self,
         aws: &Aws,
         (stream, summary): (&StreamName, &StreamSummary),
-    ) -> Result<Park, Failure> {
+    ) -> Result<DeadLetterQueue, Failure> {
         let into_itself = || {
             Failure::usage(format!(
                 "records of {stream} would be put aside in {stream} itself, and come again for ever"
@@ -99,7 +99,7 @@ impl ParkPlace {
                 try_to_write(path, folder.unwrap_or(Path::new("."))).map_err(|error| {
                     Failure::usage(format!("{self} can't be used for parked records: {error}"))
                 })?;
-                Ok(ParkFile::new(path).into())
+                Ok(DeadLetterFile::new(path).into())
             }
             Self::Stream(other) if other == stream => Err(into_itself()),
             Self::Stream(other) => {
@@ -108,7 +108,7 @@ impl ParkPlace {
                 if there.is_some_and(|there| there.arn == summary.arn) {
                     return Err(into_itself());
                 }
-                Ok(Park::Stream(other.clone()))
+                Ok(DeadLetterQueue::Stream(other.clone()))
             }
             Self::Sqlite(path, table) => sqlite(path, table, true).await,
             Self::Postgres(url, table) => postgres(url, table).await,
@@ -116,13 +116,13 @@ impl ParkPlace {
     }
 
     /// Opens what is there already; `None` if nothing was ever put aside there.
-    pub(crate) async fn open_existing(&self) -> Result<Option<Park>, Failure> {
+    pub(crate) async fn open_existing(&self) -> Result<Option<DeadLetterQueue>, Failure> {
         match self {
             Self::File(path) => {
                 let mut claimed = path.clone().into_os_string();
                 claimed.push(".redrive");
                 let there = path.exists() || Path::new(&claimed).exists();
-                Ok(there.then(|| ParkFile::new(path).into()))
+                Ok(there.then(|| DeadLetterFile::new(path).into()))
             }
             Self::Sqlite(path, _) if !path.exists() => {
                 Err(Failure::usage(format!("there is no file {}: check its name", path.display())))
@@ -145,7 +145,7 @@ fn try_to_write(path: &Path, folder: &Path) -> std::io::Result<()> {
     if path.exists() { Ok(()) } else { tempfile::tempfile_in(folder).map(drop) }
 }
 
-async fn sqlite(path: &Path, table: &str, make: bool) -> Result<Park, Failure> {
+async fn sqlite(path: &Path, table: &str, make: bool) -> Result<DeadLetterQueue, Failure> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(make)
@@ -155,10 +155,10 @@ async fn sqlite(path: &Path, table: &str, make: bool) -> Result<Park, Failure> {
     let pool = pool.connect_with(options).await.map_err(|error| {
         Failure::usage(format!("{} can't be used for parked records: {error}", path.display()))
     })?;
-    ParkTable::sqlite(pool, table).map(Into::into).map_err(Failure::usage)
+    DeadLetterTable::sqlite(pool, table).map(Into::into).map_err(Failure::usage)
 }
 
-async fn postgres(url: &str, table: &str) -> Result<Park, Failure> {
+async fn postgres(url: &str, table: &str) -> Result<DeadLetterQueue, Failure> {
     // No message repeats the URL: it may hold a password.
     let wrong = |error: sqlx::Error| {
         Failure::usage(format!(
@@ -170,27 +170,27 @@ async fn postgres(url: &str, table: &str) -> Result<Park, Failure> {
     let options = options.disable_statement_logging();
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
     let pool = pool.connect_with(options).await.map_err(wrong)?;
-    ParkTable::postgres(pool, table).map(Into::into).map_err(Failure::usage)
+    DeadLetterTable::postgres(pool, table).map(Into::into).map_err(Failure::usage)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: Result<ParkPlace, &str>) {
+    fn check(text: &str, expected: Result<DeadLetterPlace, &str>) {
         assert_eq!(text.parse(), expected.map_err(str::to_owned), "{text}");
     }
 
     #[test]
     fn a_place_is_a_file_a_table_or_a_stream() {
         let table = || "p".to_owned();
-        check("parked.jsonl", Ok(ParkPlace::File("parked.jsonl".into())));
-        check("a#b", Ok(ParkPlace::File("a#b".into())));
-        check("stream:parked", Ok(ParkPlace::Stream("parked".into())));
-        check("sqlite:a.db#p", Ok(ParkPlace::Sqlite("a.db".into(), table())));
+        check("parked.jsonl", Ok(DeadLetterPlace::File("parked.jsonl".into())));
+        check("a#b", Ok(DeadLetterPlace::File("a#b".into())));
+        check("stream:parked", Ok(DeadLetterPlace::Stream("parked".into())));
+        check("sqlite:a.db#p", Ok(DeadLetterPlace::Sqlite("a.db".into(), table())));
         let url = || "postgres://me:s%23@db/shop".to_owned();
-        check("postgres://me:s%23@db/shop#p", Ok(ParkPlace::Postgres(url(), table())));
-        check("postgres:postgres://me:s%23@db/shop#p", Ok(ParkPlace::Postgres(url(), table())));
+        check("postgres://me:s%23@db/shop#p", Ok(DeadLetterPlace::Postgres(url(), table())));
+        check("postgres:postgres://me:s%23@db/shop#p", Ok(DeadLetterPlace::Postgres(url(), table())));
         check("stream:", Err("a stream has a name: stream:NAME"));
         let behind = "a table is named behind a #, such as sqlite:parked.db#orders_parked";
         check("sqlite:a.db", Err(behind));

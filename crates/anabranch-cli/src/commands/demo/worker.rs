@@ -72,8 +72,8 @@ pub(crate) async fn run(options: Options) -> Result<(), Failure> {
         .starting_at(StartPosition::TrimHorizon)
         .with_events(events)
         .with_settings(|settings| {
-            settings.lease_time_ms = LEASE_MS;
-            settings.idle_poll_ms = 200;
+            settings.lease_time = LEASE_MS;
+            settings.idle_poll_interval = 200;
         });
     Box::pin(consumer.run()).await.map_err(Failure::result)
 }

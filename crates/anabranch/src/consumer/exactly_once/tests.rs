@@ -62,9 +62,9 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
         into.fetch_add(batch.len(), Ordering::Relaxed);
         std::future::pending::<Result<(), HandlerError>>()
     };
-    let work = Committing {
+    let work = ExactlyOnceWork {
         shape: Arc::new(ExactlyOnce { handle, most: 10 }),
-        desk: Arc::new(Desk {
+        desk: Arc::new(CommitState {
             shard: Arc::new(lease.key.clone()),
             held: Arc::clone(&held),
             store: Arc::new(SqliteStore::open(folder.path().join("leases.db"), "app").unwrap()),
@@ -79,7 +79,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
     // How many records the closure has been given when the call was polled once.
     let poll_once = async || {
         let (progress, records) = (&progress, &records);
-        let call = Call { lane: 0, progress, records, behind_ms: 0, at_end: false, room: None };
+        let call = HandlerCall { lane: 0, progress, records, behind_ms: 0, at_end: false, reservation: None };
         let mut handling = pin!(work.handle(call));
         poll_fn(|context| Poll::Ready(handling.as_mut().poll(context).is_pending())).await;
         given.swap(0, Ordering::Relaxed)
@@ -95,7 +95,7 @@ async fn the_closure_is_called_in_the_poll_that_found_the_lease_held_though_a_wr
 /// A lease that stands in a file, and what its lanes share.
 struct Office {
     folder: TempDir,
-    desk: Arc<Desk<SqliteStore>>,
+    desk: Arc<CommitState<SqliteStore>>,
     lease: Lease,
     pool: SqlitePool,
 }
@@ -121,7 +121,7 @@ impl Office {
         let pulse = Arc::new(Heartbeat::new(60_000, clock.now_ms()));
         let (own, now_ms) = (lease.token().unwrap(), clock.now_ms());
         let held = Arc::new(HeldLease::new(lease.clone(), own, None, pulse, Arc::default(), now_ms));
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(CommitState {
             shard: Arc::new(key),
             held,
             store: Arc::new(store),
@@ -156,8 +156,8 @@ impl Office {
         T: Future<Output = Result<(), HandlerError>> + Send,
     {
         let shape = Arc::new(ExactlyOnce { handle, most: 10 });
-        let work = Committing { shape, desk: Arc::clone(&self.desk) };
-        let call = Call { lane, progress, records, behind_ms: 0, at_end: false, room: None };
+        let work = ExactlyOnceWork { shape, desk: Arc::clone(&self.desk) };
+        let call = HandlerCall { lane, progress, records, behind_ms: 0, at_end: false, reservation: None };
         work.handle(call).await.map_err(|error| error.to_string())
     }
 }
@@ -188,7 +188,7 @@ async fn a_batch_can_be_committed_while_its_call_lasts_and_no_longer() {
     let batch = kept.lock().unwrap().take().unwrap();
     let mut transaction = office.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
     let late = batch.commit(&mut transaction).await;
-    assert!(matches!(late, Err(CommitError::TooLate { .. })), "{late:?}");
+    assert!(matches!(late, Err(CommitError::CallReturned { .. })), "{late:?}");
     transaction.rollback().await.unwrap();
     assert_eq!(office.row().await, [Position::TrimHorizon]);
 }
@@ -198,7 +198,7 @@ async fn a_lane_that_commits_after_another_takes_nothing_of_it_back() {
     let office = Office::open().await;
     let progress = Progress::new(&Resume::of(&office.lease.checkpoint, 2));
     let records = [record(1), record(2)];
-    progress.give(records[1].position(), [1, 1].into_iter());
+    progress.note_dispatched(records[1].position(), [1, 1].into_iter());
     let (called, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let slow = {
         let (pool, called, goes_on) = (office.pool.clone(), called.clone(), goes_on.clone());
@@ -229,7 +229,7 @@ async fn one_lane_at_a_time_stands_between_its_commit_and_the_end_of_its_call() 
     let office = Office::open().await;
     let progress = Progress::new(&Resume::of(&office.lease.checkpoint, 2));
     let records = [record(1), record(2)];
-    progress.give(records[1].position(), [1, 1].into_iter());
+    progress.note_dispatched(records[1].position(), [1, 1].into_iter());
     let (committed, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let first = {
         let (pool, committed) = (office.pool.clone(), committed.clone());

@@ -10,15 +10,15 @@ const HAND_OVER_MS: u64 = 15_000;
 
 /// The subscriptions of a shard that another one was in the way of.
 #[derive(Debug, Default)]
-pub(super) struct Contest {
+pub(super) struct SubscriptionConflicts {
     /// When the first of them was refused or ended, and when the last.
     since_to_ms: Option<(u64, u64)>,
 }
 
-impl Contest {
+impl SubscriptionConflicts {
     /// Notes that another subscription was in the way. Returns whether a hand-over does not explain
     /// it any more.
-    pub(super) fn lost(&mut self, now_ms: u64) -> bool {
+    pub(super) fn note_lost(&mut self, now_ms: u64) -> bool {
         let goes_on = |(_, to_ms): &(u64, u64)| now_ms.saturating_sub(*to_ms) <= HAND_OVER_MS;
         let since_ms = self.since_to_ms.filter(goes_on).map_or(now_ms, |(since_ms, _)| since_ms);
         self.since_to_ms = Some((since_ms, now_ms));
@@ -33,8 +33,8 @@ mod tests {
     #[test]
     fn what_lasts_longer_than_a_hand_over_is_told() {
         let check = |lost_s: &[u64], told_s: &[u64]| {
-            let mut contest = Contest::default();
-            let told = |at_s: &u64| contest.lost(at_s * 1_000);
+            let mut contest = SubscriptionConflicts::default();
+            let told = |at_s: &u64| contest.note_lost(at_s * 1_000);
             let told: Vec<u64> = lost_s.iter().copied().filter(told).collect();
             assert_eq!(told, told_s, "{lost_s:?}");
         };

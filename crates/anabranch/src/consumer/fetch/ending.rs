@@ -12,8 +12,8 @@
 //! The read that counts is one that began after a list had named all children. What came between a
 //! false end and the reshard would be lost with any other.
 
-use super::Source;
-use crate::consumer::vitals::Step;
+use super::FetchContext;
+use crate::consumer::vitals::FetchStep;
 use crate::stream::api::{ChildShard, ShardFilter, StreamApi, StreamError};
 use anabranch_model::lineage::{Lineage, Shard};
 
@@ -24,47 +24,47 @@ const PROOF_MS: u64 = 200;
 
 /// What is known of the end of a shard.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct ShardEndTracker {
     /// All of its children, once a list has named them: no record comes any more.
     followers: Option<Vec<ChildShard>>,
 }
 
 /// What the word of a read comes to.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum EndClaim {
     /// The shard has ended, and these follow.
     Proven(Vec<ChildShard>),
     /// That is not proven: read on, after a pause in milliseconds.
     Doubtful(u64),
 }
 
-impl Ending {
+impl ShardEndTracker {
     /// A read says that the shard has ended, and names these children.
-    pub(super) async fn told<A: StreamApi>(
+    pub(super) async fn note_end<A: StreamApi>(
         &mut self,
-        source: &Source<A>,
+        source: &FetchContext<A>,
         named: Vec<ChildShard>,
-    ) -> Result<Word, StreamError> {
+    ) -> Result<EndClaim, StreamError> {
         if !named.is_empty() {
-            return Ok(Word::Proven(named));
+            return Ok(EndClaim::Proven(named));
         }
         if let Some(followers) = &self.followers {
-            return Ok(Word::Proven(followers.clone()));
+            return Ok(EndClaim::Proven(followers.clone()));
         }
         let feed = &source.feed;
-        feed.vitals.enter(Step::Fetch);
+        feed.vitals.enter(FetchStep::Fetch);
         let listed = source.api.list_shards(&feed.shard.stream, ShardFilter::All);
         let lineage = Lineage::new(source.in_time("ListShards", listed).await?.shards);
-        feed.vitals.enter(Step::Idle);
+        feed.vitals.enter(FetchStep::Idle);
         let followers = lineage.followers(&feed.shard.shard, Some(&feed.range));
         self.followers = followers.map(|shards| shards.into_iter().map(child).collect());
         if self.followers.is_none() {
             let doubt =
                 "the read says that the shard has ended, and no list names all of its children";
-            source.tell_failed(doubt.to_owned(), 1, DOUBT_MS);
-            return Ok(Word::Doubtful(DOUBT_MS));
+            source.emit_failed(doubt.to_owned(), 1, DOUBT_MS);
+            return Ok(EndClaim::Doubtful(DOUBT_MS));
         }
-        Ok(Word::Doubtful(PROOF_MS))
+        Ok(EndClaim::Doubtful(PROOF_MS))
     }
 }
 

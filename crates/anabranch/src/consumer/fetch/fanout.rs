@@ -8,12 +8,12 @@
 //!                └───── ended, no proof ───┘
 //! ```
 
-use super::contest::Contest;
-use super::ending::{Ending, Word};
-use super::reach::Reach;
-use super::{FAILED, FetchEnd, Source};
-use crate::consumer::decode::Reply;
-use crate::consumer::vitals::Step;
+use super::contest::SubscriptionConflicts;
+use super::ending::{ShardEndTracker, EndClaim};
+use super::reach::RetentionTracker;
+use super::{FAILED, FetchEnd, FetchContext};
+use crate::consumer::decode::ReadReply;
+use crate::consumer::vitals::FetchStep;
 use crate::stream::api::{
     ChildShard, FanOutConsumer, ReadFrom, StreamApi, StreamError, StreamSummary, Subscription,
     SubscriptionEvent,
@@ -36,18 +36,18 @@ const BUSY_MS: u64 = 5_000;
 /// Whom a worker subscribes as: one registered consumer a stream, for all workers of the
 /// application.
 #[derive(Debug)]
-pub(in crate::consumer) struct Registry {
+pub(in crate::consumer) struct FanOutRegistry {
     /// The consumer's name, which is the application's.
     name: String,
     /// The consumer of each stream. A look-up holds up the others of its own stream only.
-    known: std::sync::Mutex<BTreeMap<StreamName, Known>>,
+    known: std::sync::Mutex<BTreeMap<StreamName, KnownConsumer>>,
     /// Why no consumer can be registered on a stream until an operator removes another one.
-    full: watch::Sender<Option<FullStream>>,
+    full: watch::Sender<Option<ConsumerLimitReached>>,
 }
 
 /// A stream with as many consumers as the service allows.
 #[derive(Clone, Debug)]
-pub(in crate::consumer) struct FullStream {
+pub(in crate::consumer) struct ConsumerLimitReached {
     /// Its ARN.
     pub(in crate::consumer) arn: String,
     /// The name that the consumer would have.
@@ -57,11 +57,11 @@ pub(in crate::consumer) struct FullStream {
 }
 
 /// The consumer of one stream.
-type Known = Arc<Mutex<LookUp>>;
+type KnownConsumer = Arc<Mutex<ConsumerLookup>>;
 
 /// What is known of the consumer of one stream.
 #[derive(Debug, Default)]
-struct LookUp {
+struct ConsumerLookup {
     /// The consumer, once it was found or registered.
     found: Option<FanOutConsumer>,
     /// Attempts in a row that failed.
@@ -70,7 +70,7 @@ struct LookUp {
     failed: Option<(u64, SharedError)>,
 }
 
-impl LookUp {
+impl ConsumerLookup {
     /// What the last attempt came to, while that holds.
     fn last(&self, now_ms: u64) -> Option<Result<FanOutConsumer, StreamError>> {
         if let Some(consumer) = &self.found {
@@ -92,14 +92,14 @@ impl LookUp {
     }
 }
 
-impl Registry {
+impl FanOutRegistry {
     pub(in crate::consumer) fn new(application: &str) -> Self {
         let full = watch::Sender::new(None);
         Self { name: application.to_owned(), known: std::sync::Mutex::default(), full }
     }
 
     /// Waits until a stream turns out to have as many consumers as the service allows.
-    pub(in crate::consumer) async fn until_full(&self) -> FullStream {
+    pub(in crate::consumer) async fn wait_limit_reached(&self) -> ConsumerLimitReached {
         let mut full = self.full.subscribe();
         match full.wait_for(Option::is_some).await.map(|full| full.clone()) {
             Ok(Some(full)) => full,
@@ -111,7 +111,7 @@ impl Registry {
     /// The consumer of a stream, registered if nobody has done it.
     async fn consumer<A: StreamApi>(
         &self,
-        source: &Source<A>,
+        source: &FetchContext<A>,
     ) -> Result<FanOutConsumer, StreamError> {
         let stream = &source.feed.shard.stream;
         // One look-up at a time, and one for all shards: the service allows few.
@@ -128,7 +128,7 @@ impl Registry {
     /// Looks the consumer up, and registers it unless another worker did.
     async fn look_up<A: StreamApi>(
         &self,
-        source: &Source<A>,
+        source: &FetchContext<A>,
     ) -> Result<FanOutConsumer, StreamError> {
         let api = &source.api;
         let summary = source.summary(MaxAge::FRESH).await?;
@@ -145,7 +145,7 @@ impl Registry {
                         Err(error) if error.fault == Fault::LimitReached => {
                             // Another worker may have registered the last one, by this name.
                             if refused {
-                                self.tell_full(&summary, &error);
+                                self.emit_limit_reached(&summary, &error);
                                 return Err(error);
                             }
                             refused = true;
@@ -163,12 +163,12 @@ impl Registry {
         }
     }
 
-    fn tell_full(&self, stream: &StreamSummary, error: &StreamError) {
+    fn emit_limit_reached(&self, stream: &StreamSummary, error: &StreamError) {
         let (arn, name) = (stream.arn.clone(), self.name.clone());
-        self.full.send_replace(Some(FullStream { arn, name, detail: error.detail.clone() }));
+        self.full.send_replace(Some(ConsumerLimitReached { arn, name, detail: error.detail.clone() }));
     }
 
-    fn known(&self, stream: &StreamName) -> Known {
+    fn known(&self, stream: &StreamName) -> KnownConsumer {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.entry(stream.clone()).or_default().clone()
     }
@@ -195,11 +195,11 @@ pub async fn remove_fan_out<A: StreamApi>(
 }
 
 /// A shard whose records are pushed.
-pub(in crate::consumer) struct FanOut<A> {
+pub(in crate::consumer) struct FanOutReader<A> {
     /// What fetching needs.
-    pub(in crate::consumer) source: Source<A>,
+    pub(in crate::consumer) source: FetchContext<A>,
     /// Whom to subscribe as.
-    pub(in crate::consumer) registry: Arc<Registry>,
+    pub(in crate::consumer) registry: Arc<FanOutRegistry>,
 }
 
 /// How a subscription ended.
@@ -217,7 +217,7 @@ enum SubscriptionEnd {
     Unwanted,
 }
 
-impl<A: StreamApi> FanOut<A> {
+impl<A: StreamApi> FanOutReader<A> {
     /// Reads from `from` to the end of the shard, or until it is told to stop.
     pub(in crate::consumer) async fn run(
         self,
@@ -233,15 +233,15 @@ impl<A: StreamApi> FanOut<A> {
 
     async fn read(self, mut from: ReadFrom) -> FetchEnd {
         let source = &self.source;
-        let (mut failures, mut reach) = (0_u32, Reach::new(from));
-        let (mut contest, mut ending) = (Contest::default(), Ending::default());
+        let (mut failures, mut reach) = (0_u32, RetentionTracker::new(from));
+        let (mut contest, mut ending) = (SubscriptionConflicts::default(), ShardEndTracker::default());
         loop {
             let before = from;
             let error = match self.subscription(&mut from, &mut reach).await {
                 SubscriptionEnd::Unwanted => return FetchEnd::Stopped,
-                SubscriptionEnd::ShardEnd(named) => match ending.told(source, named).await {
-                    Ok(Word::Proven(children)) => return FetchEnd::ShardEnd(children),
-                    Ok(Word::Doubtful(pause_ms)) => {
+                SubscriptionEnd::ShardEnd(named) => match ending.note_end(source, named).await {
+                    Ok(EndClaim::Proven(children)) => return FetchEnd::ShardEnd(children),
+                    Ok(EndClaim::Doubtful(pause_ms)) => {
                         source.clock.sleep(pause_ms).await;
                         continue;
                     }
@@ -274,13 +274,13 @@ impl<A: StreamApi> FanOut<A> {
             let pause_ms = match error.fault {
                 Fault::Busy => {
                     let pause_ms = FAILED.wait_ms(failures, source.chance.bits()).min(BUSY_MS);
-                    if contest.lost(source.clock.now_ms()) {
+                    if contest.note_lost(source.clock.now_ms()) {
                         let name = &self.registry.name;
                         let error = format!(
                             "{error}; whoever else subscribes as {name} takes the shard away again \
                              and again: give each application a consumer name of its own"
                         );
-                        source.tell_failed(error, failures, pause_ms);
+                        source.emit_failed(error, failures, pause_ms);
                     }
                     pause_ms
                 }
@@ -291,7 +291,7 @@ impl<A: StreamApi> FanOut<A> {
     }
 
     /// Reads one subscription, and moves `from` on.
-    async fn subscription(&self, from: &mut ReadFrom, reach: &mut Reach) -> SubscriptionEnd {
+    async fn subscription(&self, from: &mut ReadFrom, reach: &mut RetentionTracker) -> SubscriptionEnd {
         match self.events(from, reach).await {
             Ok(end) => end,
             Err(error) => SubscriptionEnd::Failed(error),
@@ -301,11 +301,11 @@ impl<A: StreamApi> FanOut<A> {
     async fn events(
         &self,
         from: &mut ReadFrom,
-        reach: &mut Reach,
+        reach: &mut RetentionTracker,
     ) -> Result<SubscriptionEnd, StreamError> {
         let (source, vitals) = (&self.source, &self.source.feed.vitals);
-        vitals.enter(Step::Iterator);
-        *from = source.fixed(*from).await?;
+        vitals.enter(FetchStep::Iterator);
+        *from = source.pin_latest(*from).await?;
         let consumer = self.registry.consumer(source).await?;
         let subscribed = source.api.subscribe(&consumer, &source.feed.shard.shard, *from);
         let mut events = source.in_time("SubscribeToShard", subscribed).await?;
@@ -316,29 +316,29 @@ impl<A: StreamApi> FanOut<A> {
         let mut pushed_ms = source.clock.now_ms();
         let mut waited_ms = reach.waited_ms(pushed_ms);
         loop {
-            vitals.enter(Step::Room);
-            let own = share.await_push().await;
-            vitals.enter(Step::Fetch);
+            vitals.enter(FetchStep::Memory);
+            let own = share.reserve_push().await;
+            vitals.enter(FetchStep::Fetch);
             let event = source.in_time("SubscribeToShard", next(&mut events)).await?;
             let Some(event) = event else { return Ok(SubscriptionEnd::Over { told }) };
             told = true;
             vitals.replied(event.behind_ms);
             let (records, behind_ms) = (event.records, event.behind_ms);
             let last = records.last().map(|record| record.sequence);
-            source.reached(reach, waited_ms.take(), (pushed_ms, &records, behind_ms)).await;
+            source.note_reached(reach, waited_ms.take(), (pushed_ms, &records, behind_ms)).await;
             pushed_ms = source.clock.now_ms();
             let mut room = None;
             if !records.is_empty() {
                 source.fetched(records.len(), behind_ms, None);
-                vitals.enter(Step::Room);
-                room = Some(share.admit(&records, own, &source.clock).await);
+                vitals.enter(FetchStep::Memory);
+                room = Some(share.move_to_shared(&records, own, &source.clock).await);
             }
             let (at_end, more) = (event.continuation.is_none(), behind_ms > 0);
-            let reply = Reply { records, room, behind_ms, at_end, more };
-            if source.feed.give(reply).await.is_err() {
+            let reply = ReadReply { records, room, behind_ms, at_end, more };
+            if source.feed.dispatch(reply).await.is_err() {
                 return Ok(SubscriptionEnd::Unwanted);
             }
-            vitals.enter(Step::Idle);
+            vitals.enter(FetchStep::Idle);
             let Some(continuation) = event.continuation else {
                 *from = last.map_or(*from, ReadFrom::After);
                 return Ok(SubscriptionEnd::ShardEnd(event.children));

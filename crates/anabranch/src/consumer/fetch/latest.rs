@@ -1,6 +1,6 @@
 //! What LATEST stands for: a moment that is found out once.
 
-use super::in_time;
+use super::with_timeout;
 use crate::clock::Clock;
 use crate::stream::api::{ShardFilter, StreamApi, StreamError};
 use anabranch_model::lease::LeaseKey;
@@ -10,11 +10,11 @@ use std::sync::OnceLock;
 /// read from there. A moment of their own would skip what came between. Only rows of KCL's layout are
 /// made at LATEST; they keep the moment from the first time on that it is found out.
 #[derive(Debug, Default)]
-pub(in crate::consumer) struct Latest(OnceLock<u64>);
+pub(in crate::consumer) struct LatestResolver(OnceLock<u64>);
 
-impl Latest {
+impl LatestResolver {
     /// The moment, in milliseconds since 1970 by the service's clock.
-    pub(in crate::consumer) async fn moment<A: StreamApi>(
+    pub(in crate::consumer) async fn resolve<A: StreamApi>(
         &self,
         api: &A,
         shard: &LeaseKey,
@@ -24,7 +24,7 @@ impl Latest {
             return Ok(*ms);
         }
         let list = api.list_shards(&shard.stream, ShardFilter::AtLatest);
-        let list = in_time(clock, "ListShards", shard, list).await?;
+        let list = with_timeout(clock, "ListShards", shard, list).await?;
         let ms = list.service_ms.unwrap_or_else(|| clock.wall_ms());
         Ok(*self.0.get_or_init(|| ms))
     }

@@ -7,9 +7,9 @@ mod latest;
 mod reach;
 mod ending;
 
-pub(super) use latest::Latest;
+pub(super) use latest::LatestResolver;
 
-use super::decode::Feed;
+use super::decode::Dispatcher;
 use crate::clock::{Rng, Clock};
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, StreamApi, StreamError, StreamSummary};
@@ -18,7 +18,7 @@ use anabranch_model::lease::LeaseKey;
 use anabranch_model::limits;
 use anabranch_model::record::Record;
 use anabranch_model::retry::{Backoff, Fault};
-use reach::Reach;
+use reach::RetentionTracker;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub(crate) fn is_final(error: &StreamError, failures: u32) -> bool {
 }
 
 /// A call that is given up when it takes too long.
-async fn in_time<T>(
+async fn with_timeout<T>(
     clock: &Clock,
     operation: &'static str,
     shard: &LeaseKey,
@@ -90,13 +90,13 @@ async fn in_time<T>(
 }
 
 /// What fetching one shard needs, whichever way.
-pub(super) struct Source<A> {
+pub(super) struct FetchContext<A> {
     /// The service.
     pub(super) api: Arc<A>,
     /// Where the records go.
-    pub(super) feed: Feed,
+    pub(super) feed: Dispatcher,
     /// What LATEST stands for, once somebody has read from there.
-    pub(super) latest: Arc<Latest>,
+    pub(super) latest: Arc<LatestResolver>,
     /// The streams' summaries, which all shards share.
     pub(super) summaries: Arc<Summaries>,
     /// The worker's clock.
@@ -105,30 +105,30 @@ pub(super) struct Source<A> {
     pub(super) chance: Rng,
 }
 
-impl<A: StreamApi> Source<A> {
+impl<A: StreamApi> FetchContext<A> {
     /// A call that is given up when it takes too long.
     async fn in_time<T>(
         &self,
         operation: &'static str,
         call: impl Future<Output = Result<T, StreamError>>,
     ) -> Result<T, StreamError> {
-        in_time(&self.clock, operation, &self.feed.shard, call).await
+        with_timeout(&self.clock, operation, &self.feed.shard, call).await
     }
 
     /// The same place without LATEST, which becomes a moment.
-    async fn fixed(&self, from: ReadFrom) -> Result<ReadFrom, StreamError> {
+    async fn pin_latest(&self, from: ReadFrom) -> Result<ReadFrom, StreamError> {
         if from != ReadFrom::Latest {
             return Ok(from);
         }
-        let moment = self.latest.moment(&*self.api, &self.feed.shard, &self.clock);
+        let moment = self.latest.resolve(&*self.api, &self.feed.shard, &self.clock);
         Ok(ReadFrom::AtTimestamp(moment.await?))
     }
 
     /// Notes what a reply says of how far the shard was read, and tells what was lost before it. The
     /// reply is of a moment at or after the one that stands first.
-    async fn reached(
+    async fn note_reached(
         &self,
-        reach: &mut Reach,
+        reach: &mut RetentionTracker,
         waited_ms: Option<u64>,
         reply: (u64, &[Record], u64),
     ) {
@@ -156,11 +156,11 @@ impl<A: StreamApi> Source<A> {
     /// Tells that a call failed, and gives the pause before the next.
     fn failed(&self, error: &StreamError, failures: u32) -> u64 {
         let pause_ms = FAILED.wait_ms(failures, self.chance.bits());
-        self.tell_failed(error.to_string(), failures, pause_ms);
+        self.emit_failed(error.to_string(), failures, pause_ms);
         pause_ms
     }
 
-    fn tell_failed(&self, error: String, failures: u32, pause_ms: u64) {
+    fn emit_failed(&self, error: String, failures: u32, pause_ms: u64) {
         let shard = Arc::clone(&self.feed.shard);
         self.feed.events.emit(ShardEvent::FetchFailed { shard, error, failures, pause_ms });
     }

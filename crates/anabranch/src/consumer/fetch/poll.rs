@@ -8,12 +8,12 @@
 //!   └── empty: a growing pause; failed: a growing pause with jitter
 //! ```
 
-use super::ending::{Ending, Word};
-use super::reach::Reach;
-use super::{FetchEnd, Source, is_final};
-use crate::consumer::budget::Expects;
-use crate::consumer::decode::Reply;
-use crate::consumer::vitals::Step;
+use super::ending::{ShardEndTracker, EndClaim};
+use super::reach::RetentionTracker;
+use super::{FetchEnd, FetchContext, is_final};
+use crate::consumer::budget::ExpectedSize;
+use crate::consumer::decode::ReadReply;
+use crate::consumer::vitals::FetchStep;
 use crate::event::ShardEvent;
 use crate::stream::api::{ChildShard, ReadFrom, ShardIterator, StreamApi, StreamError};
 use anabranch_model::bucket::{Allowance, Bucket};
@@ -35,9 +35,9 @@ const MOST: u32 = limits::GET_RECORDS_MAX_RECORDS as u32;
 const FEWER: u32 = 8;
 
 /// A shard that is polled.
-pub(crate) struct Poll<A> {
+pub(crate) struct PollingReader<A> {
     /// What fetching needs.
-    pub(crate) source: Source<A>,
+    pub(crate) source: FetchContext<A>,
     /// The longest pause between two reads of an idle shard, in milliseconds.
     pub(crate) idle_poll_ms: u64,
     /// An iterator that stands where the reading begins, if there is one.
@@ -48,7 +48,7 @@ pub(crate) struct Poll<A> {
 }
 
 /// Where reading stands.
-struct Place {
+struct ReadPosition {
     /// Where to ask for an iterator.
     from: ReadFrom,
     /// The iterator, while there is one.
@@ -58,24 +58,24 @@ struct Place {
     /// Calls in a row that failed.
     failures: u32,
     /// What the next read may give, as far as the last one tells.
-    expects: Expects,
+    expects: ExpectedSize,
     /// How many records to ask for at the most.
     most: u32,
     /// How far the shard was read.
-    reach: Reach,
+    reach: RetentionTracker,
     /// What is known of its end.
-    ending: Ending,
+    ending: ShardEndTracker,
 }
 
 /// What one round of polling came to.
-enum Round {
+enum PollRound {
     /// Go on after this many milliseconds.
     After(u64),
     /// It is over.
     Over(FetchEnd),
 }
 
-impl<A: StreamApi> Poll<A> {
+impl<A: StreamApi> PollingReader<A> {
     /// Reads from `from` to the end of the shard, or until it is told to stop.
     pub(crate) async fn run(self, from: ReadFrom, stop: CancellationToken) -> FetchEnd {
         tokio::select! {
@@ -91,10 +91,10 @@ impl<A: StreamApi> Poll<A> {
         let allowance = |most| Allowance { capacity: most, per_second: most };
         let mut rates =
             Bucket::new([allowance(calls), allowance(bytes)], self.source.clock.now_ms());
-        let (iterator, expects) = (self.first.clone(), Expects::Little);
-        let (reach, ending) = (Reach::new(from), Ending::default());
+        let (iterator, expects) = (self.first.clone(), ExpectedSize::Small);
+        let (reach, ending) = (RetentionTracker::new(from), ShardEndTracker::default());
         let mut place =
-            Place { from, iterator, empty: 0, failures: 0, expects, most: MOST, reach, ending };
+            ReadPosition { from, iterator, empty: 0, failures: 0, expects, most: MOST, reach, ending };
         loop {
             while let Some(ms) =
                 rates.wait_ms(self.source.clock.now_ms(), [1, 0]).filter(|ms| *ms > 0)
@@ -102,13 +102,13 @@ impl<A: StreamApi> Poll<A> {
                 self.source.clock.sleep(ms).await;
             }
             match self.round(&mut place, &mut rates).await {
-                Round::After(ms) => self.source.clock.sleep(ms).await,
-                Round::Over(end) => return end,
+                PollRound::After(ms) => self.source.clock.sleep(ms).await,
+                PollRound::Over(end) => return end,
             }
         }
     }
 
-    async fn round(&self, place: &mut Place, rates: &mut Bucket<2>) -> Round {
+    async fn round(&self, place: &mut ReadPosition, rates: &mut Bucket<2>) -> PollRound {
         let vitals = &self.source.feed.vitals;
         let iterator = match &place.iterator {
             Some(iterator) => iterator.clone(),
@@ -117,9 +117,9 @@ impl<A: StreamApi> Poll<A> {
                 Err(error) => return self.failed(place, error),
             },
         };
-        vitals.enter(Step::Room);
+        vitals.enter(FetchStep::Memory);
         let room = self.source.feed.share.reserve(&self.source.clock, place.expects).await;
-        vitals.enter(Step::Fetch);
+        vitals.enter(FetchStep::Fetch);
         let stream = &self.source.feed.shard.stream;
         let asked_ms = self.source.clock.now_ms();
         let waited_ms = place.reach.waited_ms(asked_ms);
@@ -152,22 +152,22 @@ impl<A: StreamApi> Poll<A> {
         place.iterator = fetched.next;
         let (came, behind_ms) = (fetched.records.len(), fetched.behind_ms);
         let reply = (asked_ms, &*fetched.records, behind_ms);
-        self.source.reached(&mut place.reach, waited_ms, reply).await;
+        self.source.note_reached(&mut place.reach, waited_ms, reply).await;
         // Some doubles of the service are never behind, so what may have been cut off counts too.
         let full = came >= limit as usize || bytes >= limits::GET_RECORDS_MAX_BYTES / 2;
         // Who is caught up and finds a record at a time needs no room for ten megabytes.
-        place.expects = if behind_ms > 0 || came > 1 { Expects::Much } else { Expects::Little };
+        place.expects = if behind_ms > 0 || came > 1 { ExpectedSize::Large } else { ExpectedSize::Small };
         if came > 0 {
             self.source.fetched(came, behind_ms, Some(now_ms.saturating_sub(asked_ms)));
         }
-        let room = Some(room.settle(&fetched.records));
+        let room = Some(room.shrink_to(&fetched.records));
         let at_end = place.iterator.is_none();
         let more = behind_ms > 0 || full;
-        let reply = Reply { records: fetched.records, room, behind_ms, at_end, more };
-        if self.source.feed.give(reply).await.is_err() {
-            return Round::Over(FetchEnd::Stopped);
+        let reply = ReadReply { records: fetched.records, room, behind_ms, at_end, more };
+        if self.source.feed.dispatch(reply).await.is_err() {
+            return PollRound::Over(FetchEnd::Stopped);
         }
-        vitals.enter(Step::Idle);
+        vitals.enter(FetchStep::Idle);
         if place.iterator.is_none() {
             return self.end(place, fetched.children).await;
         }
@@ -175,47 +175,47 @@ impl<A: StreamApi> Poll<A> {
             place.empty = 0;
             // More is there, or may be: the shard's rate is the only brake.
             let more = behind_ms > 0 || (full && came > 1);
-            return Round::After(if more { 0 } else { EMPTY_PAUSE_MS });
+            return PollRound::After(if more { 0 } else { EMPTY_PAUSE_MS });
         }
         // An empty reply in the middle of a shard is normal, and no reason to wait.
         if behind_ms > 0 {
-            return Round::After(0);
+            return PollRound::After(0);
         }
         let pause = EMPTY_PAUSE_MS.saturating_mul(1 << place.empty.min(16));
         place.empty = place.empty.saturating_add(1);
-        Round::After(pause.min(self.idle_poll_ms))
+        PollRound::After(pause.min(self.idle_poll_ms))
     }
 
     /// The read says that the shard has ended, and names these children.
-    async fn end(&self, place: &mut Place, named: Vec<ChildShard>) -> Round {
-        match place.ending.told(&self.source, named).await {
-            Ok(Word::Proven(children)) => Round::Over(FetchEnd::ShardEnd(children)),
-            Ok(Word::Doubtful(pause_ms)) => {
+    async fn end(&self, place: &mut ReadPosition, named: Vec<ChildShard>) -> PollRound {
+        match place.ending.note_end(&self.source, named).await {
+            Ok(EndClaim::Proven(children)) => PollRound::Over(FetchEnd::ShardEnd(children)),
+            Ok(EndClaim::Doubtful(pause_ms)) => {
                 place.failures = 0;
-                Round::After(pause_ms)
+                PollRound::After(pause_ms)
             }
             Err(error) => self.failed(place, error),
         }
     }
 
-    async fn iterator_at(&self, place: &mut Place) -> Result<ShardIterator, StreamError> {
-        self.source.feed.vitals.enter(Step::Iterator);
+    async fn iterator_at(&self, place: &mut ReadPosition) -> Result<ShardIterator, StreamError> {
+        self.source.feed.vitals.enter(FetchStep::Iterator);
         let (source, key) = (&self.source, &self.source.feed.shard);
-        place.from = source.fixed(place.from).await?;
+        place.from = source.pin_latest(place.from).await?;
         let asked = source.api.iterator(&key.stream, &key.shard, place.from);
         let iterator = source.in_time("GetShardIterator", asked).await?;
         place.iterator = Some(iterator.clone());
         Ok(iterator)
     }
 
-    fn failed(&self, place: &mut Place, error: StreamError) -> Round {
+    fn failed(&self, place: &mut ReadPosition, error: StreamError) -> PollRound {
         let shard = Arc::clone(&self.source.feed.shard);
         match error.fault {
-            Fault::Missing => return Round::Over(FetchEnd::Missing),
+            Fault::Missing => return PollRound::Over(FetchEnd::Missing),
             // The next one begins behind the last record that came, wherever this one stood.
             Fault::IteratorExpired if place.iterator.take().is_some() => {
                 self.source.feed.events.emit(ShardEvent::IteratorRenewed { shard });
-                return Round::After(0);
+                return PollRound::After(0);
             }
             // So does one after an error that nobody knows, which may have been about the iterator.
             Fault::Invalid | Fault::Unknown => place.iterator = None,
@@ -223,9 +223,9 @@ impl<A: StreamApi> Poll<A> {
         }
         place.failures = place.failures.saturating_add(1);
         if self.ends_refused && is_final(&error, place.failures) {
-            return Round::Over(FetchEnd::Refused(error));
+            return PollRound::Over(FetchEnd::Refused(error));
         }
-        Round::After(self.source.failed(&error, place.failures))
+        PollRound::After(self.source.failed(&error, place.failures))
     }
 }
 

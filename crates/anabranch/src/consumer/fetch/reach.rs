@@ -17,7 +17,7 @@ use anabranch_model::sequence::SequenceNumber;
 
 /// How far a shard was read.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct RetentionTracker {
     /// Everything up to here was read.
     read: Position,
     /// The record that the next reply begins with, if it is still there.
@@ -31,14 +31,14 @@ pub(super) struct Reach {
 
 /// Records that nobody can read any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Gap {
+pub(super) struct RetentionGap {
     /// They came behind this place.
     pub(super) after: Position,
     /// The first one that is still there, if there is one.
     pub(super) to: Option<Position>,
 }
 
-impl Reach {
+impl RetentionTracker {
     /// Reading begins here.
     pub(super) fn new(from: ReadFrom) -> Self {
         let (read, begins) = match from {
@@ -68,11 +68,11 @@ impl Reach {
         &mut self,
         (at_ms, records, behind_ms): (u64, &[Record], u64),
         waited_ms: Option<u64>,
-    ) -> Option<Gap> {
+    ) -> Option<RetentionGap> {
         let first = records.first().map(|record| record.sequence);
         let too_late = waited_ms.zip(self.retention_ms).is_some_and(|(waited, kept)| waited > kept);
         let gone = self.begins.zip(first).is_some_and(|(begins, first)| begins < first);
-        let gap = (too_late || gone).then(|| Gap { after: self.read, to: first.map(at) });
+        let gap = (too_late || gone).then(|| RetentionGap { after: self.read, to: first.map(at) });
         // A shard that holds nothing says nothing about what it held.
         if first.is_some() || behind_ms == 0 {
             self.begins = None;
@@ -111,7 +111,7 @@ mod tests {
 
     /// A reply after `pause_ms`, from a stream that keeps a day.
     fn check(
-        reach: &mut Reach,
+        reach: &mut RetentionTracker,
         now_ms: &mut u64,
         (pause_ms, came, behind_ms): (u64, &[u64], u64),
         want: Option<(Position, Option<u64>)>,
@@ -120,13 +120,13 @@ mod tests {
         let waited_ms = reach.waited_ms(*now_ms);
         reach.note_retention(Some(DAY_MS));
         let gap = reach.reply((*now_ms, &records(came), behind_ms), waited_ms);
-        let want = want.map(|(after, to)| Gap { after, to: to.map(|low| at(number(low))) });
+        let want = want.map(|(after, to)| RetentionGap { after, to: to.map(|low| at(number(low))) });
         assert_eq!(gap, want, "{came:?} after {pause_ms} ms");
     }
 
     #[test]
     fn what_has_waited_for_longer_than_the_retention_is_told() {
-        let (mut reach, mut now_ms) = (Reach::new(ReadFrom::TrimHorizon), 7);
+        let (mut reach, mut now_ms) = (RetentionTracker::new(ReadFrom::TrimHorizon), 7);
         let mut step = |reply, want| check(&mut reach, &mut now_ms, reply, want);
         step((DAY_MS * 9, &[1, 2], 0), None);
         step((DAY_MS, &[3], 0), None);
@@ -150,7 +150,7 @@ mod tests {
             (ReadFrom::After(number(5)), vec![vec![7]], None),
             (ReadFrom::TrimHorizon, vec![vec![7]], None),
         ] {
-            let (mut reach, mut now_ms) = (Reach::new(from), 0);
+            let (mut reach, mut now_ms) = (RetentionTracker::new(from), 0);
             let last = replies.len() - 1;
             for (index, came) in replies.iter().enumerate() {
                 let want = want.filter(|_| index == last);

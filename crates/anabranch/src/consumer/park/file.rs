@@ -8,9 +8,9 @@
 //! FILE.redrive.lock    held by the one redrive that runs
 //! ```
 
-use super::parked::Parked;
-use super::redrive::{Keys, Redriven};
-use super::{Park, ParkError};
+use super::parked::DeadLetter;
+use super::redrive::{RedriveKeys, RedriveSummary};
+use super::{DeadLetterQueue, DeadLetterError};
 use crate::consumer::handler::{Delivery, HandlerError};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -26,31 +26,31 @@ use tokio::task::spawn_blocking;
 /// outlive a stop, which does not wait for it; dropping the runtime does, without an end. A program
 /// that must end then too calls `Runtime::shutdown_background`, as the `anabranch` command does.
 #[derive(Clone, Debug)]
-pub struct ParkFile {
+pub struct DeadLetterFile {
     /// Its path.
     path: PathBuf,
 }
 
 /// What a redrive works on.
-struct Claim {
+struct RedriveClaim {
     /// Whether an earlier redrive had left it.
     stale: bool,
     /// Its readable records, in the order of the stream.
-    parked: Vec<Parked>,
+    parked: Vec<DeadLetter>,
     /// Lines that can't be read.
     unreadable: Vec<String>,
     /// What an earlier redrive has done of it.
     done: BTreeSet<String>,
 }
 
-impl ParkFile {
+impl DeadLetterFile {
     /// Records go to the end of the file at `path`, which is made when the first one comes.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self { path: path.as_ref().to_owned() }
     }
 
     /// Puts a record aside. When it returns, the record is on the disk.
-    pub(super) async fn park(&self, parked: &Parked) -> Result<(), ParkError> {
+    pub(super) async fn store(&self, parked: &DeadLetter) -> Result<(), DeadLetterError> {
         let (path, line) = (self.path.clone(), parked.to_line());
         self.blocking(move || append(&path, &line)).await
     }
@@ -58,17 +58,17 @@ impl ParkFile {
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> Result<T, ParkError> {
+    ) -> Result<T, DeadLetterError> {
         let done = spawn_blocking(work).await;
         let done = done.unwrap_or_else(|_| Err(io::Error::other("the write was given up")));
         done.map_err(|source| match source.kind() {
-            io::ErrorKind::WouldBlock => ParkError::Busy { path: self.path.display().to_string() },
-            _ => ParkError::File { path: self.path.display().to_string(), source },
+            io::ErrorKind::WouldBlock => DeadLetterError::Busy { path: self.path.display().to_string() },
+            _ => DeadLetterError::File { path: self.path.display().to_string(), source },
         })
     }
 
     /// Gives every parked record to `handle`, see [`Park::redrive`].
-    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<Redriven, ParkError>
+    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,
@@ -76,11 +76,11 @@ impl ParkFile {
     {
         let path = beside(&self.path, ".redrive.lock");
         let _lock = self.blocking(move || only_one(&path)).await?;
-        let mut keys = Keys::default();
+        let mut keys = RedriveKeys::default();
         loop {
             let path = self.path.clone();
             let Some(claim) = self.blocking(move || claim(&path)).await? else { break };
-            let Claim { stale, parked, unreadable: mut left, done } = claim;
+            let RedriveClaim { stale, parked, unreadable: mut left, done } = claim;
             keys.begin(left.len());
             for parked in parked {
                 let place = place(&parked);
@@ -105,14 +105,14 @@ impl ParkFile {
     }
 }
 
-impl Park {
+impl DeadLetterQueue {
     /// Gives every parked record to `handle`, in the order of the stream, and removes those that it
     /// has done. When it fails for a record, later records of that key stay parked too; other keys
     /// go on. Killed in between, the next redrive goes on where this one was.
     ///
     /// Only one redrive runs at a time: another gets [`ParkError::Busy`], until this one or its
     /// process ends. Consumers may park on meanwhile. All parked records of a file are held in memory.
-    pub async fn redrive<F, T, E>(&self, handle: F) -> Result<Redriven, ParkError>
+    pub async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,
@@ -122,7 +122,7 @@ impl Park {
             Self::File(file) => file.redrive(handle).await,
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             Self::Table(table) => Box::pin(table.redrive(handle)).await,
-            Self::Stream(stream) => Err(ParkError::RedriveByConsumer(stream.clone())),
+            Self::Stream(stream) => Err(DeadLetterError::RedriveByConsumer(stream.clone())),
         }
     }
 }
@@ -181,7 +181,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// A record's place, as the file of those that are done names it.
-fn place(parked: &Parked) -> String {
+fn place(parked: &DeadLetter) -> String {
     let (shard, record) = (&parked.shard, &parked.record);
     format!("{} {} {} {}", shard.stream, shard.shard, record.sequence, record.sub)
 }
@@ -197,7 +197,7 @@ pub(super) fn only_one(path: &Path) -> io::Result<File> {
 }
 
 /// Takes what there is to redrive; nothing if there is nothing.
-fn claim(path: &Path) -> io::Result<Option<Claim>> {
+fn claim(path: &Path) -> io::Result<Option<RedriveClaim>> {
     let (claimed, done_list) = (beside(path, ".redrive"), beside(path, ".redrive.done"));
     let stale = claimed.exists();
     if !stale {
@@ -216,17 +216,17 @@ fn claim(path: &Path) -> io::Result<Option<Claim>> {
     let done = std::fs::read_to_string(&done_list).unwrap_or_default();
     let (mut parked, mut unreadable) = (Vec::new(), Vec::new());
     for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.is_empty()) {
-        match Parked::from_line(line) {
+        match DeadLetter::from_line(line) {
             Ok(record) => parked.push(record),
             Err(_) => unreadable.push(format!("{line}\n")),
         }
     }
     // The numbers of a child shard are above those of its parents, so this is each key's order.
-    let order = |p: &Parked| (p.shard.stream.clone(), p.record.sequence, p.record.sub);
+    let order = |p: &DeadLetter| (p.shard.stream.clone(), p.record.sequence, p.record.sub);
     parked.sort_by_key(order);
     parked.dedup_by_key(|parked| order(&*parked));
     let done = done.lines().map(str::to_owned).collect();
-    Ok(Some(Claim { stale, parked, unreadable, done }))
+    Ok(Some(RedriveClaim { stale, parked, unreadable, done }))
 }
 
 /// Puts what is left back, and ends the claim. The lines go back before the claim goes: a crash in

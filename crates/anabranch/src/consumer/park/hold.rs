@@ -4,7 +4,7 @@
 //! work in it: when the session is lost, so is the right to go on. SQLite has only locks that keep
 //! parking consumers away too, so there it is the lock of a file beside the database.
 
-use super::ParkError;
+use super::DeadLetterError;
 use super::file::{beside, only_one};
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 const REDRIVES: i32 = 0x7061_726b;
 
 /// The right to redrive a table.
-pub(super) enum Hold {
+pub(super) enum RedriveLock {
     /// A session that has the lock.
     #[cfg(feature = "postgres")]
     Postgres(Box<sqlx::PgConnection>),
@@ -25,13 +25,13 @@ pub(super) enum Hold {
     Sqlite(sqlx::SqlitePool, #[expect(dead_code, reason = "held, not read")] Option<File>),
 }
 
-impl Hold {
+impl RedriveLock {
     /// In PostgreSQL. `table` is the table's name as it stands in statements.
     #[cfg(feature = "postgres")]
     pub(super) async fn postgres(
         pool: &sqlx::PgPool,
         table: &str,
-    ) -> Result<Result<Self, ParkError>, sqlx::Error> {
+    ) -> Result<Result<Self, DeadLetterError>, sqlx::Error> {
         // Out of the pool: dropped, it takes its lock along.
         let mut session = pool.acquire().await?.detach();
         let sql = "SELECT pg_try_advisory_lock($1, to_regclass($2)::oid::int4)";
@@ -45,7 +45,7 @@ impl Hold {
     pub(super) async fn sqlite(
         pool: &sqlx::SqlitePool,
         table: &str,
-    ) -> Result<Result<Self, ParkError>, sqlx::Error> {
+    ) -> Result<Result<Self, DeadLetterError>, sqlx::Error> {
         let sql = "SELECT file FROM pragma_database_list WHERE name = 'main'";
         let database: Option<String> = sqlx::query_scalar(sql).fetch_one(pool).await?;
         let Some(database) = database.filter(|file| !file.is_empty()) else {
@@ -58,7 +58,7 @@ impl Hold {
         Ok(match locked {
             Ok(file) => Ok(Self::Sqlite(pool.clone(), Some(file))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(busy(table)),
-            Err(source) => Err(ParkError::File { path: path.display().to_string(), source }),
+            Err(source) => Err(DeadLetterError::File { path: path.display().to_string(), source }),
         })
     }
 
@@ -74,6 +74,6 @@ impl Hold {
     }
 }
 
-fn busy(table: &str) -> ParkError {
-    ParkError::Busy { path: format!("the table {}", table.replace('"', "")) }
+fn busy(table: &str) -> DeadLetterError {
+    DeadLetterError::Busy { path: format!("the table {}", table.replace('"', "")) }
 }

@@ -18,11 +18,11 @@ mod hold;
 mod table;
 mod redrive;
 
-pub use file::ParkFile;
-pub use parked::{NotParked, Parked};
-pub use redrive::Redriven;
+pub use file::DeadLetterFile;
+pub use parked::{ParseDeadLetterError, DeadLetter};
+pub use redrive::RedriveSummary;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use table::{BadTableName, ParkTable};
+pub use table::{TableNameError, DeadLetterTable};
 
 use crate::stream::api::{PutEntry, StreamApi, StreamError, upload_time};
 use anabranch_model::ids::StreamName;
@@ -44,45 +44,45 @@ pub enum OnError {
     Retry,
     /// After so many attempts the record is put aside, and its lane goes on, later records of the
     /// same key included.
-    Park {
+    DeadLetter {
         /// How often the handler is called for it.
         attempts: u32,
         /// Where it is put.
-        to: Park,
+        to: DeadLetterQueue,
     },
 }
 
 /// Where records are put aside, whole: with everything that is needed to handle them later. While
 /// it can't be reached, the lane waits.
 #[derive(Clone, Debug)]
-pub enum Park {
+pub enum DeadLetterQueue {
     /// In a file.
-    File(ParkFile),
+    File(DeadLetterFile),
     /// In a table.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    Table(ParkTable),
+    Table(DeadLetterTable),
     /// In another stream, by the consumer's own Kinesis, under the same partition key. Its data is
     /// the record's with a line of JSON before it, so the stream has to take records that are some
     /// kilobytes larger. [`Parked::of`] reads it again.
     Stream(StreamName),
 }
 
-impl From<ParkFile> for Park {
-    fn from(file: ParkFile) -> Self {
+impl From<DeadLetterFile> for DeadLetterQueue {
+    fn from(file: DeadLetterFile) -> Self {
         Self::File(file)
     }
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-impl From<ParkTable> for Park {
-    fn from(table: ParkTable) -> Self {
+impl From<DeadLetterTable> for DeadLetterQueue {
+    fn from(table: DeadLetterTable) -> Self {
         Self::Table(table)
     }
 }
 
 /// Why a record was not put aside, or not taken up again.
 #[derive(Debug, thiserror::Error)]
-pub enum ParkError {
+pub enum DeadLetterError {
     /// The file.
     #[error("{path}: {source}")]
     File {
@@ -117,21 +117,21 @@ pub enum ParkError {
     RedriveByConsumer(StreamName),
 }
 
-impl Park {
+impl DeadLetterQueue {
     /// Puts a record aside. When it returns `Ok`, the record is safe. A record that is put aside
     /// again after a crash may be there twice in a file or stream; a table keeps one.
-    pub(super) async fn park<A: StreamApi>(
+    pub(super) async fn store<A: StreamApi>(
         &self,
         api: &A,
         shard: &LeaseKey,
         record: &UserRecord,
         error: &str,
-    ) -> Result<(), ParkError> {
-        let parked = Parked::new(shard, record, error);
+    ) -> Result<(), DeadLetterError> {
+        let parked = DeadLetter::new(shard, record, error);
         match self {
-            Self::File(file) => file.park(&parked).await,
+            Self::File(file) => file.store(&parked).await,
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
-            Self::Table(table) => table.park(&parked).await,
+            Self::Table(table) => table.store(&parked).await,
             Self::Stream(stream) => {
                 let entry = PutEntry {
                     key: record.partition_key.clone(),

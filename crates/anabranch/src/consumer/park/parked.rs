@@ -12,7 +12,7 @@ const ERROR_MAX_BYTES: usize = 2_048;
 
 /// A record that was put aside.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Parked {
+pub struct DeadLetter {
     /// The stream and shard that it came from.
     pub shard: Arc<LeaseKey>,
     /// The record.
@@ -24,12 +24,12 @@ pub struct Parked {
 /// Why something is not a record that was put aside.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a parked record: {why}")]
-pub struct NotParked {
+pub struct ParseDeadLetterError {
     /// What is missing or wrong.
     pub why: String,
 }
 
-impl Parked {
+impl DeadLetter {
     pub(super) fn new(shard: &LeaseKey, record: &UserRecord, error: &str) -> Self {
         let mut end = error.len().min(ERROR_MAX_BYTES);
         while !error.is_char_boundary(end) {
@@ -40,9 +40,9 @@ impl Parked {
     }
 
     /// The record that was put aside in the stream which this one came from.
-    pub fn of(delivery: &UserRecord) -> Result<Self, NotParked> {
+    pub fn of(delivery: &UserRecord) -> Result<Self, ParseDeadLetterError> {
         let end = delivery.data.iter().position(|byte| *byte == b'\n');
-        let end = end.ok_or_else(|| wrong("its data has no line of JSON at its beginning"))?;
+        let end = end.ok_or_else(|| invalid("its data has no line of JSON at its beginning"))?;
         Self::from_head(&delivery.data[..end], delivery.data.slice(end + 1..))
     }
 
@@ -60,12 +60,12 @@ impl Parked {
     }
 
     /// Reads a line again.
-    pub(super) fn from_line(line: &str) -> Result<Self, NotParked> {
+    pub(super) fn from_line(line: &str) -> Result<Self, ParseDeadLetterError> {
         let fields: Value =
-            serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
+            serde_json::from_str(line).map_err(|error| invalid(&error.to_string()))?;
         let data = text(&fields, "data")?;
         let data = base64_simd::STANDARD.decode_to_vec(data);
-        let data = data.map_err(|_| wrong("its data is no base64"))?;
+        let data = data.map_err(|_| invalid("its data is no base64"))?;
         Self::from_fields(&fields, data.into())
     }
 
@@ -96,25 +96,25 @@ impl Parked {
         }
     }
 
-    fn from_head(head: &[u8], data: Bytes) -> Result<Self, NotParked> {
+    fn from_head(head: &[u8], data: Bytes) -> Result<Self, ParseDeadLetterError> {
         let fields: Value =
-            serde_json::from_slice(head).map_err(|error| wrong(&error.to_string()))?;
+            serde_json::from_slice(head).map_err(|error| invalid(&error.to_string()))?;
         Self::from_fields(&fields, data)
     }
 
-    fn from_fields(fields: &Value, data: Bytes) -> Result<Self, NotParked> {
+    fn from_fields(fields: &Value, data: Bytes) -> Result<Self, ParseDeadLetterError> {
         let number = |name: &str| {
-            fields[name].as_u64().ok_or_else(|| wrong(&format!("it has no number {name:?}")))
+            fields[name].as_u64().ok_or_else(|| invalid(&format!("it has no number {name:?}")))
         };
         let hash = match fields["explicit_hash_key"].as_str() {
             None => None,
-            Some(hash) => Some(hash.parse().map_err(|_| wrong("its explicit hash key is none"))?),
+            Some(hash) => Some(hash.parse().map_err(|_| invalid("its explicit hash key is none"))?),
         };
         let sequence = text(fields, "sequence")?;
         Ok(Self {
             shard: Arc::new(LeaseKey::new(text(fields, "stream")?, text(fields, "shard")?)),
             record: UserRecord {
-                sequence: sequence.parse().map_err(|_| wrong("its sequence number is none"))?,
+                sequence: sequence.parse().map_err(|_| invalid("its sequence number is none"))?,
                 sub: number("sub")?,
                 aggregated: fields["aggregated"].as_bool().unwrap_or(false),
                 partition_key: text(fields, "key")?.into(),
@@ -127,12 +127,12 @@ impl Parked {
     }
 }
 
-fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, NotParked> {
-    fields[name].as_str().ok_or_else(|| wrong(&format!("it has no text {name:?}")))
+fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, ParseDeadLetterError> {
+    fields[name].as_str().ok_or_else(|| invalid(&format!("it has no text {name:?}")))
 }
 
-fn wrong(why: &str) -> NotParked {
-    NotParked { why: why.to_owned() }
+fn invalid(why: &str) -> ParseDeadLetterError {
+    ParseDeadLetterError { why: why.to_owned() }
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use anabranch_model::hash::HashKey;
 
-    fn parked(key: &str, hash: Option<u128>, data: &'static [u8], error: &str) -> Parked {
+    fn parked(key: &str, hash: Option<u128>, data: &'static [u8], error: &str) -> DeadLetter {
         let record = UserRecord {
             sequence: "49590338271490256608559692538361571095921575989136588898".parse().unwrap(),
             sub: 3,
@@ -150,7 +150,7 @@ mod tests {
             data: Bytes::from_static(data),
             arrival_ms: 5,
         };
-        Parked::new(&LeaseKey::new("s", "shardId-000000000000"), &record, error)
+        DeadLetter::new(&LeaseKey::new("s", "shardId-000000000000"), &record, error)
     }
 
     #[test]
@@ -163,9 +163,9 @@ mod tests {
             let parked = parked(key, hash, data, error);
             let line = parked.to_line();
             assert_eq!(line.lines().count(), 1, "{line}");
-            assert_eq!(Parked::from_line(line.trim_end()), Ok(parked.clone()));
+            assert_eq!(DeadLetter::from_line(line.trim_end()), Ok(parked.clone()));
             let carrier = UserRecord { data: parked.to_data(), ..parked.record.clone() };
-            assert_eq!(Parked::of(&carrier), Ok(parked));
+            assert_eq!(DeadLetter::of(&carrier), Ok(parked));
         }
     }
 
@@ -180,11 +180,11 @@ mod tests {
             (&good.replace("49590", "x"), "sequence"),
             (&good.replace("eA==", "!"), "base64"),
         ] {
-            let said = Parked::from_line(line).unwrap_err().to_string();
+            let said = DeadLetter::from_line(line).unwrap_err().to_string();
             assert!(said.contains(word), "{line}: {said}");
         }
         let plain = UserRecord { data: "no JSON".into(), ..parked("k", None, b"", "").record };
-        assert!(Parked::of(&plain).is_err());
+        assert!(DeadLetter::of(&plain).is_err());
     }
 
     #[test]

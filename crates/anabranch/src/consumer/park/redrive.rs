@@ -1,6 +1,6 @@
 //! The rules of a redrive, wherever the records were put aside.
 
-use super::parked::Parked;
+use super::parked::DeadLetter;
 use crate::consumer::handler::{Delivery, HandlerError};
 use anabranch_model::hash::HashKey;
 use anabranch_model::record::PartitionKey;
@@ -9,32 +9,32 @@ use std::future::Future;
 
 /// What became of records that were parked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Redriven {
+pub struct RedriveSummary {
     /// Records that the handler has done. They are no longer parked.
     pub done: usize,
     /// Records that stay parked, because the handler failed for them or for an earlier one of their
     /// key.
     pub left: usize,
     /// The records for which it failed, and its words.
-    pub failures: Vec<(Parked, String)>,
+    pub failures: Vec<(DeadLetter, String)>,
     /// Lines that can't be read. They stay where they are.
     pub unreadable: usize,
 }
 
 /// Which keys go on.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct RedriveKeys {
     /// Keys for which the handler failed.
     stopped: BTreeSet<(PartitionKey, Option<HashKey>)>,
     /// What was done in this redrive.
     seen: BTreeSet<String>,
     /// The outcome so far.
-    redriven: Redriven,
+    redriven: RedriveSummary,
 }
 
-impl Keys {
+impl RedriveKeys {
     /// Gives one record to the handler, unless its key has stopped. Returns whether it is done.
-    pub(super) async fn handle<F, T, E>(&mut self, parked: &Parked, handle: &F) -> bool
+    pub(super) async fn handle<F, T, E>(&mut self, parked: &DeadLetter, handle: &F) -> bool
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,
@@ -72,7 +72,7 @@ impl Keys {
         self.redriven.left = 0;
     }
 
-    pub(super) fn end(self) -> Redriven {
+    pub(super) fn end(self) -> RedriveSummary {
         self.redriven
     }
 }

@@ -1,9 +1,9 @@
 //! Records that were put aside in a table of PostgreSQL or SQLite.
 
-use super::ParkError;
-use super::hold::Hold;
-use super::parked::Parked;
-use super::redrive::{Keys, Redriven};
+use super::DeadLetterError;
+use super::hold::RedriveLock;
+use super::parked::DeadLetter;
+use super::redrive::{RedriveKeys, RedriveSummary};
 use crate::consumer::handler::{Delivery, HandlerError};
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::record::{PartitionKey, UserRecord};
@@ -20,9 +20,9 @@ use tokio::sync::OnceCell;
 ///
 /// Give each application its own table.
 #[derive(Clone)]
-pub struct ParkTable {
+pub struct DeadLetterTable {
     /// Where it is.
-    pool: Pool,
+    pool: TablePool,
     /// Its name, as it stands in statements.
     table: Arc<str>,
     /// Whether it is there.
@@ -30,7 +30,7 @@ pub struct ParkTable {
 }
 
 #[derive(Clone)]
-enum Pool {
+enum TablePool {
     #[cfg(feature = "postgres")]
     Postgres(sqlx::PgPool),
     #[cfg(feature = "sqlite")]
@@ -42,24 +42,24 @@ macro_rules! on_either {
     ($table:expr, $pool:ident => $done:expr) => {
         match &$table.pool {
             #[cfg(feature = "postgres")]
-            Pool::Postgres($pool) => $done,
+            TablePool::Postgres($pool) => $done,
             #[cfg(feature = "sqlite")]
-            Pool::Sqlite($pool) => $done,
+            TablePool::Sqlite($pool) => $done,
         }
     };
 }
 
-/// The same calls in either hold.
-macro_rules! in_hold {
-    ($hold:expr, $database:ident => $done:expr) => {
-        match &mut $hold {
+/// The same calls under either lock.
+macro_rules! in_lock {
+    ($lock:expr, $database:ident => $done:expr) => {
+        match &mut $lock {
             #[cfg(feature = "postgres")]
-            Hold::Postgres(session) => {
+            RedriveLock::Postgres(session) => {
                 let $database = &mut **session;
                 $done
             }
             #[cfg(feature = "sqlite")]
-            Hold::Sqlite(pool, _) => {
+            RedriveLock::Sqlite(pool, _) => {
                 let $database = &*pool;
                 $done
             }
@@ -68,36 +68,36 @@ macro_rules! in_hold {
 }
 
 /// A row: everything but the time at which it was put aside.
-type Row = (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
+type DeadLetterRow = (String, String, String, i64, bool, Vec<u8>, Option<String>, i64, String, Vec<u8>);
 
-impl ParkTable {
+impl DeadLetterTable {
     /// The table `table` (`schema.name` or `name`) in a PostgreSQL database.
     #[cfg(feature = "postgres")]
-    pub fn postgres(pool: sqlx::PgPool, table: &str) -> Result<Self, BadTableName> {
-        Self::of(Pool::Postgres(pool), table)
+    pub fn postgres(pool: sqlx::PgPool, table: &str) -> Result<Self, TableNameError> {
+        Self::of(TablePool::Postgres(pool), table)
     }
 
     /// The table `table` in a SQLite file.
     #[cfg(feature = "sqlite")]
-    pub fn sqlite(pool: sqlx::SqlitePool, table: &str) -> Result<Self, BadTableName> {
-        Self::of(Pool::Sqlite(pool), table)
+    pub fn sqlite(pool: sqlx::SqlitePool, table: &str) -> Result<Self, TableNameError> {
+        Self::of(TablePool::Sqlite(pool), table)
     }
 
-    fn of(pool: Pool, table: &str) -> Result<Self, BadTableName> {
+    fn of(pool: TablePool, table: &str) -> Result<Self, TableNameError> {
         let plain = |part: &str| {
             let mut letters = part.chars();
             let first = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
             first && part.len() <= 63 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
         };
         if !table.split('.').all(plain) || table.matches('.').count() > 1 {
-            return Err(BadTableName { table: table.to_owned() });
+            return Err(TableNameError { table: table.to_owned() });
         }
         let quoted: Vec<_> = table.split('.').map(|part| format!("\"{part}\"")).collect();
         Ok(Self { pool, table: quoted.join(".").into(), made: Arc::default() })
     }
 
     /// Puts a record aside. When it returns, the row is stored.
-    pub(super) async fn park(&self, parked: &Parked) -> Result<(), ParkError> {
+    pub(super) async fn store(&self, parked: &DeadLetter) -> Result<(), DeadLetterError> {
         self.make().await?;
         let record = &parked.record;
         let sql = format!(
@@ -126,7 +126,7 @@ impl ParkTable {
     }
 
     /// Gives every parked record to `handle`, see [`Park::redrive`](super::Park::redrive).
-    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<Redriven, ParkError>
+    pub(super) async fn redrive<F, T, E>(&self, handle: F) -> Result<RedriveSummary, DeadLetterError>
     where
         F: Fn(Delivery) -> T,
         T: Future<Output = Result<(), E>>,
@@ -140,14 +140,14 @@ impl ParkTable {
              arrival_ms, error, data FROM {} ORDER BY stream, length(sequence), sequence, sub",
             self.table
         );
-        let mut hold = self.hold().await?;
-        let rows: Result<Vec<Row>, _> = in_hold!(hold, database => {
+        let mut hold = self.lock().await?;
+        let rows: Result<Vec<DeadLetterRow>, _> = in_lock!(hold, database => {
             sqlx::query_as(AssertSqlSafe(sql)).fetch_all(database).await
         });
-        let mut keys = Keys::default();
+        let mut keys = RedriveKeys::default();
         let rows = rows.map_err(|source| self.failed(source))?;
         let (parked, unreadable): (Vec<_>, Vec<_>) =
-            rows.into_iter().map(parked_of).partition(Option::is_some);
+            rows.into_iter().map(dead_letter_of).partition(Option::is_some);
         keys.begin(unreadable.len());
         for parked in parked.into_iter().flatten() {
             if keys.handle(&parked, &handle).await {
@@ -159,22 +159,22 @@ impl ParkTable {
     }
 
     /// The right to redrive it: nobody else has it meanwhile.
-    async fn hold(&self) -> Result<Hold, ParkError> {
+    async fn lock(&self) -> Result<RedriveLock, DeadLetterError> {
         let hold = match &self.pool {
             #[cfg(feature = "postgres")]
-            Pool::Postgres(pool) => Hold::postgres(pool, &self.table).await,
+            TablePool::Postgres(pool) => RedriveLock::postgres(pool, &self.table).await,
             #[cfg(feature = "sqlite")]
-            Pool::Sqlite(pool) => Hold::sqlite(pool, &self.table).await,
+            TablePool::Sqlite(pool) => RedriveLock::sqlite(pool, &self.table).await,
         };
         hold.map_err(|source| self.failed(source))?
     }
 
-    async fn remove(&self, hold: &mut Hold, parked: &Parked) -> Result<(), ParkError> {
+    async fn remove(&self, hold: &mut RedriveLock, parked: &DeadLetter) -> Result<(), DeadLetterError> {
         let sql = format!(
             "DELETE FROM {} WHERE stream = $1 AND shard = $2 AND sequence = $3 AND sub = $4",
             self.table
         );
-        let removed = in_hold!(*hold, database => {
+        let removed = in_lock!(*hold, database => {
             let delete = sqlx::query(AssertSqlSafe(sql))
                 .bind(parked.shard.stream.as_str())
                 .bind(parked.shard.shard.as_str())
@@ -185,13 +185,13 @@ impl ParkTable {
         removed.map_err(|source| self.failed(source))
     }
 
-    async fn make(&self) -> Result<(), ParkError> {
+    async fn make(&self) -> Result<(), DeadLetterError> {
         let made = self.made.get_or_try_init(async || {
             let (bytes, moment) = match &self.pool {
                 #[cfg(feature = "postgres")]
-                Pool::Postgres(_) => ("bytea", "timestamptz NOT NULL DEFAULT now()"),
+                TablePool::Postgres(_) => ("bytea", "timestamptz NOT NULL DEFAULT now()"),
                 #[cfg(feature = "sqlite")]
-                Pool::Sqlite(_) => ("BLOB", "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP"),
+                TablePool::Sqlite(_) => ("BLOB", "TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP"),
             };
             let sql = format!(
                 "CREATE TABLE IF NOT EXISTS {} (stream text NOT NULL, shard text NOT NULL, \
@@ -209,13 +209,13 @@ impl ParkTable {
         Ok(())
     }
 
-    fn failed(&self, source: sqlx::Error) -> ParkError {
-        ParkError::Table { table: self.table.to_string(), source }
+    fn failed(&self, source: sqlx::Error) -> DeadLetterError {
+        DeadLetterError::Table { table: self.table.to_string(), source }
     }
 }
 
 /// The record of a row; none if somebody has changed it beyond reading.
-fn parked_of(row: Row) -> Option<Parked> {
+fn dead_letter_of(row: DeadLetterRow) -> Option<DeadLetter> {
     let (stream, shard, sequence, sub, aggregated, key, hash, arrival_ms, error, data) = row;
     let explicit_hash_key = match hash {
         None => None,
@@ -230,7 +230,7 @@ fn parked_of(row: Row) -> Option<Parked> {
         data: data.into(),
         arrival_ms: arrival_ms.cast_unsigned(),
     };
-    Some(Parked { shard: Arc::new(LeaseKey::new(stream, shard)), record, error })
+    Some(DeadLetter { shard: Arc::new(LeaseKey::new(stream, shard)), record, error })
 }
 
 /// A name that no table has.
@@ -239,12 +239,12 @@ fn parked_of(row: Row) -> Option<Parked> {
     "{table:?} can't name a table for parked records: use letters, digits and _, and at most one \
      schema before a dot"
 )]
-pub struct BadTableName {
+pub struct TableNameError {
     /// The name.
     pub table: String,
 }
 
-impl fmt::Debug for ParkTable {
+impl fmt::Debug for DeadLetterTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ParkTable({})", self.table)
     }

@@ -17,15 +17,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// outside of the callbacks.
 #[derive(Clone)]
 pub struct Checkpointer {
-    desk: Arc<Desk>,
+    desk: Arc<CheckpointerState>,
 }
 
-struct Desk {
+struct CheckpointerState {
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// The lease, for as long as the shard is read. A checkpointer that somebody keeps must not
     /// keep the lease.
-    row: Weak<dyn OwnedRow>,
+    row: Weak<dyn CheckpointRow>,
     /// One write at a time, each judged by what the one before has left.
     turn: tokio::sync::Mutex<()>,
     /// What may be checkpointed.
@@ -35,31 +35,31 @@ struct Desk {
 }
 
 /// The row of a lease that is held, whatever store it is in.
-trait OwnedRow: Send + Sync {
+trait CheckpointRow: Send + Sync {
     /// Writes the position, in the row's own number of lanes.
-    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_>;
+    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> CheckpointWrite<'_>;
 
     /// Up to where the row was last heard to be done.
-    fn heard(&self) -> Position;
+    fn known(&self) -> Position;
 }
 
-type Written<'a> = Pin<Box<dyn Future<Output = CheckpointResult> + Send + 'a>>;
+type CheckpointWrite<'a> = Pin<Box<dyn Future<Output = CheckpointResult> + Send + 'a>>;
 
-impl<S: LeaseStore, A: StreamApi> OwnedRow for LeaseHandle<S, A> {
-    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> Written<'_> {
+impl<S: LeaseStore, A: StreamApi> CheckpointRow for LeaseHandle<S, A> {
+    fn write(&self, to: Position, pending: Option<PendingCheckpoint>) -> CheckpointWrite<'_> {
         Box::pin(async move {
             let to = in_lanes_of(&self.lease().checkpoint, to);
             self.checkpoint(to, pending).await
         })
     }
 
-    fn heard(&self) -> Position {
+    fn known(&self) -> Position {
         self.held_and_context().0.known_checkpoint().lowest()
     }
 }
 
 /// What became of a write that the row did not take amiss.
-enum Wrote {
+enum RowWriteResult {
     /// The row holds it.
     Done,
     /// The row holds more: one that was given up has landed. The marks know.
@@ -121,7 +121,7 @@ impl CheckpointError {
 /// made since.
 #[derive(Clone, Debug)]
 #[must_use = "what is prepared is not checkpointed"]
-pub struct Prepared {
+pub struct PreparedCheckpoint {
     checkpointer: Checkpointer,
     /// Up to where.
     position: Position,
@@ -133,15 +133,15 @@ impl Checkpointer {
         grip: &Arc<LeaseHandle<S, A>>,
     ) -> Self {
         let marks = Mutex::new(CheckpointRules::from(grip.lease().checkpoint.lowest()));
-        let row: Arc<dyn OwnedRow> = Arc::clone(grip) as _;
+        let row: Arc<dyn CheckpointRow> = Arc::clone(grip) as _;
         let (row, turn) = (Arc::downgrade(&row), tokio::sync::Mutex::default());
         let closed = AtomicBool::new(false);
-        Self { desk: Arc::new(Desk { shard, row, turn, marks, closed }) }
+        Self { desk: Arc::new(CheckpointerState { shard, row, turn, marks, closed }) }
     }
 
     /// Everything that was given so far is done.
     pub async fn checkpoint(&self) -> Result<(), CheckpointError> {
-        let largest = self.marks().largest();
+        let largest = self.write_ahead_state().largest();
         self.checkpoint_at(largest).await
     }
 
@@ -153,11 +153,11 @@ impl Checkpointer {
     pub async fn checkpoint_at(&self, position: Position) -> Result<(), CheckpointError> {
         let _turn = self.turn().await?;
         while let CheckpointStep::To(to) = self.judge(position)? {
-            if let Wrote::Done = self.write(to, None).await? {
+            if let RowWriteResult::Done = self.write(to, None).await? {
                 break;
             }
         }
-        self.marks().note_checkpoint(position);
+        self.write_ahead_state().note_checkpoint(position);
         Ok(())
     }
 
@@ -167,22 +167,22 @@ impl Checkpointer {
         &self,
         position: Option<Position>,
         state: Bytes,
-    ) -> Result<Prepared, CheckpointError> {
+    ) -> Result<PreparedCheckpoint, CheckpointError> {
         let _turn = self.turn().await?;
-        let position = position.unwrap_or_else(|| self.marks().largest());
+        let position = position.unwrap_or_else(|| self.write_ahead_state().largest());
         while let CheckpointStep::To(to) = self.judge(position)? {
             let pending = PendingCheckpoint { position: to, state: Some(state.clone()) };
-            let held = self.marks().stored();
-            if let Wrote::Done = self.write(held, Some(pending)).await? {
+            let held = self.write_ahead_state().stored();
+            if let RowWriteResult::Done = self.write(held, Some(pending)).await? {
                 break;
             }
         }
-        Ok(Prepared { checkpointer: self.clone(), position })
+        Ok(PreparedCheckpoint { checkpointer: self.clone(), position })
     }
 
     /// The last checkpoint that was made.
     pub fn last(&self) -> Position {
-        self.marks().last()
+        self.write_ahead_state().last()
     }
 
     /// Waits for the writes that were asked for before.
@@ -196,7 +196,7 @@ impl Checkpointer {
 
     fn judge(&self, position: Position) -> Result<CheckpointStep, CheckpointError> {
         let shard = || Arc::clone(&self.desk.shard);
-        self.marks()
+        self.write_ahead_state()
             .check(position)
             .map_err(|wrong| CheckpointError::Invalid { shard: shard(), source: Box::new(wrong) })
     }
@@ -205,17 +205,17 @@ impl Checkpointer {
         &self,
         to: Position,
         pending: Option<PendingCheckpoint>,
-    ) -> Result<Wrote, CheckpointError> {
+    ) -> Result<RowWriteResult, CheckpointError> {
         let shard = || Arc::clone(&self.desk.shard);
         let Some(row) = self.desk.row.upgrade() else {
             return Err(CheckpointError::Shutdown { shard: shard() });
         };
         match row.write(to, pending).await {
-            CheckpointResult::Done => Ok(Wrote::Done),
+            CheckpointResult::Done => Ok(RowWriteResult::Done),
             CheckpointResult::Lost => Err(CheckpointError::Shutdown { shard: shard() }),
-            CheckpointResult::BehindCurrent if self.marks().note_stored(row.heard()) => Ok(Wrote::Behind),
+            CheckpointResult::BehindCurrent if self.write_ahead_state().note_stored(row.known()) => Ok(RowWriteResult::Behind),
             CheckpointResult::BehindCurrent => {
-                let source = Box::new(self.marks().out_of_range(to));
+                let source = Box::new(self.write_ahead_state().out_of_range(to));
                 Err(CheckpointError::Invalid { shard: shard(), source })
             }
             CheckpointResult::Failed(
@@ -230,35 +230,35 @@ impl Checkpointer {
     }
 
     /// Everything up to `position` goes to the processor.
-    pub(super) fn given(&self, position: Position) {
-        self.marks().note_delivered(position);
+    pub(super) fn note_delivered(&self, position: Position) {
+        self.write_ahead_state().note_delivered(position);
     }
 
     /// The shard has no more records.
     pub(super) fn at_end(&self) {
-        self.marks().at_end();
+        self.write_ahead_state().at_end();
     }
 
     /// Whether all that was given is checkpointed, since the shard is known to have no more.
     pub fn has_ended(&self) -> bool {
-        self.marks().has_ended()
+        self.write_ahead_state().has_ended()
     }
 
     /// Takes no more checkpoints. Returns one for another processor, which is given everything
     /// again from the last checkpoint on: what the first one did must not count as done by it. One
     /// that was given up counts if the row is known to hold it.
-    pub(super) async fn start_over(&self) -> Self {
+    pub(super) async fn restart(&self) -> Self {
         // A write that is under way still counts.
         let _turn = self.desk.turn.lock().await;
         self.desk.closed.store(true, Ordering::Relaxed);
         let from = {
-            let mut marks = self.marks();
+            let mut marks = self.write_ahead_state();
             if let Some(row) = self.desk.row.upgrade() {
-                marks.note_stored(row.heard());
+                marks.note_stored(row.known());
             }
             marks.stored()
         };
-        let desk = Desk {
+        let desk = CheckpointerState {
             shard: Arc::clone(&self.desk.shard),
             row: Weak::clone(&self.desk.row),
             turn: tokio::sync::Mutex::default(),
@@ -268,7 +268,7 @@ impl Checkpointer {
         Self { desk: Arc::new(desk) }
     }
 
-    fn marks(&self) -> MutexGuard<'_, CheckpointRules> {
+    fn write_ahead_state(&self) -> MutexGuard<'_, CheckpointRules> {
         // Each change is a few plain assignments, so a panic leaves no half of one.
         self.desk.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -276,11 +276,11 @@ impl Checkpointer {
 
 impl fmt::Debug for Checkpointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Checkpointer({}, {:?})", self.desk.shard, self.marks())
+        write!(f, "Checkpointer({}, {:?})", self.desk.shard, self.write_ahead_state())
     }
 }
 
-impl Prepared {
+impl PreparedCheckpoint {
     /// Up to where.
     pub fn position(&self) -> Position {
         self.position

@@ -10,8 +10,8 @@ mod checkpointer;
 mod start_over;
 mod work;
 
-pub use checkpointer::{CheckpointError, Checkpointer, Prepared};
-pub use start_over::StartOver;
+pub use checkpointer::{CheckpointError, Checkpointer, PreparedCheckpoint};
+pub use start_over::RestartProcessor;
 
 use super::handler::HandlerError;
 use anabranch_model::lease::{LeaseKey, PendingCheckpoint};

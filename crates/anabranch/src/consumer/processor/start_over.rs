@@ -8,11 +8,11 @@
 /// lease stays where it is. The old one is told nothing more.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
-pub struct StartOver {
+pub struct RestartProcessor {
     why: String,
 }
 
-impl StartOver {
+impl RestartProcessor {
     /// With the reason, for the operator.
     pub fn because(why: impl Into<String>) -> Self {
         Self { why: why.into() }

@@ -6,7 +6,7 @@ use super::{
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
-use crate::consumer::shape::{Call, Shape, Work};
+use crate::consumer::shape::{HandlerCall, ProcessingMode, Work};
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout, LeaseKey};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// A processor at work on its shard.
-pub struct Working<P> {
+pub struct ProcessorWork<P> {
     /// Which shard.
     shard: Arc<LeaseKey>,
     /// Where it begins.
@@ -33,32 +33,32 @@ pub struct Working<P> {
     ended: AtomicBool,
 }
 
-impl<P> fmt::Debug for Working<P> {
+impl<P> fmt::Debug for ProcessorWork<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Working({})", self.shard)
     }
 }
 
-impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
-    type Work = Working<F::Processor>;
+impl<S: LeaseStore, F: ProcessorFactory> ProcessingMode<S> for Processors<F> {
+    type ShardWork = ProcessorWork<F::Processor>;
 
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         self.most
     }
 
-    fn takes_lanes(&self) -> bool {
+    fn supports_lanes(&self) -> bool {
         false
     }
 
-    fn takes_empty(&self) -> bool {
+    fn wants_empty_reads(&self) -> bool {
         self.empty_calls
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Working<F::Processor> {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> ProcessorWork<F::Processor> {
         let shard = Arc::new(grip.key().clone());
         let lease = grip.lease();
         let at = lease.checkpoint.lowest();
-        Working {
+        ProcessorWork {
             processor: Mutex::new(self.factory.create(&shard)),
             checkpointer: Checkpointer::new(Arc::clone(&shard), grip),
             start: ShardStart {
@@ -73,18 +73,18 @@ impl<S: LeaseStore, F: ProcessorFactory> Shape<S> for Processors<F> {
         }
     }
 
-    async fn again(
+    async fn restart(
         self: &Arc<Self>,
-        before: &Working<F::Processor>,
+        before: &ProcessorWork<F::Processor>,
         taken: &Checkpoint,
-    ) -> Option<(Working<F::Processor>, Checkpoint)> {
-        let checkpointer = before.checkpointer.start_over().await;
+    ) -> Option<(ProcessorWork<F::Processor>, Checkpoint)> {
+        let checkpointer = before.checkpointer.restart().await;
         let (work, at) = before.again(self.factory.create(&before.shard), checkpointer);
         Some((work, in_lanes_of(taken, at)))
     }
 }
 
-impl<P> Working<P> {
+impl<P> ProcessorWork<P> {
     /// Another processor in this one's place, from the last checkpoint on.
     fn again(&self, processor: P, checkpointer: Checkpointer) -> (Self, Position) {
         let at = checkpointer.last();
@@ -102,24 +102,24 @@ impl<P> Working<P> {
     }
 }
 
-impl<P: ShardProcessor> Working<P> {
+impl<P: ShardProcessor> ProcessorWork<P> {
     /// The processor, without a wait: a check of the lease just before a call has to count for it.
     fn processor(&self) -> Result<MutexGuard<'_, P>, HandlerError> {
         self.processor.try_lock().map_err(|_| "two calls of one processor overlap".into())
     }
 }
 
-impl<P: ShardProcessor> Work for Working<P> {
+impl<P: ShardProcessor> Work for ProcessorWork<P> {
     async fn begin(&self) -> Result<(), HandlerError> {
         self.processor()?.initialize(self.start.clone()).await?;
         self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+    async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {
         let mut processor = self.processor()?;
         if let Some(last) = call.records.last().map(UserRecord::position) {
-            self.checkpointer.given(last);
+            self.checkpointer.note_delivered(last);
         }
         let batch = ProcessorBatch {
             shard: Arc::clone(&self.shard),
@@ -130,7 +130,7 @@ impl<P: ShardProcessor> Work for Working<P> {
         processor.process_records(batch, &self.checkpointer).await
     }
 
-    fn done(&self, _: &Progress, _: Layout) -> Option<Checkpoint> {
+    fn checkpoint_for(&self, _: &Progress, _: Layout) -> Option<Checkpoint> {
         None
     }
 
@@ -157,7 +157,7 @@ impl<P: ShardProcessor> Work for Working<P> {
         self.processor()?.shutdown_requested(&self.checkpointer).await
     }
 
-    async fn over(&self) {
+    async fn closed(&self) {
         if self.begun.load(Ordering::Relaxed)
             && !self.has_ended()
             && let Ok(mut processor) = self.processor()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// One task writes; anybody reads. A write makes the version odd while it is under way, so who reads
 /// another version after than before, or an odd one, reads again.
 #[derive(Debug, Default)]
-pub(super) struct Mark {
+pub(super) struct Watermark {
     /// Twice the number of writes, and one more while one is under way.
     version: AtomicU64,
     /// The last record's sequence number.
@@ -20,7 +20,7 @@ pub(super) struct Mark {
     count: AtomicU64,
 }
 
-impl Mark {
+impl Watermark {
     /// Notes that `count` more records are done, of which the last is this.
     #[inline]
     pub(super) fn advance(&self, sequence: SequenceNumber, sub: u64, count: usize) {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_reader_beside_the_writer_never_sees_half_of_a_mark() {
-        let (mark, over) = (Mark::default(), AtomicBool::new(false));
+        let (mark, over) = (Watermark::default(), AtomicBool::new(false));
         assert_eq!(mark.read(), (None, 0));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {

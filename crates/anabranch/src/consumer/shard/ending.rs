@@ -1,11 +1,11 @@
 //! The end of a shard: every record is done, or the service no longer has it.
 
 use super::stopping::DRAINED;
-use super::{AGAIN_MS, LOST, Reader, STOOD_STILL, Session, SessionEnd};
-use crate::consumer::checkpoint::Tenancy;
+use super::{AGAIN_MS, LOST, ShardReader, STOOD_STILL, Session, SessionEnd};
+use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
-use crate::consumer::processor::StartOver;
-use crate::consumer::shape::{NotTaken, Shape, Work};
+use crate::consumer::processor::RestartProcessor;
+use crate::consumer::shape::{NotAccepted, ProcessingMode, Work};
 use crate::event::{ShardEvent, ShardStop};
 use crate::lease::{DrainReason, ShardEndResult, MissingShardResult, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::{ChildShard, StreamApi};
@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 /// What comes before the end of a shard is written.
-enum Cut {
+enum EndInterruption {
     /// The reading is to stop, and nothing more can be done for the end.
     Stop(StopReason),
     /// A stop was asked for, and its grace is over.
@@ -26,20 +26,20 @@ enum Cut {
 
 /// A stop that was asked for, while what was begun may still be done.
 #[derive(Clone)]
-struct Grace {
+struct DrainDeadline {
     /// Until when.
     deadline_ms: u64,
     /// What it was asked for.
     why: DrainReason,
 }
 
-impl From<Grace> for StopReason {
-    fn from(Grace { deadline_ms, why }: Grace) -> Self {
+impl From<DrainDeadline> for StopReason {
+    fn from(DrainDeadline { deadline_ms, why }: DrainDeadline) -> Self {
         Self::Drain { deadline_ms, why }
     }
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Every record is done: has the user's code know, and writes the shard's end. A stop leaves
     /// both its grace, as it does the calls of lanes.
     pub(super) async fn end(
@@ -48,35 +48,35 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         children: &[ChildShard],
     ) -> SessionEnd {
         let mut grace = None;
-        let ended = match self.tell_end(&mut grace).await {
+        let ended = match self.notify_end(&mut grace).await {
             Ok(()) => self.write_end(&mut grace, children).await,
             Err(cut) => Err(cut),
         };
         let (cut, stop) = match ended {
             Ok(end) => return end,
-            Err(Cut::Stop(stop)) => return self.stop(session, stop).await,
+            Err(EndInterruption::Stop(stop)) => return self.stop(session, stop).await,
             Err(cut) => (cut, grace.map(StopReason::from)),
         };
         match (cut, stop) {
-            (Cut::StartOver, None) => SessionEnd::StartOver,
-            (Cut::StartOver, Some(stop)) => {
+            (EndInterruption::StartOver, None) => SessionEnd::RestartProcessor,
+            (EndInterruption::StartOver, Some(stop)) => {
                 session.start_over.cancel();
                 self.stop(session, stop).await
             }
-            (Cut::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
-            (Cut::GivenUp(why), None) => match self.note_last(session).await {
-                Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, why),
-                Tenancy::Lost => LOST,
+            (EndInterruption::GivenUp(_), Some(stop)) => self.stop(session, stop).await,
+            (EndInterruption::GivenUp(why), None) => match self.save_final_checkpoint(session).await {
+                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, why),
+                LeaseStatus::Lost => LOST,
             },
-            (Cut::Late | Cut::Stop(_), _) => match self.note_last(session).await {
-                Tenancy::Kept => DRAINED,
-                Tenancy::Lost => LOST,
+            (EndInterruption::Late | EndInterruption::Stop(_), _) => match self.save_final_checkpoint(session).await {
+                LeaseStatus::Kept => DRAINED,
+                LeaseStatus::Lost => LOST,
             },
         }
     }
 
     /// Tells the user's code until it has done what it wants to do at the end.
-    async fn tell_end(&self, grace: &mut Option<Grace>) -> Result<(), Cut> {
+    async fn notify_end(&self, grace: &mut Option<DrainDeadline>) -> Result<(), EndInterruption> {
         loop {
             let calling = self.vitals.calling();
             let told = async {
@@ -86,17 +86,17 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                         calling.returned();
                         Ok(ended)
                     }
-                    () = self.work.gives_up() => Err(Cut::GivenUp(ShardStop::Failed)),
-                    why = self.told_to_drop() => match why {
-                        ShardStop::Stuck => Err(Cut::GivenUp(why)),
+                    () = self.work.wait_gave_up() => Err(EndInterruption::GivenUp(ShardStop::Failed)),
+                    why = self.wait_for_drop_order() => match why {
+                        ShardStop::Stuck => Err(EndInterruption::GivenUp(why)),
                         _ => Ok(Err(STOOD_STILL.into())),
                     },
                 }
             };
-            let ended = match self.within(grace, told).await {
+            let ended = match self.run_until_deadline(grace, told).await {
                 Ok(ended) => ended?,
                 Err(cut) => {
-                    if let Cut::Late = cut {
+                    if let EndInterruption::Late = cut {
                         let late =
                             "it did not return within the grace of the stop, and was dropped";
                         self.call_failed("shard_ended", &late.into());
@@ -105,11 +105,11 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 }
             };
             let Err(error) = ended else { return Ok(()) };
-            if !error.is::<NotTaken>() {
+            if !error.is::<NotAccepted>() {
                 self.call_failed("shard_ended", &error);
             }
-            if error.is::<StartOver>() {
-                return Err(Cut::StartOver);
+            if error.is::<RestartProcessor>() {
+                return Err(EndInterruption::StartOver);
             }
             self.pause_unless_stopped(grace.as_ref()).await?;
         }
@@ -118,16 +118,16 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// Writes the end, and tries again where it can't be written yet.
     async fn write_end(
         &self,
-        grace: &mut Option<Grace>,
+        grace: &mut Option<DrainDeadline>,
         children: &[ChildShard],
-    ) -> Result<SessionEnd, Cut> {
+    ) -> Result<SessionEnd, EndInterruption> {
         loop {
             // These are not the children of the stream that there is now.
-            if let Some(Grace { why: DrainReason::StreamRecreated, .. }) = grace {
-                return Err(Cut::Late);
+            if let Some(DrainDeadline { why: DrainReason::StreamRecreated, .. }) = grace {
+                return Err(EndInterruption::Late);
             }
-            match self.within(grace, self.grip.end(children)).await? {
-                ShardEndResult::Done => return Ok(SessionEnd::Over(FinishReason::Ended, ShardStop::Ended)),
+            match self.run_until_deadline(grace, self.grip.end(children)).await? {
+                ShardEndResult::Done => return Ok(SessionEnd::Finished(FinishReason::Ended, ShardStop::Ended)),
                 ShardEndResult::Lost => return Ok(LOST),
                 ShardEndResult::NotYet { why } => self.not_ended(why.to_owned()),
                 ShardEndResult::Failed(error) => self.not_ended(error.to_string()),
@@ -135,7 +135,7 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             // Who has done all that it does at the end would have to do it again elsewhere. Nobody
             // else is worth the wait: the next owner finds the end as it is.
             if self.work.has_ended() {
-                self.within(grace, self.worker.clock.sleep(AGAIN_MS)).await?;
+                self.run_until_deadline(grace, self.worker.clock.sleep(AGAIN_MS)).await?;
             } else {
                 self.pause_unless_stopped(grace.as_ref()).await?;
             }
@@ -144,37 +144,37 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
 
     /// Goes on with some work when a stop is asked for, until its deadline. Another reason to stop may
     /// come meanwhile, and another deadline with it: the last word counts.
-    async fn within<T>(
+    async fn run_until_deadline<T>(
         &self,
-        grace: &mut Option<Grace>,
+        grace: &mut Option<DrainDeadline>,
         work: impl Future<Output = T>,
-    ) -> Result<T, Cut> {
+    ) -> Result<T, EndInterruption> {
         let mut work = pin!(work);
         loop {
             let deadline_ms = grace.as_ref().map_or(u64::MAX, |grace| grace.deadline_ms);
             tokio::select! {
                 biased;
                 stop = self.grip.wait_for_stop() => {
-                    let StopReason::Drain { deadline_ms, why } = stop else { return Err(Cut::Stop(stop)) };
-                    self.work.stop_soon();
-                    *grace = Some(Grace { deadline_ms, why });
+                    let StopReason::Drain { deadline_ms, why } = stop else { return Err(EndInterruption::Stop(stop)) };
+                    self.work.begin_stop();
+                    *grace = Some(DrainDeadline { deadline_ms, why });
                 }
                 done = &mut work => return Ok(done),
                 () = self.worker.clock.sleep_until(deadline_ms), if grace.is_some() => {
-                    return Err(Cut::Late);
+                    return Err(EndInterruption::Late);
                 }
             }
         }
     }
 
     /// The pause before something is tried again, which a stop ends.
-    async fn pause_unless_stopped(&self, grace: Option<&Grace>) -> Result<(), Cut> {
+    async fn pause_unless_stopped(&self, grace: Option<&DrainDeadline>) -> Result<(), EndInterruption> {
         if let Some(grace) = grace {
-            return Err(Cut::Stop(grace.clone().into()));
+            return Err(EndInterruption::Stop(grace.clone().into()));
         }
         tokio::select! {
             biased;
-            stop = self.grip.wait_for_stop() => Err(Cut::Stop(stop)),
+            stop = self.grip.wait_for_stop() => Err(EndInterruption::Stop(stop)),
             () = self.worker.clock.sleep(AGAIN_MS) => Ok(()),
         }
     }
@@ -185,10 +185,10 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// The service says that it has no such shard.
-    pub(super) async fn gone(&mut self, session: &mut Session) -> SessionEnd {
+    pub(super) async fn resolve_missing(&mut self, session: &mut Session) -> SessionEnd {
         match self.grip.resolve_missing().await {
-            MissingShardResult::NotProven => SessionEnd::Again,
-            MissingShardResult::Ended => SessionEnd::Over(FinishReason::Ended, ShardStop::Gone),
+            MissingShardResult::NotProven => SessionEnd::Restart,
+            MissingShardResult::Ended => SessionEnd::Finished(FinishReason::Ended, ShardStop::Gone),
             MissingShardResult::Lost => LOST,
             // A service that errs for a moment costs no duplicates.
             MissingShardResult::StreamReplaced | MissingShardResult::Failed(_) => self.fail(session).await,

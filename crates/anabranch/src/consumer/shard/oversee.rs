@@ -1,11 +1,11 @@
 //! Watching over a session: what it has done is written down, and what the watcher orders is done.
 
 use super::session::TaskEnd;
-use super::{ABORT_MS, LOST, Reader, Session, SessionEnd};
-use crate::consumer::checkpoint::Tenancy;
+use super::{ABORT_MS, LOST, ShardReader, Session, SessionEnd};
+use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::fetch::FetchEnd;
-use crate::consumer::shape::{Shape, Work};
-use crate::consumer::vitals::Order;
+use crate::consumer::shape::{ProcessingMode, Work};
+use crate::consumer::vitals::WatchdogOrder;
 use crate::event::ShardStop;
 use crate::lease::{FinishReason, LeaseStore};
 use crate::stream::api::StreamApi;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 /// How long what was taken of a shard that was given up may still be done.
 const SETTLE_MS: u64 = 5_000;
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Watches over the tasks, and writes down what they have done.
-    pub(super) async fn oversee(&mut self, session: &mut Session) -> SessionEnd {
+    pub(super) async fn supervise(&mut self, session: &mut Session) -> SessionEnd {
         let (worker, grip) = (Arc::clone(&self.worker), Arc::clone(&self.grip));
         let vitals = Arc::clone(&self.vitals);
         let work = Arc::clone(&self.work);
-        let every_ms = worker.settings.checkpoint_ms;
+        let every_ms = worker.settings.checkpoint_interval;
         let mut due_ms = worker.clock.now_ms().saturating_add(every_ms);
         let mut released = false;
         loop {
@@ -28,14 +28,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = grip.wait_for_stop() => return self.stop(session, stop).await,
-                () = work.gives_up() => return self.fail(session).await,
+                () = work.wait_gave_up() => return self.fail(session).await,
                 Some(ended) = session.next_end() => match ended {
                     TaskEnd::Over => {}
                     TaskEnd::FetchDropped(lanes) => self.fetch_on(session, lanes),
                     // A fault of this library, not of the handler.
                     TaskEnd::Panicked => return self.fail(session).await,
                 },
-                order = vitals.ordered() => ordered = Some(order),
+                order = vitals.wait_for_order() => ordered = Some(order),
                 () = worker.clock.sleep_until(due_ms) => {
                     // A store that never answers must not keep a stop or the watcher's word from being
                     // heard. A write that is given up may still land; the next one finds it on the
@@ -45,18 +45,18 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                         biased;
                         stop = grip.wait_for_stop() => {
                             asked = Some(stop);
-                            Tenancy::Kept
+                            LeaseStatus::Kept
                         }
-                        order = vitals.ordered() => {
+                        order = vitals.wait_for_order() => {
                             ordered = Some(order);
-                            Tenancy::Kept
+                            LeaseStatus::Kept
                         }
-                        noted = self.note(session) => noted,
+                        noted = self.save_checkpoint(session) => noted,
                     };
                     if let Some(stop) = asked {
                         return self.stop(session, stop).await;
                     }
-                    if noted == Tenancy::Lost {
+                    if noted == LeaseStatus::Lost {
                         session.drop_all().await;
                         return LOST;
                     }
@@ -68,31 +68,31 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             }
             if session.start_over.is_cancelled() {
                 session.drop_all().await;
-                return SessionEnd::StartOver;
+                return SessionEnd::RestartProcessor;
             }
             match ordered {
                 None => {}
-                Some(Order::Refetch) => session.drop_fetching(),
+                Some(WatchdogOrder::Refetch) => session.drop_fetching(),
                 // A handler that can't be stopped keeps the lease, and was dropped before. When it
                 // has returned and something stands still all the same, the order comes again.
                 Some(_) if session.has_left() => {}
-                Some(Order::DropHandlers) => return self.drop_handlers(session).await,
-                Some(Order::Release) => {
+                Some(WatchdogOrder::DropHandlers) => return self.drop_handlers(session).await,
+                Some(WatchdogOrder::Release) => {
                     session.stop();
                     released = true;
                 }
             }
             if released && session.is_over() {
-                return match self.note_in_time(session).await {
-                    Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, ShardStop::Stuck),
-                    Tenancy::Lost => LOST,
+                return match self.save_checkpoint_in_time(session).await {
+                    LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStop::Stuck),
+                    LeaseStatus::Lost => LOST,
                 };
             }
             match session.outcome() {
                 None => {}
                 Some(FetchEnd::ShardEnd(children)) => return self.end(session, &children).await,
-                Some(FetchEnd::Missing) => return self.gone(session).await,
-                Some(FetchEnd::Stopped | FetchEnd::Refused(_)) => return SessionEnd::Again,
+                Some(FetchEnd::Missing) => return self.resolve_missing(session).await,
+                Some(FetchEnd::Stopped | FetchEnd::Refused(_)) => return SessionEnd::Restart,
             }
         }
     }
@@ -102,20 +102,20 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// anyway, and a stop that comes meanwhile finds nothing else to write.
     pub(super) async fn fail(&mut self, session: &mut Session) -> SessionEnd {
         session.drop_all().await;
-        self.work.stop_soon();
-        let noted = self.note_in_time(session).await;
+        self.work.begin_stop();
+        let noted = self.save_checkpoint_in_time(session).await;
         let settled = tokio::select! {
             biased;
             stop = self.grip.wait_for_stop() => Err(stop),
-            () = self.work.is_settled() => Ok(()),
+            () = self.work.wait_settled() => Ok(()),
             () = self.worker.clock.sleep(SETTLE_MS) => Ok(()),
         };
         match (noted, settled) {
-            (Tenancy::Lost, _) => LOST,
-            (Tenancy::Kept, Err(stop)) => self.stop(session, stop).await,
-            (Tenancy::Kept, Ok(())) => match self.note_in_time(session).await {
-                Tenancy::Kept => SessionEnd::Over(FinishReason::Failed, ShardStop::Failed),
-                Tenancy::Lost => LOST,
+            (LeaseStatus::Lost, _) => LOST,
+            (LeaseStatus::Kept, Err(stop)) => self.stop(session, stop).await,
+            (LeaseStatus::Kept, Ok(())) => match self.save_checkpoint_in_time(session).await {
+                LeaseStatus::Kept => SessionEnd::Finished(FinishReason::Failed, ShardStop::Failed),
+                LeaseStatus::Lost => LOST,
             },
         }
     }
@@ -130,9 +130,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             () = session.ended() => {}
             () = self.worker.clock.sleep(ABORT_MS) => self.vitals.set_unstoppable(true),
         }
-        match self.note_in_time(session).await {
-            Tenancy::Kept => SessionEnd::Again,
-            Tenancy::Lost => {
+        match self.save_checkpoint_in_time(session).await {
+            LeaseStatus::Kept => SessionEnd::Restart,
+            LeaseStatus::Lost => {
                 session.drop_all().await;
                 LOST
             }
@@ -140,13 +140,13 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// Writes down what is done, unless the store takes too long.
-    async fn note_in_time(&mut self, session: &Session) -> Tenancy {
+    async fn save_checkpoint_in_time(&mut self, session: &Session) -> LeaseStatus {
         let clock = self.worker.clock.clone();
-        let patience_ms = self.worker.settings.lease_time_ms / 2;
+        let patience_ms = self.worker.settings.lease_time / 2;
         tokio::select! {
             biased;
-            noted = self.note_last(session) => noted,
-            () = clock.sleep(patience_ms) => Tenancy::Kept,
+            noted = self.save_final_checkpoint(session) => noted,
+            () = clock.sleep(patience_ms) => LeaseStatus::Kept,
         }
     }
 }

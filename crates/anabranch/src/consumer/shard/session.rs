@@ -6,17 +6,17 @@
 //!                └─ Left: a lane of the last session whose handler still runs ─► its successor
 //! ```
 
-use super::Reader;
-use crate::consumer::budget::Share;
-use crate::consumer::decode::Feed;
-use crate::consumer::fetch::fanout::FanOut;
-use crate::consumer::fetch::poll::Poll;
-use crate::consumer::fetch::{FetchEnd, Source};
-use crate::consumer::halt::Halt;
-use crate::consumer::lanes::{Lane, Way, WeakWay};
+use super::ShardReader;
+use crate::consumer::budget::ShardBudget;
+use crate::consumer::decode::Dispatcher;
+use crate::consumer::fetch::fanout::FanOutReader;
+use crate::consumer::fetch::poll::PollingReader;
+use crate::consumer::fetch::{FetchEnd, FetchContext};
+use crate::consumer::halt::StopSignal;
+use crate::consumer::lanes::{Lane, LaneSender, WeakLaneSender};
 use crate::consumer::progress::Progress;
 use crate::consumer::resume::Resume;
-use crate::consumer::shape::Shape;
+use crate::consumer::shape::ProcessingMode;
 use crate::lease::LeaseStore;
 use crate::stream::api::{ReadFrom, StreamApi};
 use anabranch_model::hash::HashRange;
@@ -36,34 +36,34 @@ pub(super) struct Session {
     /// Where the shard stands.
     pub(super) progress: Arc<Progress>,
     /// Ends the fetching at once, and each lane after the call that it is in.
-    stop: Halt,
+    stop: StopSignal,
     /// The user's code can't go on.
     pub(super) start_over: CancellationToken,
     /// What was done before.
     resume: Resume,
     /// The memory that the records may take.
-    share: Share,
+    share: ShardBudget,
     /// How far the fetching is.
-    fetching: Fetching,
+    fetching: FetchState,
     /// Each lane's own task, for whoever takes its place.
-    lanes: Vec<Predecessor>,
+    lanes: Vec<PreviousLane>,
     /// The lanes of earlier sessions whose places were taken.
-    before: Vec<Option<Predecessor>>,
+    before: Vec<Option<PreviousLane>>,
 }
 
 /// How far the fetching of a session is.
-enum Fetching {
+enum FetchState {
     /// A task fetches. The lanes end when it is over, so nobody else keeps the way to them.
-    Runs { task: AbortHandle, lanes: Vec<WeakWay> },
+    Runs { task: AbortHandle, lanes: Vec<WeakLaneSender> },
     /// It was dropped. Another one begins when it is gone.
-    Dropped { task: task::Id, lanes: Vec<Way> },
+    Dropped { task: task::Id, lanes: Vec<LaneSender> },
     /// It has ended.
     Over(FetchEnd),
 }
 
 /// The task of a lane, as its successor knows it.
 #[derive(Clone)]
-pub(in crate::consumer) struct Predecessor {
+pub(in crate::consumer) struct PreviousLane {
     /// Which lane.
     lane: usize,
     /// Cancelled when the task is over.
@@ -72,11 +72,11 @@ pub(in crate::consumer) struct Predecessor {
     progress: Arc<Progress>,
 }
 
-impl Predecessor {
+impl PreviousLane {
     /// Waits until it is over. Returns up to where it was done.
     pub(in crate::consumer) async fn over(&self) -> Position {
         self.over.cancelled().await;
-        self.progress.done_by(self.lane)
+        self.progress.done_up_to(self.lane)
     }
 
     fn is_over(&self) -> bool {
@@ -86,20 +86,20 @@ impl Predecessor {
 
 /// What a session leaves to the next: lanes whose handlers can't be stopped.
 #[derive(Default)]
-pub(super) struct Left {
+pub(super) struct LeftoverLanes {
     /// Their tasks.
     tasks: JoinSet<Option<FetchEnd>>,
     /// Those lanes.
-    lanes: Vec<Option<Predecessor>>,
+    lanes: Vec<Option<PreviousLane>>,
 }
 
-impl Left {
+impl LeftoverLanes {
     /// Whether a lane still runs.
     pub(super) fn runs(&self) -> bool {
         self.lanes.iter().any(Option::is_some)
     }
 
-    fn of(&self, lane: usize) -> Option<&Predecessor> {
+    fn of(&self, lane: usize) -> Option<&PreviousLane> {
         self.lanes.get(lane).and_then(Option::as_ref)
     }
 }
@@ -109,23 +109,23 @@ pub(super) enum TaskEnd {
     /// One that was dropped, or had nothing more to do.
     Over,
     /// The fetching was dropped, and is to begin anew for these lanes.
-    FetchDropped(Vec<Way>),
+    FetchDropped(Vec<LaneSender>),
     /// A fault of this library.
     Panicked,
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Begins to read. Where a lane of the last session still runs, its successor waits for it.
-    pub(super) fn start(&self, resume: Resume, from: ReadFrom, left: Left) -> Session {
+    pub(super) fn start(&self, resume: Resume, from: ReadFrom, left: LeftoverLanes) -> Session {
         let worker = &self.worker;
         let progress = Arc::new(Progress::new(&resume));
-        let (stop, start_over) = (Halt::default(), CancellationToken::new());
+        let (stop, start_over) = (StopSignal::default(), CancellationToken::new());
         let (mut ways, mut lanes) = (Vec::new(), Vec::new());
         let signs = self.vitals.lanes(resume.lanes(), |lane| left.of(lane).is_some());
         let before: Vec<_> = (0..resume.lanes()).map(|lane| left.of(lane).cloned()).collect();
         let mut tasks = left.tasks;
         for (index, sign) in signs.into_iter().enumerate() {
-            let (way, chunks) = Way::of_records(worker.settings.lane_records);
+            let (way, chunks) = LaneSender::bounded_by_records(worker.settings.lane_records);
             ways.push(way);
             let over = CancellationToken::new();
             let lane = Lane {
@@ -146,9 +146,9 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
                 lane.run(chunks).await;
                 None
             });
-            lanes.push(Predecessor { lane: index, over, progress: Arc::clone(&progress) });
+            lanes.push(PreviousLane { lane: index, over, progress: Arc::clone(&progress) });
         }
-        let (share, fetching) = (worker.budget.share(), Fetching::Over(FetchEnd::Stopped));
+        let (share, fetching) = (worker.budget.share(), FetchState::Over(FetchEnd::Stopped));
         let mut session =
             Session { tasks, progress, stop, start_over, resume, share, fetching, lanes, before };
         self.fetch(&mut session, ways, from);
@@ -156,31 +156,31 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     }
 
     /// Begins to fetch anew, behind what the lanes were given.
-    pub(super) fn fetch_on(&self, session: &mut Session, lanes: Vec<Way>) {
-        session.resume = session.resume.behind(&session.progress.take_back());
+    pub(super) fn fetch_on(&self, session: &mut Session, lanes: Vec<LaneSender>) {
+        session.resume = session.resume.behind(&session.progress.undo_dispatch());
         if let Some(from) = session.resume.read_from() {
             self.fetch(session, lanes, from);
         }
     }
 
-    fn fetch(&self, session: &mut Session, lanes: Vec<Way>, from: ReadFrom) {
+    fn fetch(&self, session: &mut Session, lanes: Vec<LaneSender>, from: ReadFrom) {
         let worker = &self.worker;
-        let ways = lanes.iter().map(Way::downgrade).collect();
-        let feed = Feed {
+        let ways = lanes.iter().map(LaneSender::downgrade).collect();
+        let feed = Dispatcher {
             shard: Arc::clone(&self.shard),
             range: self.grip.lease().range.unwrap_or(HashRange::ALL),
             resume: session.resume.clone(),
             lanes,
             chunk: self.chunk(),
             marks: Mutex::default(),
-            tells_empty: worker.handler.takes_empty(),
+            tells_empty: worker.handler.wants_empty_reads(),
             progress: Arc::clone(&session.progress),
             vitals: Arc::clone(&self.vitals),
             share: session.share.clone(),
             clock: worker.clock.clone(),
             events: worker.events.clone(),
         };
-        let source = Source {
+        let source = FetchContext {
             api: Arc::clone(&worker.api),
             feed,
             latest: Arc::clone(&self.latest),
@@ -191,21 +191,21 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         let stopped = session.stop.token();
         let task = match &worker.registry {
             None => {
-                let idle_poll_ms = worker.settings.idle_poll_ms;
-                let poll = Poll { source, idle_poll_ms, first: None, ends_refused: false };
+                let idle_poll_ms = worker.settings.idle_poll_interval;
+                let poll = PollingReader { source, idle_poll_ms, first: None, ends_refused: false };
                 session.tasks.spawn(async move { Some(poll.run(from, stopped).await) })
             }
             Some(registry) => {
-                let fan_out = FanOut { source, registry: Arc::clone(registry) };
+                let fan_out = FanOutReader { source, registry: Arc::clone(registry) };
                 session.tasks.spawn(async move { Some(fan_out.run(from, stopped).await) })
             }
         };
-        session.fetching = Fetching::Runs { task, lanes: ways };
+        session.fetching = FetchState::Runs { task, lanes: ways };
     }
 
     /// How many records of one lane go together.
     fn chunk(&self) -> usize {
-        CHUNK.max(self.worker.handler.most())
+        CHUNK.max(self.worker.handler.max_records())
     }
 }
 
@@ -216,19 +216,19 @@ impl Session {
         Some(match ended {
             Ok(None) => TaskEnd::Over,
             Ok(Some(end)) => {
-                self.fetching = Fetching::Over(end);
+                self.fetching = FetchState::Over(end);
                 TaskEnd::Over
             }
-            Err(error) => self.broken_off(&error),
+            Err(error) => self.task_failure(&error),
         })
     }
 
     /// Only tasks that were dropped on purpose end so, or those with a fault.
-    fn broken_off(&mut self, error: &JoinError) -> TaskEnd {
+    fn task_failure(&mut self, error: &JoinError) -> TaskEnd {
         let stopping = self.is_stopping();
         match &mut self.fetching {
             _ if !error.is_cancelled() => TaskEnd::Panicked,
-            Fetching::Dropped { task, lanes } if *task == error.id() && !stopping => {
+            FetchState::Dropped { task, lanes } if *task == error.id() && !stopping => {
                 TaskEnd::FetchDropped(std::mem::take(lanes))
             }
             _ => TaskEnd::Over,
@@ -237,22 +237,22 @@ impl Session {
 
     /// Has the fetching begin anew. What the lanes have, they go on with.
     pub(super) fn drop_fetching(&mut self) {
-        let Fetching::Runs { task, lanes } = &self.fetching else { return };
+        let FetchState::Runs { task, lanes } = &self.fetching else { return };
         // Without a way to a lane the fetching has ended by itself.
-        let lanes: Option<Vec<_>> = lanes.iter().map(WeakWay::upgrade).collect();
+        let lanes: Option<Vec<_>> = lanes.iter().map(WeakLaneSender::upgrade).collect();
         if let Some(lanes) = lanes.filter(|_| !self.is_stopping()) {
             task.abort();
-            self.fetching = Fetching::Dropped { task: task.id(), lanes };
+            self.fetching = FetchState::Dropped { task: task.id(), lanes };
         }
     }
 
     /// Fetches no more, and lets each lane end the call that it is in.
     pub(super) fn stop(&self) {
-        self.stop.say();
+        self.stop.set();
     }
 
     fn is_stopping(&self) -> bool {
-        self.stop.is_said()
+        self.stop.is_set()
     }
 
     /// How the fetching ended, once nothing runs and every record is done.
@@ -260,9 +260,9 @@ impl Session {
         if !self.tasks.is_empty() || self.progress.open() > 0 {
             return None;
         }
-        match std::mem::replace(&mut self.fetching, Fetching::Over(FetchEnd::Stopped)) {
-            Fetching::Over(end) => Some(end),
-            Fetching::Runs { .. } | Fetching::Dropped { .. } => Some(FetchEnd::Stopped),
+        match std::mem::replace(&mut self.fetching, FetchState::Over(FetchEnd::Stopped)) {
+            FetchState::Over(end) => Some(end),
+            FetchState::Runs { .. } | FetchState::Dropped { .. } => Some(FetchEnd::Stopped),
         }
     }
 
@@ -294,19 +294,19 @@ impl Session {
     }
 
     /// Up to where each lane is done, by what this session and those before it did.
-    pub(super) fn stands_at(&self) -> Checkpoint {
+    pub(super) fn positions(&self) -> Checkpoint {
         for before in self.before.iter().flatten().filter(|before| before.is_over()) {
-            self.progress.catch_up(before.lane, before.progress.done_by(before.lane));
+            self.progress.catch_up(before.lane, before.progress.done_up_to(before.lane));
         }
         self.progress.checkpoint(Layout::Native)
     }
 
     /// What still runs, for the next session. A successor that waits has done nothing yet, so its
     /// own successor waits for the same lane.
-    pub(super) fn leave(self) -> Left {
-        let runs = |lane: &Predecessor| !lane.is_over();
+    pub(super) fn leftover(self) -> LeftoverLanes {
+        let runs = |lane: &PreviousLane| !lane.is_over();
         let waited = self.before.into_iter().map(|before| before.filter(runs));
         let lanes = waited.zip(self.lanes).map(|(before, own)| before.or(Some(own).filter(runs)));
-        Left { tasks: self.tasks, lanes: lanes.collect() }
+        LeftoverLanes { tasks: self.tasks, lanes: lanes.collect() }
     }
 }

@@ -5,19 +5,19 @@
 //! | every handler was dropped    | drained                           | drained                      |
 //! | one blocks its thread        | refused: the other lanes go on    | kept until it returns        |
 
-use super::{ABORT_MS, LOST, Reader, Session, SessionEnd};
-use crate::consumer::checkpoint::Tenancy;
+use super::{ABORT_MS, LOST, ShardReader, Session, SessionEnd};
+use crate::consumer::checkpoint::LeaseStatus;
 use crate::consumer::handler::attempt;
-use crate::consumer::shape::{Shape, Work};
+use crate::consumer::shape::{ProcessingMode, Work};
 use crate::event::ShardStop;
 use crate::lease::{DrainReason, FinishReason, LeaseStore, StopReason};
 use crate::stream::api::StreamApi;
 use std::pin::pin;
 
-pub(super) const DRAINED: SessionEnd = SessionEnd::Over(FinishReason::Drained, ShardStop::Drained);
+pub(super) const DRAINED: SessionEnd = SessionEnd::Finished(FinishReason::Drained, ShardStop::Drained);
 
 /// What a drain came to.
-enum Drain {
+enum DrainResult {
     /// Every lane has ended its call, and the user's code knows.
     Done,
     /// The deadline has come.
@@ -26,7 +26,7 @@ enum Drain {
     Lost,
 }
 
-impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
+impl<A: StreamApi, S: LeaseStore, H: ProcessingMode<S>> ShardReader<A, S, H> {
     /// Stops the reading of a shard.
     pub(super) async fn stop(&mut self, session: &mut Session, stop: StopReason) -> SessionEnd {
         let StopReason::Drain { deadline_ms, why } = stop else {
@@ -34,12 +34,12 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             return LOST;
         };
         session.stop();
-        self.work.stop_soon();
+        self.work.begin_stop();
         let (drain, why) = self.drain(session, deadline_ms, why).await;
         match drain {
-            Drain::Done => {}
-            Drain::Late => session.drop_tasks(),
-            Drain::Lost => {
+            DrainResult::Done => {}
+            DrainResult::Late => session.drop_tasks(),
+            DrainResult::Lost => {
                 session.drop_all().await;
                 return LOST;
             }
@@ -47,14 +47,14 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         tokio::select! {
             biased;
             () = session.ended() => {}
-            () = self.worker.clock.sleep(ABORT_MS) => return self.cant_stop(session, &why).await,
+            () = self.worker.clock.sleep(ABORT_MS) => return self.refuse_hand_over(session, &why).await,
         }
         if self.vitals.is_unstoppable() {
             self.has_returned().await;
         }
-        match self.note_last(session).await {
-            Tenancy::Kept => DRAINED,
-            Tenancy::Lost => LOST,
+        match self.save_final_checkpoint(session).await {
+            LeaseStatus::Kept => DRAINED,
+            LeaseStatus::Lost => LOST,
         }
     }
 
@@ -65,12 +65,12 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
         session: &mut Session,
         mut deadline_ms: u64,
         mut why: DrainReason,
-    ) -> (Drain, DrainReason) {
+    ) -> (DrainResult, DrainReason) {
         let drained = async {
             session.ended().await;
             // Who can't go on has nothing to say of what it was given.
             if !session.start_over.is_cancelled() {
-                self.stopping().await;
+                self.notify_stopping().await;
             }
         };
         let mut drained = pin!(drained);
@@ -78,19 +78,19 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
             tokio::select! {
                 biased;
                 stop = self.grip.wait_for_stop() => match stop {
-                    StopReason::Lost => return (Drain::Lost, why),
+                    StopReason::Lost => return (DrainResult::Lost, why),
                     StopReason::Drain { deadline_ms: by_ms, why: now } => {
                         (deadline_ms, why) = (by_ms, now);
                     }
                 },
-                () = &mut drained => return (Drain::Done, why),
-                () = self.worker.clock.sleep_until(deadline_ms) => return (Drain::Late, why),
+                () = &mut drained => return (DrainResult::Done, why),
+                () = self.worker.clock.sleep_until(deadline_ms) => return (DrainResult::Late, why),
             }
         }
     }
 
     /// Tells the user's code that the shard is to be given back.
-    async fn stopping(&self) {
+    async fn notify_stopping(&self) {
         if let Err(error) = attempt(async { self.work.stopping().await }).await {
             self.call_failed("shutdown_requested", &error);
         }
@@ -99,25 +99,25 @@ impl<A: StreamApi, S: LeaseStore, H: Shape<S>> Reader<A, S, H> {
     /// A handler that blocks its thread can't be dropped. The lease is kept until it returns, and
     /// nobody may ask for it meanwhile. Whoever asked before has been told no, so the reading goes
     /// on in the other lanes; any other reason to stop still holds.
-    async fn cant_stop(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
+    async fn refuse_hand_over(&mut self, session: &mut Session, why: &DrainReason) -> SessionEnd {
         self.vitals.set_unstoppable(true);
         self.grip.refuse_hand_over().await;
         self.refused = true;
         if matches!(why, DrainReason::HandOver { .. }) {
-            return match self.note(session).await {
-                Tenancy::Kept => SessionEnd::Again,
-                Tenancy::Lost => {
+            return match self.save_checkpoint(session).await {
+                LeaseStatus::Kept => SessionEnd::Restart,
+                LeaseStatus::Lost => {
                     session.drop_all().await;
                     LOST
                 }
             };
         }
         session.ended().await;
-        let noted = self.note_last(session).await;
+        let noted = self.save_final_checkpoint(session).await;
         self.has_returned().await;
         match noted {
-            Tenancy::Kept => DRAINED,
-            Tenancy::Lost => LOST,
+            LeaseStatus::Kept => DRAINED,
+            LeaseStatus::Lost => LOST,
         }
     }
 

@@ -1,6 +1,6 @@
 //! A record that its user acks, and the window that makes a checkpoint of the acks.
 
-use crate::consumer::budget::Room;
+use crate::consumer::budget::ReplyReservation;
 use anabranch_model::ack::{AckWindow, AckTicket};
 use anabranch_model::position::Position;
 use anabranch_model::record::UserRecord;
@@ -13,11 +13,11 @@ use tokio_util::sync::DropGuard;
 /// A record on its way to the user. It has a place above the watermark, which comes back with its
 /// ack and in no other way: one that is dropped on the way is not done.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct StreamItem {
     /// The record.
     pub(super) record: UserRecord,
     /// The memory that it shares with the rest of its reply.
-    pub(super) room: Option<Arc<Room>>,
+    pub(super) room: Option<Arc<ReplyReservation>>,
 }
 
 /// A record of a shard's stream. It is done when it is acked; one that is dropped holds back the
@@ -29,11 +29,11 @@ pub struct ShardRecord {
     /// Names it in the window.
     ticket: AckTicket,
     /// The window.
-    acks: Arc<Acks>,
+    acks: Arc<AckTracker>,
     /// Tells, dropped with the stream and all its records, that no ack can come any more.
-    _hope: Arc<Hope>,
+    _hope: Arc<AckHandle>,
     /// The memory that it shares with the rest of its reply.
-    _room: Option<Arc<Room>>,
+    _room: Option<Arc<ReplyReservation>>,
 }
 
 impl ShardRecord {
@@ -60,7 +60,7 @@ impl fmt::Debug for ShardRecord {
 
 /// The hope that acks come: dropped with the stream and all its records.
 #[derive(Debug)]
-pub(super) struct Hope {
+pub(super) struct AckHandle {
     /// Some record can't be acked any more.
     pub(super) _hopeless: DropGuard,
     /// None can.
@@ -69,8 +69,8 @@ pub(super) struct Hope {
 
 /// Which records of a shard were taken, and which of them are acked.
 #[derive(Debug)]
-pub(super) struct Acks {
-    inside: Mutex<Inside>,
+pub(super) struct AckTracker {
+    inside: Mutex<AckState>,
     /// One permit for each place above the watermark. It is gone with the record that it was got
     /// for, and added again when the watermark passes that.
     pub(super) places: Semaphore,
@@ -81,19 +81,19 @@ pub(super) struct Acks {
 }
 
 #[derive(Debug)]
-struct Inside {
+struct AckState {
     window: AckWindow<Position>,
     /// Whether no more may be taken.
     closed: bool,
 }
 
-impl Acks {
+impl AckTracker {
     /// Everything up to `done` was acked before; `unacked` records may stand above.
     pub(super) fn new(done: Position, unacked: u32) -> Self {
         let places = unacked as usize;
         let window = AckWindow::resume(done, places);
         Self {
-            inside: Mutex::new(Inside { window, closed: false }),
+            inside: Mutex::new(AckState { window, closed: false }),
             places: Semaphore::new(places),
             unacked,
             drained: Notify::new(),
@@ -101,7 +101,7 @@ impl Acks {
     }
 
     /// The user takes a record. `None` if it was taken before, or if no more may be.
-    pub(super) fn take(self: &Arc<Self>, item: Item, hope: &Arc<Hope>) -> Option<ShardRecord> {
+    pub(super) fn take(self: &Arc<Self>, item: StreamItem, hope: &Arc<AckHandle>) -> Option<ShardRecord> {
         let mut inside = self.inside();
         if inside.closed {
             return None;
@@ -141,13 +141,13 @@ impl Acks {
     }
 
     /// Waits until everything that was sent to the user is acked.
-    pub(super) async fn until_idle(&self) {
+    pub(super) async fn wait_idle(&self) {
         // The places are never closed.
         let _ = self.places.acquire_many(self.unacked).await;
     }
 
     /// Waits until all that was taken is acked.
-    pub(super) async fn until_drained(&self) {
+    pub(super) async fn wait_drained(&self) {
         loop {
             let drained = self.drained.notified();
             if self.inside().window.is_drained() {
@@ -157,7 +157,7 @@ impl Acks {
         }
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, AckState> {
         // The window's calls don't panic half-way.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }

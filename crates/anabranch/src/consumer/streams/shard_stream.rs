@@ -1,6 +1,6 @@
 //! One shard as a stream of records.
 
-use super::record::{Acks, Hope, Item, ShardRecord};
+use super::record::{AckTracker, AckHandle, StreamItem, ShardRecord};
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::LeaseKey;
@@ -13,23 +13,23 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-type May = Pin<Box<dyn Future<Output = bool> + Send>>;
+type DeliveryCheck = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// The right to deliver, whatever store the lease is in.
-pub(super) trait Tenant: Send + Sync {
+pub(super) trait DeliveryRight: Send + Sync {
     /// Whether a record may be handed out in this very poll.
     fn may_deliver(&self) -> bool;
 
     /// Waits while that is in doubt. `false` is for ever.
-    fn until_may_deliver(self: Arc<Self>) -> May;
+    fn until_may_deliver(self: Arc<Self>) -> DeliveryCheck;
 }
 
-impl<S: LeaseStore, A: StreamApi> Tenant for LeaseHandle<S, A> {
+impl<S: LeaseStore, A: StreamApi> DeliveryRight for LeaseHandle<S, A> {
     fn may_deliver(&self) -> bool {
         Self::may_deliver(self)
     }
 
-    fn until_may_deliver(self: Arc<Self>) -> May {
+    fn until_may_deliver(self: Arc<Self>) -> DeliveryCheck {
         Box::pin(async move { Self::wait_until_may_deliver(&self).await })
     }
 }
@@ -43,22 +43,22 @@ pub struct ShardStream {
     /// The term of its lease.
     pub(super) lease_term: u64,
     /// Records that wait to be taken.
-    pub(super) items: mpsc::Receiver<Item>,
+    pub(super) items: mpsc::Receiver<StreamItem>,
     /// What was taken and what is acked.
-    pub(super) acks: Arc<Acks>,
+    pub(super) acks: Arc<AckTracker>,
     /// The right to deliver, for as long as the shard is read. Whoever keeps the stream must not
     /// keep the lease.
-    pub(super) tenant: Weak<dyn Tenant>,
+    pub(super) tenant: Weak<dyn DeliveryRight>,
     /// Whether no more is to be taken.
     pub(super) closed: CancellationToken,
     /// A record that waits until it is certain that it may be delivered.
-    pub(super) doubtful: Option<(Item, May)>,
+    pub(super) doubtful: Option<(StreamItem, DeliveryCheck)>,
     /// Tells that the stream was dropped.
     pub(super) dropped: CancellationToken,
     /// Tells that some record can't be acked any more.
     pub(super) hopeless: CancellationToken,
     /// Tells so when it is dropped with the stream and all records that were taken.
-    pub(super) hope: Arc<Hope>,
+    pub(super) hope: Arc<AckHandle>,
 }
 
 impl ShardStream {

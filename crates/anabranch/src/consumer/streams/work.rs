@@ -1,12 +1,12 @@
 //! A shard's reading, as its stream wants it.
 
-use super::Streams;
-use super::record::{Acks, Hope, Item};
-use super::shard_stream::{ShardStream, Tenant};
+use super::ShardStreamMode;
+use super::record::{AckTracker, AckHandle, StreamItem};
+use super::shard_stream::{ShardStream, DeliveryRight};
 use crate::consumer::checkpoint::in_lanes_of;
 use crate::consumer::handler::HandlerError;
 use crate::consumer::progress::Progress;
-use crate::consumer::shape::{Call, NotTaken, Shape, Work};
+use crate::consumer::shape::{HandlerCall, NotAccepted, ProcessingMode, Work};
 use crate::lease::{LeaseHandle, LeaseStore};
 use crate::stream::api::StreamApi;
 use anabranch_model::lease::{Checkpoint, Layout};
@@ -19,15 +19,15 @@ use tokio_util::sync::CancellationToken;
 const MOST: usize = 64;
 
 /// A shard's reading, as its stream wants it.
-pub(in crate::consumer) struct Streaming {
+pub(in crate::consumer) struct ShardStreamWork {
     /// The stream, until it is offered.
     stream: Mutex<Option<ShardStream>>,
     /// Where it is offered.
     offer: mpsc::Sender<ShardStream>,
     /// Where its records go, until no more are to be taken.
-    items: Mutex<Option<mpsc::Sender<Item>>>,
+    items: Mutex<Option<mpsc::Sender<StreamItem>>>,
     /// What was taken and what is acked.
-    acks: Arc<Acks>,
+    acks: Arc<AckTracker>,
     /// Tells that no more is to be taken.
     closed: CancellationToken,
     /// Tells that the stream was dropped.
@@ -40,31 +40,31 @@ pub(in crate::consumer) struct Streaming {
     taken: Checkpoint,
 }
 
-impl fmt::Debug for Streaming {
+impl fmt::Debug for ShardStreamWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Streaming({:?})", self.acks)
     }
 }
 
-impl<S: LeaseStore> Shape<S> for Streams {
-    type Work = Streaming;
+impl<S: LeaseStore> ProcessingMode<S> for ShardStreamMode {
+    type ShardWork = ShardStreamWork;
 
-    fn most(&self) -> usize {
+    fn max_records(&self) -> usize {
         MOST
     }
 
-    fn takes_lanes(&self) -> bool {
+    fn supports_lanes(&self) -> bool {
         false
     }
 
-    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> Streaming {
+    fn work<A: StreamApi>(self: &Arc<Self>, grip: &Arc<LeaseHandle<S, A>>) -> ShardStreamWork {
         let (sender, items) = mpsc::channel(MOST);
-        let acks = Arc::new(Acks::new(grip.lease().checkpoint.lowest(), self.unacked));
-        let tenant: Arc<dyn Tenant> = Arc::clone(grip) as _;
+        let acks = Arc::new(AckTracker::new(grip.lease().checkpoint.lowest(), self.unacked));
+        let tenant: Arc<dyn DeliveryRight> = Arc::clone(grip) as _;
         let closed = CancellationToken::new();
         let (dropped, hopeless) = (CancellationToken::new(), CancellationToken::new());
         let forsaken = CancellationToken::new();
-        let hope = Hope {
+        let hope = AckHandle {
             _hopeless: hopeless.clone().drop_guard(),
             _forsaken: forsaken.clone().drop_guard(),
         };
@@ -80,7 +80,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
             hope: Arc::new(hope),
             hopeless: hopeless.clone(),
         };
-        Streaming {
+        ShardStreamWork {
             stream: Mutex::new(Some(stream)),
             offer: self.offer.clone(),
             items: Mutex::new(Some(sender)),
@@ -94,7 +94,7 @@ impl<S: LeaseStore> Shape<S> for Streams {
     }
 }
 
-impl Streaming {
+impl ShardStreamWork {
     /// Lets no more be taken.
     fn close(&self) {
         self.acks.close();
@@ -102,7 +102,7 @@ impl Streaming {
         *lock(&self.items) = None;
     }
 
-    fn sender(&self) -> Option<mpsc::Sender<Item>> {
+    fn sender(&self) -> Option<mpsc::Sender<StreamItem>> {
         lock(&self.items).clone()
     }
 }
@@ -112,26 +112,26 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Work for Streaming {
+impl Work for ShardStreamWork {
     async fn begin(&self) -> Result<(), HandlerError> {
         let stream = lock(&self.stream).take().ok_or("the shard was offered before")?;
         self.offer.send(stream).await.map_err(|_| "nobody takes the shard".into())
     }
 
-    async fn handle(&self, call: Call<'_>) -> Result<(), HandlerError> {
+    async fn handle(&self, call: HandlerCall<'_>) -> Result<(), HandlerError> {
         // Whoever stops taking says nothing of the records, so none of them has failed.
-        let items = self.sender().ok_or(NotTaken)?;
+        let items = self.sender().ok_or(NotAccepted)?;
         for record in call.records {
             let permit = tokio::select! {
                 biased;
-                () = self.closed.cancelled() => return Err(NotTaken.into()),
+                () = self.closed.cancelled() => return Err(NotAccepted.into()),
                 permit = self.acks.places.acquire() => permit?,
             };
-            let item = Item { record: record.clone(), room: call.room.cloned() };
+            let item = StreamItem { record: record.clone(), room: call.reservation.cloned() };
             tokio::select! {
                 biased;
-                () = self.closed.cancelled() => return Err(NotTaken.into()),
-                sent = items.send(item) => sent.map_err(|_| NotTaken)?,
+                () = self.closed.cancelled() => return Err(NotAccepted.into()),
+                sent = items.send(item) => sent.map_err(|_| NotAccepted)?,
             }
             // It comes back with the ack. Nothing waits between the sending and this.
             permit.forget();
@@ -139,7 +139,7 @@ impl Work for Streaming {
         Ok(())
     }
 
-    fn done(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
+    fn checkpoint_for(&self, progress: &Progress, layout: Layout) -> Option<Checkpoint> {
         // What was read and never went to the stream is done with what went before it. The order of
         // these looks matters: what counts here had its place before the places are counted.
         let read = progress.checkpoint(layout).lowest();
@@ -156,39 +156,39 @@ impl Work for Streaming {
         *lock(&self.items) = None;
         let stopped = async {
             self.closed.cancelled().await;
-            self.is_settled().await;
+            self.wait_settled().await;
         };
         tokio::select! {
             biased;
-            () = self.acks.until_idle() => Ok(()),
+            () = self.acks.wait_idle() => Ok(()),
             // What was not taken before a stop is never acked, and is not waited for.
-            () = stopped => Err(NotTaken.into()),
+            () = stopped => Err(NotAccepted.into()),
         }
     }
 
-    fn stop_soon(&self) {
+    fn begin_stop(&self) {
         self.close();
     }
 
     async fn stopping(&self) -> Result<(), HandlerError> {
         // What was dropped unacked is not waited for.
-        self.is_settled().await;
+        self.wait_settled().await;
         Ok(())
     }
 
-    async fn is_settled(&self) {
+    async fn wait_settled(&self) {
         tokio::select! {
             biased;
-            () = self.acks.until_drained() => {}
+            () = self.acks.wait_drained() => {}
             () = self.forsaken.cancelled() => {}
         }
     }
 
-    async fn over(&self) {
+    async fn closed(&self) {
         self.close();
     }
 
-    async fn gives_up(&self) {
+    async fn wait_gave_up(&self) {
         if self.closed.is_cancelled() {
             // A stop has ended the stream, and was taken back: nobody takes from it any more.
             return;

@@ -21,13 +21,13 @@ impl SqlStore {
         if !replaces.may_become(to) {
             return Ok(TransactionCheckpoint::Refused { why: WriteRefusal::CheckpointBehind });
         }
-        let moved = self.move_checkpoint(wire, hold, replaces, to, nonce);
+        let moved = self.write_checkpoint(wire, hold, replaces, to, nonce);
         self.with_timeout(self.patience.call, moved)
             .await
             .map_err(|failure| failure.of_store(&self.label))
     }
 
-    async fn move_checkpoint(
+    async fn write_checkpoint(
         &self,
         wire: &mut SqlExecutor<'_>,
         hold: &LeaseToken,

@@ -161,7 +161,7 @@ async fn a_lost_lease_is_told_once_and_nothing_else_is() {
 async fn a_lost_lease_leaves_time_to_hear_of_it_and_one_that_is_given_back_little() {
     for (lost, heard) in [(true, 1), (false, 0)] {
         let (world, script) = staged(|script| script.loss_ms.store(20_000, Ordering::SeqCst));
-        let consumer = world.consumer(1).with_settings(|settings| settings.lease_lost_ms = 30_000);
+        let consumer = world.consumer(1).with_settings(|settings| settings.lease_lost_timeout = 30_000);
         let worker = Running::start(consumer.processors(processors(&script, "one")));
         world.until_all_seen().await;
         if lost {

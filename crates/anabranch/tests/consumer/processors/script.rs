@@ -3,7 +3,7 @@
 use crate::oracle::Oracle;
 use crate::world::{Running, World, pause};
 use anabranch::consumer::{
-    Checkpointer, HandlerError, ProcessorBatch, ShardProcessor, ShardStart, StartOver,
+    Checkpointer, HandlerError, ProcessorBatch, ShardProcessor, ShardStart, RestartProcessor,
 };
 use anabranch_model::lease::LeaseKey;
 use anabranch_model::position::Position;
@@ -85,7 +85,7 @@ impl ShardProcessor for Scripted {
         self.script.starts.lock().unwrap().push(start);
         pause(self.script.start_ms.swap(0, Ordering::SeqCst)).await;
         if strikes(&self.script.broken) {
-            return Err(StartOver::because("broken").into());
+            return Err(RestartProcessor::because("broken").into());
         }
         if strikes(&self.script.bad_starts) { Err("bad start".into()) } else { Ok(()) }
     }
@@ -101,7 +101,7 @@ impl ShardProcessor for Scripted {
             std::future::pending::<()>().await;
         }
         if strikes(&self.script.broken) {
-            return Err(StartOver::because("broken").into());
+            return Err(RestartProcessor::because("broken").into());
         }
         if strikes(&self.script.bad_batches) {
             return Err("bad batch".into());
@@ -127,7 +127,7 @@ impl ShardProcessor for Scripted {
         self.note("shard_ended");
         pause(self.script.end_ms.swap(0, Ordering::SeqCst)).await;
         if strikes(&self.script.broken) {
-            return Err(StartOver::because("broken").into());
+            return Err(RestartProcessor::because("broken").into());
         }
         if !self.script.forgetful.load(Ordering::SeqCst) {
             checkpointer.checkpoint().await?;

@@ -3,7 +3,7 @@
 use super::script::{Script, processors, staged};
 use crate::watchdog::short;
 use crate::world::{Running, World};
-use anabranch::consumer::{Health, Phase, Remedy};
+use anabranch::consumer::{Health, ReadPhase, WatchdogAction};
 use anabranch::event::{Event, ShardEvent};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,8 @@ fn stage(slow: Slow, ms: u64, restarts: Option<u32>) -> (World, Arc<Script>, Run
     world.put_round(10);
     let consumer = world.consumer(1).with_settings(|settings| {
         short(settings);
-        settings.watch.drop_handlers = restarts.is_some();
-        settings.watch.restarts = restarts.unwrap_or_default();
+        settings.watchdog.drop_handlers = restarts.is_some();
+        settings.watchdog.restarts = restarts.unwrap_or_default();
     });
     let consumer = consumer.processors(processors(&script, "one"));
     let health = consumer.health();
@@ -36,13 +36,13 @@ fn stage(slow: Slow, ms: u64, restarts: Option<u32>) -> (World, Arc<Script>, Run
 async fn a_start_or_an_end_that_hangs_is_told_and_shown_as_a_handler_is() {
     for (call, slow) in CALLS {
         let (world, script, worker, health) = stage(slow, 30_000, None);
-        world.until("it is told", || world.stuck(Phase::Handler, Remedy::Report) == 2).await;
+        world.until("it is told", || world.stuck(ReadPhase::Handler, WatchdogAction::Report) == 2).await;
         assert_eq!(script.count(call), 1, "{call} is not dropped");
         let shards = health.shards();
         let stuck = shards.iter().find(|shard| shard.stuck.is_some()).expect(call);
-        assert_eq!(stuck.phase, Some(Phase::Handler), "{call}");
+        assert_eq!(stuck.phase, Some(ReadPhase::Handler), "{call}");
         assert!(
-            matches!(stuck.stuck, Some((Phase::Handler, for_ms)) if for_ms >= 10_000),
+            matches!(stuck.stuck, Some((ReadPhase::Handler, for_ms)) if for_ms >= 10_000),
             "{call}"
         );
         world.until_all_seen().await;
@@ -69,8 +69,8 @@ async fn a_start_or_an_end_that_hangs_and_may_be_dropped_comes_again() {
             };
             assert!(world.told(dropped) || world.released(), "{name}");
             assert_eq!(world.released(), restarts == 0, "{name} with {restarts} restarts");
-            let remedy = if restarts == 0 { Remedy::Release } else { Remedy::Restart };
-            assert_eq!(world.stuck(Phase::Handler, remedy), 1, "{name}");
+            let remedy = if restarts == 0 { WatchdogAction::Release } else { WatchdogAction::Restart };
+            assert_eq!(world.stuck(ReadPhase::Handler, remedy), 1, "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use anabranch_model::record::UserRecord;
 use anabranch_model::sequence::SequenceNumber;
 use std::sync::Mutex;
 
-fn parked(key: &str, number: u64) -> Parked {
+fn parked(key: &str, number: u64) -> DeadLetter {
     let record = UserRecord {
         sequence: SequenceNumber::from_limbs(0, 0, number).unwrap(),
         sub: 0,
@@ -16,20 +16,20 @@ fn parked(key: &str, number: u64) -> Parked {
         data: number.to_string().into(),
         arrival_ms: 1,
     };
-    Parked::new(&LeaseKey::new("s", "shardId-000000000000"), &record, "on purpose")
+    DeadLetter::new(&LeaseKey::new("s", "shardId-000000000000"), &record, "on purpose")
 }
 
 /// A file with these records, and a park of it.
-async fn file(folder: &Path, records: &[(&str, u64)]) -> Park {
-    let file = ParkFile::new(folder.join("parked.jsonl"));
+async fn file(folder: &Path, records: &[(&str, u64)]) -> DeadLetterQueue {
+    let file = DeadLetterFile::new(folder.join("parked.jsonl"));
     for (key, number) in records {
-        file.park(&parked(key, *number)).await.unwrap();
+        file.store(&parked(key, *number)).await.unwrap();
     }
     file.into()
 }
 
 /// Redrives with a handler that fails for some numbers. Returns what it was given, and the end.
-async fn redrive(park: &Park, failing: &[u64]) -> (Vec<u64>, Redriven) {
+async fn redrive(park: &DeadLetterQueue, failing: &[u64]) -> (Vec<u64>, RedriveSummary) {
     let given = Mutex::new(Vec::new());
     let redriven = park.redrive(|record| {
         let number = std::str::from_utf8(&record.data).unwrap().parse().unwrap();
@@ -104,7 +104,7 @@ async fn one_redrive_runs_at_a_time() {
     let rival = park.clone();
     let refused = park.redrive(|_| async {
         match rival.redrive(|_| std::future::ready(Ok::<(), HandlerError>(()))).await {
-            Err(ParkError::Busy { .. }) => Ok(()),
+            Err(DeadLetterError::Busy { .. }) => Ok(()),
             other => Err(HandlerError::from(format!("{other:?}"))),
         }
     });
